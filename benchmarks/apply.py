@@ -29,7 +29,7 @@ from changelane.spark.apply.applier import Applier
 from changelane.spark.apply.dispatch import MergeSchedule, TableDispatcher
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker
-from changelane.spark.lake.merge import merge_changed
+from changelane.spark.lake.merge import full_row_merge
 from changelane.spark.runtime.sql import COLUMNS, DEPARTED, LIVE, ORDER, UPSERTED
 
 BATCHES: Final = 5
@@ -234,7 +234,7 @@ class Bench:
         lake = open_lake(self.spark, str(self.folder / "formed"), self.kind)
         columns = {name: SPARK[kind] for name, kind in work.types.items()}
         lake.create(MADE, columns | {ORDER: "BINARY", COLUMNS: "MAP<STRING, BINARY>"}, {})
-        told = merge_changed(("o_orderkey",), tuple(columns))
+        told = full_row_merge(("o_orderkey",), tuple(columns))
 
         def batch(number: int) -> None:
             frame = self.spark.read.parquet(str(typed["orders0"][number]))

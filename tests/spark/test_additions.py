@@ -142,7 +142,7 @@ def test_older_rows_do_not_know_a_column_that_came_without_a_statement(
         set(),
         set(),
     ]
-    assert "'old' is gone at the same place" in notes[1][str(RENAMED)]
+    assert "'old' disappeared at the same position" in notes[1][str(RENAMED)]
     assert "execute-snapshot" in notes[1][str(RENAMED)]
     named = [name for name in COLUMNS if repr(name) in notes[1][str(ADDED)]]
     assert named == ["must", "made"]
@@ -154,7 +154,7 @@ def test_older_rows_do_not_know_a_column_that_came_without_a_statement(
     assert "'new' (5 rows; new at LSN 0/32" in found[str(RENAMED)].note
     state = {one.column: one for one in trace(tables, "renamed", {"id": 7}).columns}
     assert (state["new"].known, state["a"].known) == (False, True)
-    assert "'old' is gone" in state["new"].reason
+    assert "'old' disappeared" in state["new"].reason
 
     # a purge must not forget what an unknown column needs, and a full image makes it known
     last = [renamed("u", 90, id=key, a="x", new="v") for key in (5, 6, 7, 21, 31)]

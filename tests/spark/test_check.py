@@ -100,7 +100,7 @@ def test_values_that_delta_does_not_take_for_a_property_are_told_and_not_quoted(
     (one,) = found["options.tables.orders.properties"]
     assert (one.state, one.text) == (
         "problem",
-        "Delta does not take the value of delta.logRetentionDuration",
+        "Delta rejects the value of delta.logRetentionDuration",
     )
     assert "options.properties" not in found
 
@@ -129,10 +129,10 @@ def test_files_into_tables_are_told_line_by_line_and_nothing_is_written(
         "ok       sink: 0 delta tables are in ",
         "warning  messages of a.jsonl: 99 of 100 first messages read as native-json; 1 would be",
         "ok       messages of b.jsonl: all 1 first messages read as native-json",
-        "ok       table shop.orders: 99 events, key (id), 1 columns, mode upsert; the table would",
-        "warning  table shop.log: 1 events name no key and would be quarantined as `no_key`: give ",
-        "warning  table shop.orders: it compares places in MySQL's binary log, and its events",
-        "ok       order: events are compared by numbers of a sequence, places in MySQL's binary",
+        "ok       table shop.orders: 99 events, key (id), 1 columns, mode upsert; a run would",
+        "warning  table shop.log: 1 events have no key and would be quarantined as `no_key`: set ",
+        "warning  table shop.orders: its order is by positions in MySQL's binary log, and its ",
+        "ok       order: the order of events is by numbers of a sequence, positions in MySQL's ",
     ):
         assert any(line.startswith(expected) for line in lines_), (expected, done.stdout)
     assert len(lines_) == 11, done.stdout
@@ -143,7 +143,7 @@ def test_files_into_tables_are_told_line_by_line_and_nothing_is_written(
     run(spark, load(file))
     before = everything(tmp_path)
     found = told(file, 0)
-    assert found["table shop.orders"][0].text.endswith("the table is there")
+    assert found["table shop.orders"][0].text.endswith("the table exists")
     assert found["checkpoint"][0].text.startswith("a run continues at the offsets of ")
     assert everything(tmp_path) == before
 
@@ -152,7 +152,7 @@ def test_files_into_tables_are_told_line_by_line_and_nothing_is_written(
     mode = told(file, 2)["table shop.orders"][0]
     assert (mode.state, mode.text) == (
         "problem",
-        "it has the mode upsert, and the pipeline asks for append",
+        "it has the mode upsert, and the pipeline has append",
     )
 
 
@@ -225,7 +225,7 @@ def test_topic_to_topic_is_told_with_targets_losses_and_profile(
     assert found["sink"][0].text.endswith(f"; topic {out} has 3 partitions")
     assert "orphan_half" in found["sink"][1].text
     assert found["sink"][2].text == f"they would be 5 debezium-json messages in {out} (5)"
-    assert "debezium-json would lose of metadata" in found["sink"][3].text
+    assert "debezium-json would lose metadata" in found["sink"][3].text
     assert "debezium-json does not carry position" in found["sink"][4].text
 
     # the other topic has no place, and no key; nothing of it is made
@@ -290,7 +290,7 @@ def test_what_does_not_answer_ends_with_1_what_is_wrong_with_2_and_no_secret_is_
     marks = {"checkpoint": "flat/marks"}
     flat = told(written(tmp_path, files(glob="*.none"), sink, options=marks), 2)
     assert flat["source"][0].state == "warning"
-    assert flat["checkpoint"][0].text.endswith("flat is no folder")
+    assert flat["checkpoint"][0].text.endswith("flat is not a folder")
 
 
 def test_a_check_of_its_own_process_leaves_no_trace_where_it_is_started(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_workers_that_lack_changelane_are_refused_before_anything_is_read(
     assert told.returncode == 2, told.stderr
     line = told.stderr.strip().splitlines()[-1]
     assert "the Python of the workers has no " in line
-    assert "type `changelane package` and name what it wrote as options.executor_archive" in line
+    assert "run `changelane package` and set options.executor_archive" in line
     assert not (tmp_path / "lake-refused").exists()
 
 

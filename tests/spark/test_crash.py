@@ -109,7 +109,7 @@ def dies_at(name: str) -> Callable[[pytest.MonkeyPatch], None]:
                 patch.setattr(TableWriter, "write", only_one)
             case "after a truncate, before its rows":
                 for kind in (Delta, Iceberg, Hudi):
-                    patch.setattr(kind, "committing", die)
+                    patch.setattr(kind, "commit_session", die)
             case "before the checkpoint":
                 apply = Applier._apply
 
@@ -223,6 +223,6 @@ def test_a_table_whose_creation_was_killed_is_made(spark: SparkSession, tmp_path
     other = lake / places[1] / "part.parquet"
     other.parent.mkdir(parents=True)
     other.write_bytes(b"theirs")
-    with pytest.raises(ApplyError, match="holds what is no Delta table: move it away"):
+    with pytest.raises(ApplyError, match="contains files and is no Delta table: move it away"):
         lake_tables.apply(spark, str(lake), [insert(TWO, 4, 1)], batch=1)
     assert other.read_bytes() == b"theirs"

@@ -19,7 +19,7 @@ from changelane.spark.apply.applier import Applier
 from changelane.spark.apply.dispatch import MergeSchedule, TableDispatcher
 from changelane.spark.apply.planning import BatchPlanner
 from changelane.spark.lake import lake as open_lake
-from changelane.spark.lake.interface import Marker, is_conflict
+from changelane.spark.lake.interface import Marker, is_commit_conflict
 from changelane.spark.state.fencing import FencedError
 from changelane.types import Integer
 
@@ -146,7 +146,7 @@ def test_two_writers_of_one_new_row_at_the_same_time_leave_it_once(
     assert rows(spark, lake) == [(1, 1), (7, 3)]
     # it met the other's commit; what it does again changes nothing
     assert error is not None
-    assert is_conflict(error)
+    assert is_commit_conflict(error)
     monkeypatch.undo()
     if pipeline == "shop":
         with pytest.raises(FencedError):

@@ -114,7 +114,7 @@ def test_two_rows_for_one_row_of_the_table_stop_the_commit(spark: SparkSession, 
     lake_of.create("tables/t", {"id": "int", "v": "int"}, {})
     told = Merge(["id"], [Clause("", {"v": "s.`v`"})], {"id": "s.`id`", "v": "s.`v`"})
     marker = Marker("test", "q", 0)
-    session = lake_of.committing(marker, {})
+    session = lake_of.commit_session(marker, {})
     twice = spark.createDataFrame([(1, 1), (1, 2), (2, 2)], "id int, v int")
     with pytest.raises(Py4JJavaError, match="two rows of one batch have one key"):
         lake_of.merge(session, "tables/t", twice, told)
@@ -130,8 +130,8 @@ def test_every_commit_repeats_the_last_batch_of_each_stream(spark: SparkSession,
     lake_of.create("tables/t", {"id": "int"}, {})
     one, other = Marker("a", "q", 4), Marker("a", "another", 1)
     row = spark.createDataFrame([(1,)], "id int")
-    lake_of.append(lake_of.committing(one, {"source": "é"}), "tables/t", row)
-    lake_of.append(lake_of.committing(other, {}), "tables/t", row)
+    lake_of.append(lake_of.commit_session(one, {"source": "é"}), "tables/t", row)
+    lake_of.append(lake_of.commit_session(other, {}), "tables/t", row)
     lake_of.delete(spark, "tables/t", "id = 2")
     lake_of.add_columns("tables/t", {"more": "string"})
     newest = next(lake_of._commits("tables/t"))[1]

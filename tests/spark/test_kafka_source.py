@@ -270,7 +270,7 @@ def test_where_a_topic_begins_and_which_topics_there_are(
     with pytest.raises(ConfigError, match="there is no topic nowhere"):
         run(spark, wrong)
     wrong = load(written(topics, lake, topic, starting_offsets={topic: {7: 1}}))
-    with pytest.raises(ConfigError, match=f"names {topic}-7, which is not there"):
+    with pytest.raises(ConfigError, match=f"names {topic}-7, which does not exist"):
         run(spark, wrong)
     told = load(written(topics, lake, topic, starting_offsets={topic: {0: 1}}))
     assert sum(batch.events for batch in run(spark, told).batches) == 2

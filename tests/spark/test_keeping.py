@@ -222,7 +222,7 @@ def test_an_event_is_known_when_the_commits_that_told_of_it_are_forgotten(
     place._call("rewrite_data_files", name, "options => map('rewrite-all', 'true')")
     older = "TIMESTAMP '2099-01-01 00:00:00'"
     place._call("expire_snapshots", name, f"older_than => {older}, retain_last => 1")
-    assert list(place.marked(name)) == []
+    assert list(place.marked_commits(name)) == []
     for number, event in enumerate([*both[1:], *both]):
         lake_tables.apply(spark, lake, [event], query="two", batch=number, modes=MODES)
     assert [row[1] for row in logged(spark, lake)] == [10, 100]

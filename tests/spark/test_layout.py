@@ -104,7 +104,7 @@ def test_a_table_keeps_its_partitions_and_takes_new_properties(
     event = change("u", 20, 1, "de", "paid")
     report = lake_tables.apply(spark, lake, [event], batch=1, layouts=later)
     (table,) = report.tables
-    assert table.note == "the table keeps the partitions that it was made with: THE LAND?"
+    assert table.note == "the table keeps the partitions of its creation: THE LAND?"
     assert format_properties(spark, lake)[PROPERTY] == "gzip"
     assert rows(spark, lake, "state") == [(1, "paid")]
 

@@ -132,7 +132,9 @@ def test_a_wrong_name_fails_at_once_and_names_the_nearest(spark: SparkSession) -
 
 def test_a_missing_value_column_is_named(spark: SparkSession) -> None:
     messages = spark.createDataFrame([("", 1)], "payload string, offset long")
-    with pytest.raises(ConfigError, match="need a column 'value'; there are: payload, offset"):
+    with pytest.raises(
+        ConfigError, match="need a column 'value'; the columns are: payload, offset"
+    ):
         decode(messages, "native-json")
 
 

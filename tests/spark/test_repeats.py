@@ -16,7 +16,7 @@ from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker
-from changelane.spark.lake.modes import ADDED, Modes, TableMode
+from changelane.spark.lake.modes import DEDUPLICATION_COLUMNS, Modes, TableMode
 from changelane.spark.maintenance.status import status
 from changelane.spark.rows.batch_stats import BatchReport
 from changelane.spark.rows.schema import table_id_text
@@ -128,7 +128,7 @@ def test_tables_of_before_ordinals_were_thought_of_get_them(spark: SparkSession,
     row = postgres("facts", 10, "x", 1)
     take(spark, lake, [row], first=0, marker=("one", 0))
     tables = open_lake(spark, lake, Path(lake).name)
-    tables.drop_columns("tables/shop.public.facts", list(ADDED))
+    tables.drop_columns("tables/shop.public.facts", list(DEDUPLICATION_COLUMNS))
     events = decode(
         spark.createDataFrame([message(row, 7)], "value binary, t string, p int, o bigint"),
         "debezium-json",

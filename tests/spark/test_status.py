@@ -126,7 +126,7 @@ def test_what_a_table_took_is_known_when_its_log_has_forgotten_the_commit(
     commits = sorted(Path(place.path(name), "_delta_log").glob("*.json"))
     for old in commits[:-1]:
         old.unlink()
-    assert list(place.marked(name)) == []
+    assert list(place.marked_commits(name)) == []
     assert place.last_commit(name) == before
     assert status(place)[0].applied == 5
 
@@ -141,7 +141,7 @@ def test_trace_tells_where_each_column_comes_from(tables: Any) -> None:
     assert found.truncated == "binary log 2, position 1"
     assert [(one.position, one.effect.partition(":")[0]) for one in found.events] == [
         ("binary log 2, position 1", "truncated the table"),
-        (at, "told every column"),
+        (at, "set every column"),
         ("binary log 3, position 9", "quarantined"),
     ]
     assert [one.commits for one in found.events] == [[], ["batch 0 of test"], []]
@@ -161,7 +161,7 @@ def test_trace_tells_what_waits_for_a_table(spark: SparkSession, lake: str) -> N
         to.apply(events, Marker("test", "q", number))
     found = trace(place, "orders", {"id": 1}, "test")
     assert [(one.position, one.effect, one.commits) for one in found.events] == [
-        ("binary log 3, position 4", "told every column", ["batch 0 of test"]),
+        ("binary log 3, position 4", "set every column", ["batch 0 of test"]),
         ("binary log 3, position 8", "delete: waits in the change log (batch 1)", []),
     ]
     (one,) = status(place, "test")

@@ -40,7 +40,7 @@ def session_of(
         settings=pipeline.options.spark_options,
         lakes=pipeline.packages,
         archive=pipeline.options.executor_archive,
-        say=say,
+        notify=say,
         log=create_log_file(),
     )
     spark.sparkContext.setLogLevel("ERROR")

@@ -34,7 +34,7 @@ def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(name)
     try:
-        importlib.import_module("pandas")  # mapInArrow needs it, and says so too late
+        importlib.import_module("pandas")  # mapInArrow needs it, and its own error comes late
         module = importlib.import_module(f"changelane.spark.{_WHERE[name]}")
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("changelane"):

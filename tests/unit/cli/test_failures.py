@@ -31,10 +31,10 @@ STACK = "".join(f"\n\tat org.apache.spark.Somewhere$.apply(Somewhere.scala:{n})"
         ("Malformed log file: metadata", "--recover-checkpoint"),
         ("No LoginModule found for org.apache.kafka.Nothing", "kafka.sasl.jaas.config"),
         ("Login module not specified in JAAS config", "kafka.sasl.jaas.config"),
-        ("SaslAuthenticationException: Authentication failed", "the broker refuses the login"),
+        ("SaslAuthenticationException: Authentication failed", "the broker rejects the login"),
         ("SSLHandshakeException: PKIX path building failed", "kafka.ssl.*"),
-        ("TopicAuthorizationException: Not authorized", "READ on the topics"),
-        ("java.nio.file.AccessDeniedException: /lake/x", "may not be read or written"),
+        ("TopicAuthorizationException: Not authorized", "READ on the source's topics"),
+        ("java.nio.file.AccessDeniedException: /lake/x", "not permitted to read or write"),
     ],
 )
 def test_a_fault_of_the_machine_is_one_sentence_with_its_way_out(words: str, sentence: str) -> None:

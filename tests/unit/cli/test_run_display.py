@@ -273,7 +273,7 @@ def test_a_run_says_once_that_tables_took_possible_duplicates() -> None:
         took(BatchReport(number, tables=tables))
     assert seen == [0, 1, 2]
     (note,) = said
-    assert note.startswith("35 rows that shop.many took are possible duplicates")
+    assert note.startswith("35 new rows of shop.many are possible duplicates")
     assert "provide.transaction.metadata" in note
 
 

@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from changelane.spark.evolution.table_plan import TablePlan
-from changelane.spark.lake.modes import IS_CURRENT, OWN, UNTIL, VALID_FROM, VALID_TO
+from changelane.spark.lake.modes import IS_CURRENT, OWN_ORDER, UNTIL, VALID_FROM, VALID_TO
 from changelane.spark.rows import latest_per_key
 from changelane.spark.rows.added_columns import version_exceptions
 from changelane.spark.rows.latest_per_key import empty_order
@@ -174,7 +174,7 @@ def _spanned(table: DataFrame, target: Target, events: DataFrame) -> DataFrame:
 def _stored_versions(table: DataFrame, touched: Sequence[DataFrame], plan: TablePlan) -> DataFrame:
     """Return the stored versions of touched keys."""
     columns = stored_columns(plan.target)
-    own = F.map_filter(columns, lambda _, order: order == F.lit(bytearray(OWN)))
+    own = F.map_filter(columns, lambda _, order: order == F.lit(bytearray(OWN_ORDER)))
     rows = table.select(
         *(F.col(quoted(name)).alias(alias) for name, alias in column_aliases(plan.target).items()),
         F.col(ORDER).alias("o"),
@@ -267,7 +267,7 @@ def _written(placed: DataFrame, plan: TablePlan) -> DataFrame:
 
     def order(alias: str) -> Column:
         value_order = F.coalesce(F.col(alias)["o"], empty_order())
-        return F.when(value_order == F.col("o"), F.lit(bytearray(OWN))).otherwise(value_order)
+        return F.when(value_order == F.col("o"), F.lit(bytearray(OWN_ORDER))).otherwise(value_order)
 
     orders = F.map_from_arrays(
         F.array(*(F.lit(name) for name in picked)), F.array(*map(order, picked.values()))

@@ -15,9 +15,9 @@ from changelane.spark.apply.classify.deferred_constraints import HAS_KEY_CHANGES
 from changelane.spark.apply.truncate import delete_truncated_rows
 from changelane.spark.apply.upsert import UpsertWriter
 from changelane.spark.evolution.table_plan import TablePlan
-from changelane.spark.lake.commit_totals import Tally
+from changelane.spark.lake.commit_totals import CommitTotals
 from changelane.spark.lake.interface import Lake, Marker
-from changelane.spark.lake.merge import Form, merge_shown, merge_versions
+from changelane.spark.lake.merge import Form, version_merge, version_replacement
 from changelane.spark.lake.modes import HISTORY, UPSERT
 from changelane.spark.rows import latest_per_key
 from changelane.spark.rows.batch_stats import APPLIED_BEFORE, TableReport
@@ -131,7 +131,7 @@ class TableWriter:
         plan = write.plan
         table = self._lake.read(plan.name)
         high = write.before.high
-        if high is None or next(self._lake.marked(plan.name), None) is None:
+        if high is None or next(self._lake.marked_commits(plan.name), None) is None:
             # the commits with this total are expired, or an older changelane wrote them; the total
             # in the table's properties is as old as the last maintenance
             high = deduplication.newest(table)
@@ -165,12 +165,12 @@ class TableWriter:
                 self._history_tombstones,
                 has_truncates=bool(table_tombstones.truncated),
             )
-            self._merge(session, source, plan._replace(name=full_history), merge_versions)
+            self._merge(session, source, plan._replace(name=full_history), version_merge)
         if full_history != plan.name:
             source = tracked_columns.shown(
                 rows, plan, self._lake.read(plan.name), self._lake.read(full_history)
             )
-            self._merge(session, source, plan, merge_shown)
+            self._merge(session, source, plan, version_replacement)
 
     def _merge(self, session: SparkSession, source: DataFrame, plan: TablePlan, form: Form) -> None:
         self._lake.merge(session, plan.name, source, form(plan.target.keys, source.columns))
@@ -197,9 +197,9 @@ class _TableWrite:
         self.plan = plan
         self.rows = batch.changes.where(F.col("table_id") == plan.table_batch.table_id)
         self.changes = self.rows.where("kind = 'data'")
-        self.before = Tally.of(lake.last_commit(plan.name))
+        self.before = CommitTotals.of(lake.last_commit(plan.name))
         accepted = without_rejected(self.changes, batch.rejected_changes)
-        self.out_of_order = self.before.late_in(accepted, plan.table_batch, plan.kind)
+        self.out_of_order = self.before.out_of_order_count(accepted, plan.table_batch, plan.kind)
         self.conflicts = self.repeats = self.possible_duplicates = 0
         self._applied = (
             accepted.count() if batch.has_rejected else sum(plan.table_batch.counts.values())
@@ -223,5 +223,7 @@ class _TableWrite:
             "oldest": oldest.hex(),
             "newest": max(newest, table_batch.newest_truncate).hex(),
         }
-        details = {"events": table_batch.count} | bounds | after.told | dict(self.batch.details)
-        return self._lake.committing(self.batch.marker, details)
+        details = (
+            {"events": table_batch.count} | bounds | after.properties | dict(self.batch.details)
+        )
+        return self._lake.commit_session(self.batch.marker, details)

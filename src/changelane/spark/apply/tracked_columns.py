@@ -14,7 +14,14 @@ from pyspark.sql import functions as F
 
 from changelane.spark.apply import history
 from changelane.spark.evolution.table_plan import TablePlan
-from changelane.spark.lake.modes import IS_CURRENT, OWN, UNTIL, VALID_FROM, VALID_TO, TableMode
+from changelane.spark.lake.modes import (
+    IS_CURRENT,
+    OWN_ORDER,
+    UNTIL,
+    VALID_FROM,
+    VALID_TO,
+    TableMode,
+)
 from changelane.spark.rows.target import Target
 from changelane.spark.runtime.sql import COLUMNS, LIVE, ORDER, quoted
 
@@ -116,6 +123,8 @@ def _runs(
     # the own order of a column is that of the newest event of the run
     own = F.transform_values(
         "orders",
-        lambda _, order: F.when(order == F.lit(bytearray(OWN)), F.col("own")).otherwise(order),
+        lambda _, order: F.when(order == F.lit(bytearray(OWN_ORDER)), F.col("own")).otherwise(
+            order
+        ),
     )
     return runs.select(*keys, "o", "time", "n.*").withColumn("orders", own).drop("own")

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from changelane.spark.evolution.dropped_tables import CLEARED
 from changelane.spark.evolution.table_plan import TablePlan
-from changelane.spark.lake.interface import Lake, retried
+from changelane.spark.lake.interface import Lake, retry_conflicts
 from changelane.spark.lake.merge import column_form
 from changelane.spark.rows import latest_per_key
 from changelane.spark.runtime.sql import COLUMNS, DELETED, ORDER
@@ -32,7 +32,7 @@ def delete_truncated_rows(
         dropped_at = f"unhex('{plan.cleared.hex()}')"
         has_newer = f"exists(map_values({COLUMNS}), o -> o > {dropped_at})"
         is_of_dropped = f"{ORDER} <= {dropped_at} AND NOT coalesce({has_newer}, false)"
-        retried(lambda: lake.delete(spark, plan.name, is_of_dropped))
+        retry_conflicts(lambda: lake.delete(spark, plan.name, is_of_dropped))
     # a row without a key comes from one event: its columns have one order
     has_column_orders = "exceptions" in plan.properties and bool(plan.target.keys)
     if has_column_orders:

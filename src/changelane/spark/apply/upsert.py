@@ -90,13 +90,13 @@ class UpsertWriter:
             if self._merge_without_conflicts(session, source, plan, full_row_form):
                 return
         elif not plan.is_uneven and self._merge_without_conflicts(
-            session, self._final_rows(table_changes, is_apart=False), plan, form
+            session, self._final_rows(table_changes, by_column=False), plan, form
         ):
             return
         # Two full rows of one position: the greater value of each column wins. Full rows of
         # different columns: each column takes its latest value.
         session = session_of(latest_per_key.conflict_count(table_changes.upserts_and_departures()))
-        self._merge(session, self._final_rows(table_changes, is_apart=True), plan, form)
+        self._merge(session, self._final_rows(table_changes, by_column=True), plan, form)
 
     def _merge_without_conflicts(
         self, session: SparkSession, source: DataFrame, plan: TablePlan, form: Form
@@ -119,13 +119,13 @@ class UpsertWriter:
         finally:
             source.unpersist()
 
-    def _final_rows(self, table_changes: _TableChanges, *, is_apart: bool) -> DataFrame:
+    def _final_rows(self, table_changes: _TableChanges, *, by_column: bool) -> DataFrame:
         """Return rows of the table; their columns may have different orders."""
         plan = table_changes.plan
         if "exceptions" not in plan.properties:
             self._lake.set_properties(plan.name, {"exceptions": "true"})
         latest = latest_per_key.latest_per_column(
-            table_changes.upserts_and_departures(), plan.target, is_apart=is_apart
+            table_changes.upserts_and_departures(), plan.target, by_column=by_column
         )
         latest = self._with_tombstones(latest, table_changes)
         table = self._lake.read(plan.name)

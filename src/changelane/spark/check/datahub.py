@@ -40,8 +40,12 @@ def source_findings(spark: SparkSession, pipeline: Pipeline) -> SampleFindings:
     except MissingExtraError as error:
         yield problem("source", str(error))
         return None
-    found = yield from check_source(source, service, patience(TIMEOUT_S), position)
-    return None if found is None else SourceSample(found[0], format_options=found[1])
+    topic_sample = yield from check_source(source, service, patience(TIMEOUT_S), position)
+    return (
+        None
+        if topic_sample is None
+        else SourceSample(topic_sample[0], format_options=topic_sample[1])
+    )
 
 
 def sink_findings(
@@ -78,7 +82,7 @@ def check_source(
         return None
     if topic.kind != datahub_source.kind:
         fix = f"set source.format: datahub-{topic.kind.lower()}"
-        yield problem("source.topic", f"it is a {topic.kind} topic", fix)
+        yield problem("source.topic", f"{name} is a {topic.kind} topic", fix)
         return None
 
     def read_offsets() -> tuple[Offsets, Offsets]:
@@ -121,7 +125,7 @@ def check_sink(
 ) -> Iterator[Finding]:
     """Do the work of :func:`sink_findings` with a service."""
     if not datahub_sink.is_one_topic:
-        yield warning("sink.topic", "topics of tables are asked for when their rows come")
+        yield warning("sink.topic", "the topics of tables are checked during a run")
         return
     try:
         topic = patience.call(
@@ -132,7 +136,7 @@ def check_sink(
         return
     if topic is None and datahub_sink.create is None:
         text = f"project {datahub_sink.project} has no topic {datahub_sink.topic}"
-        yield problem("sink.topic", text, "create it, or give sink.create")
+        yield problem("sink.topic", text, "create it, or set sink.create")
     elif topic is None:
         yield ok("sink", f"a run would create the {datahub_sink.kind} topic {datahub_sink.topic}")
     elif topic.kind != datahub_sink.kind:
@@ -140,9 +144,9 @@ def check_sink(
             f"topic {datahub_sink.topic} is a {topic.kind} topic, "
             f"and {datahub_sink.format} needs {datahub_sink.kind}"
         )
-        yield problem("sink.topic", text, "name another, or another sink.format")
+        yield problem("sink.topic", text, "change sink.topic or sink.format")
     else:
-        yield ok("sink", f"the {datahub_sink.kind} topic {datahub_sink.topic} is there")
+        yield ok("sink", f"the {datahub_sink.kind} topic {datahub_sink.topic} exists")
 
 
 def _topic(service: Readable, name: str, project: str) -> Topic:
@@ -165,13 +169,13 @@ def _call_service(
 
 def _error_finding(about: str, error: DeliveryError) -> Finding:
     if isinstance(error, WriteError):
-        fix = f"see the endpoint of the {about}, and the network"
+        fix = f"check the endpoint of the {about}, and the network"
         return problem(about, str(error), fix, is_unreachable=True)
     fix = ""
     if isinstance(error, ServiceError) and error.status in _FORBIDDEN:
-        fix = f"see the access keys of the {about}, and what they may do"
+        fix = f"check the access keys of the {about}, and their permissions"
     elif isinstance(error, reader.LostError):
-        fix = "a run stops there, and tells the way out"
+        fix = "a run stops with this error, and its fix"
     return problem(about, str(error), fix)
 
 

@@ -48,13 +48,13 @@ from changelane.spark.sources.sample import Samples
 MAX_SHOWN: Final = 20
 """The maximum number of tables, or reasons, in a finding."""
 DOMAINS: Final = {
-    MySqlPosition.code: "places in MySQL's binary log",
+    MySqlPosition.code: "positions in MySQL's binary log",
     PostgresPosition.code: "PostgreSQL's LSNs",
     ScnPosition.code: "Oracle's SCNs",
     LsnPosition.code: "LSNs",
     SequencePosition.code: "numbers of a sequence",
-    OffsetPosition.code: "offsets inside one partition, or file",
-    EventIdPosition.code: "ids of events, which tell their first offsets inside one partition",
+    OffsetPosition.code: "offsets within one partition or file",
+    EventIdPosition.code: "ids of events, which contain offsets within one partition",
     TimePosition.code: "times at the source",
 }
 
@@ -105,7 +105,7 @@ def _sample_finding(
         names = (detected, *other_formats)
         fix = f"they look like {' or '.join(names)}: set source.format"
         if source_format in names:
-            fix = "the format is right, so look at its format_options and at the reasons"
+            fix = "the format is right: check source.format_options and the reasons"
     return problem(about, f"none of the {message_count} first messages can be used: {reasons}", fix)
 
 
@@ -170,7 +170,7 @@ class TableDryRun:
                 excluded_count += is_rejected is None
             yield _sample_finding(name, source.format, messages, good_count, reasons)
             if good_count and excluded_count == good_count:
-                text = "the transforms let none of the first messages pass"
+                text = "the transforms exclude all of the first messages"
                 yield warning(f"messages of {name}", text)
 
     def _read_message(
@@ -208,7 +208,7 @@ class TableDryRun:
                 domains[domain_of(domain)] += count
         if domains:
             domain_names = ", ".join(DOMAINS[code] for code, _ in domains.most_common())
-            yield ok("order", f"events are compared by {domain_names}")
+            yield ok("order", f"the order of events is by {domain_names}")
         yield from self._unmatched_names()
 
     def _unmatched_names(self) -> Iterator[Finding]:
@@ -233,7 +233,7 @@ class TableDryRun:
                     name.lower(), names_by_lower, n=1, cutoff=0.75
                 )
                 if similar_names:
-                    text = f"it names {name}, which no table of the first messages is called"
+                    text = f"it names {name}, and the first messages have no such table"
                     yield warning(
                         f"options.{option}",
                         text,
@@ -247,21 +247,21 @@ class TableDryRun:
         table = table_id_of(table_id)
         about, mode = f"table {table}", self._modes.of(table)
         properties: Mapping[str, str] = {}
-        state = "it cannot be seen whether it is there"
+        state = "it is unknown whether the table exists"
         if lake is not None:
             if lake.exists(name_of(table_id)):
-                properties, state = lake.properties(name_of(table_id)), "the table is there"
+                properties, state = lake.properties(name_of(table_id)), "the table exists"
                 if "schema" not in properties:
-                    text = f"{lake.path(name_of(table_id))} is a table that changelane did not make"
-                    yield problem(about, text, "move it away, or choose another place")
+                    text = f"changelane did not create the table {lake.path(name_of(table_id))}"
+                    yield problem(about, text, "move it away, or change the sink's folder")
                     return
                 if mode != mode_of(properties):
                     table_mode = mode_of(properties).name
-                    text = f"it has the mode {table_mode}, and the pipeline asks for {mode.name}"
-                    fix = "a table keeps its mode: ask for that one, or move the table away"
+                    text = f"it has the mode {table_mode}, and the pipeline has {mode.name}"
+                    fix = "a table keeps its mode: configure that one, or move the table away"
                     yield problem(about, text, fix)
             else:
-                state = "the table would be made"
+                state = "a run would create the table"
         keys = dict.fromkeys(schema.key for schema in table_sample.schemas.values())
         key_text = " or ".join("none" if key is None else f"({', '.join(key)})" for key in keys)
         columns = max((len(schema.columns) for schema in table_sample.schemas.values()), default=0)
@@ -272,9 +272,9 @@ class TableDryRun:
             and mode.name != APPEND
             and options.tables_without_key == "quarantine"
         ):
-            text = f"{table_sample.keyless} events name no key and would be quarantined as `no_key`"
+            text = f"{table_sample.keyless} events have no key and would be quarantined as `no_key`"
             yield warning(
-                about, text, "give its key columns in options.keys, or options.tables_without_key"
+                about, text, "set its key columns in options.keys, or options.tables_without_key"
             )
         if mode.name != UPSERT or (table_sample.keyless and options.tables_without_key == "append"):
             yield from _duplicate_findings(about, table_sample, mode.name)
@@ -282,9 +282,9 @@ class TableDryRun:
             schema.server for schema in table_sample.schemas.values() if schema.server
         )
         if len(servers) > 1 and options.source_servers == "single":
-            text = f"{len(servers)} servers or routed tables feed it, and only one of them may"
+            text = f"{len(servers)} servers or routed tables write it, and only one is allowed"
             yield warning(
-                about, text, "options.source_servers: multiple, when their keys never meet"
+                about, text, "set options.source_servers: multiple, if their keys are disjoint"
             )
         yield from self._order_findings(about, table_sample, properties)
 
@@ -302,7 +302,7 @@ class TableDryRun:
                 DOMAINS[domain_of(domain)] for domain in sorted(table_sample.domains)
             )
             text = (
-                f"it compares {DOMAINS[domain_of(kind)]}, and its events tell {domain_names}: "
+                f"its order is by {DOMAINS[domain_of(kind)]}, and its events have {domain_names}: "
                 f"{other_count} of {table_sample.events} would be quarantined as `unordered`"
             )
             yield warning(about, text)
@@ -313,18 +313,18 @@ def _duplicate_findings(about: str, table_sample: _TableSample, mode: str) -> It
     if table_sample.domains and all(
         domain_of(domain) in BY_MESSAGE for domain in table_sample.domains
     ):
-        text = "its events tell no positions: what their producer sends again is added again"
-        fix = "read a format that tells positions"
+        text = "its events have no positions: events that the producer repeats are added again"
+        fix = "read a format with positions"
         if mode == UPSERT:
-            fix = f"give its key columns in options.keys, where it has some, or {fix}"
+            fix = f"set its key columns in options.keys, if it has some, or {fix}"
         yield warning(about, text, fix)
     elif (
         table_sample.unnumbered and mode != HISTORY
     ):  # in a history table, key and position identify a version
         text = (
-            f"{table_sample.unnumbered} events tell a position that several rows may have, "
-            "and not their number in the transaction: of equal ones that are sent again each adds "
-            "a row, and is counted as a possible duplicate"
+            f"{table_sample.unnumbered} events have a position that several rows may share, "
+            "and no number in the transaction: a repeated event adds a row again, which is counted "
+            "as a possible duplicate"
         )
         yield warning(about, text, "for Debezium, set provide.transaction.metadata: true")
 
@@ -395,7 +395,7 @@ def _loss_findings(sink: KafkaSink, losses: Counter[Loss]) -> Iterator[Finding]:
     for loss_class_, losses_of_class in sorted(by_class.items()):
         finding_of = warning if loss_class_ is LossClass.DATA else ok
         yield finding_of(
-            "sink", f"{sink.format} would lose of {loss_class_}: {'; '.join(losses_of_class)}"
+            "sink", f"{sink.format} would lose {loss_class_}: {'; '.join(losses_of_class)}"
         )
     for text in LossWarnings(sink.on_loss, sink.format).of(losses):
         yield warning("sink", text)

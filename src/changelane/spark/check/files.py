@@ -40,9 +40,9 @@ def _folder_sample(spark: SparkSession, source: FilesSource) -> SampleFindings:
     for path, reason in sorted(sample.unlisted.items())[:MAX_SHOWN]:
         yield warning("source", f"{path} is skipped: {reason}")
     if not (count := len(sample.files)):
-        text = f"no file in {source.path} is one of {source.glob}"
-        yield warning("source", text, "see source.glob, or wait for files")
+        text = f"no file in {source.path} matches {source.glob}"
+        yield warning("source", text, "check source.glob, or wait for files")
         return None
-    suffix = f"; the first {MAX_FILES} of them are looked into" if count > MAX_FILES else ""
+    suffix = f"; the first {MAX_FILES} of them are sampled" if count > MAX_FILES else ""
     yield ok("source", f"{count} files in {source.path}{suffix}")
     return SourceSample(messages)

@@ -49,7 +49,8 @@ def error_finding(about: str, error: ConfigError) -> Finding:
     """Return the problem of a source or sink that is wrong, or that does not answer."""
     is_unreachable = isinstance(error, UnreachableError)
     fix = (
-        "see source.bootstrap_servers or sink.bootstrap_servers, the network, and security.protocol"
+        "check source.bootstrap_servers or sink.bootstrap_servers, the network, and "
+        "security.protocol"
     )
     return problem(about, str(error), fix if is_unreachable else "", is_unreachable=is_unreachable)
 
@@ -88,7 +89,7 @@ def checkpoint_findings(
         return (checkpoint.position() or None) if has_offsets else None
     if log:
         if pipeline.sink.is_topics:
-            yield warning("checkpoint", f"{path} is gone: messages would be sent again")
+            yield warning("checkpoint", f"{path} does not exist: messages would be sent again")
         else:
             try:
                 yield warning(
@@ -115,6 +116,7 @@ def folder_findings(spark: SparkSession, about: str, folder: str) -> Iterator[Fi
         return
     local_path = str(path.toUri().getPath())
     if not is_folder:
-        yield problem(about, f"{local_path} is no folder")
+        yield problem(about, f"{local_path} is not a folder")
     elif str(system.getScheme()) == "file" and not os.access(Path(local_path), os.W_OK):
-        yield problem(about, f"{local_path} cannot be written", "choose another place, or grant it")
+        fix = "choose another folder, or grant write permission"
+        yield problem(about, f"{local_path} is not writable", fix)

@@ -63,15 +63,16 @@ def source_findings(spark: SparkSession, pipeline: Pipeline) -> SampleFindings:
     yield ok("source", f"the broker at {source.bootstrap_servers} answers")
     if missing := [name for name in names if name not in topics]:
         text = f"there is no topic {', '.join(missing)} at {source.bootstrap_servers}"
-        yield problem("source.topics", text, "create it, or name another")
+        yield problem("source.topics", text, "create it, or change source.topics")
         return None
     if not topics:
-        yield warning("source.topic_pattern", "no topic matches it", "topics that come are taken")
+        fix = "a run reads matching topics once they exist"
+        yield warning("source.topic_pattern", "no topic matches it", fix)
     forbidden = [
         name for name, operations in operations_by_topic.items() if not {"READ", "ALL"} & operations
     ]
     if forbidden:
-        text = f"we may not read {', '.join(forbidden)}"
+        text = f"the user is not permitted to read {', '.join(forbidden)}"
         yield problem("source", text, "grant READ on it")
         return None
     starts = yield from _start_offsets(spark, pipeline, source, broker_offsets)
@@ -119,7 +120,7 @@ def _start_offsets(
     elif isinstance(start_offsets, dict) and (
         unavailable := _unavailable_offsets(start_offsets, broker_offsets)
     ):
-        yield problem("source.starting_offsets", unavailable, "name offsets that are there")
+        yield problem("source.starting_offsets", unavailable, "use offsets in this range")
         return None
     starts: Offsets = {}
     for name, topic in broker_offsets.topics.items():
@@ -136,9 +137,8 @@ def _start_offsets(
 def _unavailable_offsets(offsets: Offsets, broker_offsets: _BrokerOffsets) -> str:
     """Return as text the start offsets that the broker does not have; empty = none."""
     return "; ".join(
-        f"{topic}-{number} holds {broker_offsets.earliest[topic][number]} "
-        f"to {broker_offsets.latest[topic][number]}, "
-        f"and not {offset}"
+        f"{topic}-{number} has the offsets {broker_offsets.earliest[topic][number]} "
+        f"to {broker_offsets.latest[topic][number]}, and not {offset}"
         for topic, number, offset in partitions(offsets)
         if not broker_offsets.earliest[topic][number]
         <= offset
@@ -199,7 +199,8 @@ def _sink_counts(
         yield error_finding("sink", error)
         return None
     if any(not {"WRITE", "ALL"} & operations for operations in operations_by_topic.values()):
-        yield problem("sink", f"we may not write {sink.topic}", "grant WRITE on it")
+        text = f"the user is not permitted to write {sink.topic}"
+        yield problem("sink", text, "grant WRITE on it")
         return None
     for name, previous_count in TopicCounts(
         spark, pipeline.folder, pipeline.name

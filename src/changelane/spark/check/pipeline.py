@@ -120,7 +120,7 @@ def _expression_findings(spark: SparkSession, pipeline: Pipeline) -> Iterator[Fi
     for expression in prepared_expressions:
         text = (
             f"{expression.where} reads {', '.join(expression.reads)}; "
-            "the first messages go without it here"
+            "the check does not evaluate it"
         )
         yield ok("transforms", text)
 
@@ -145,7 +145,7 @@ def _property_findings(spark: SparkSession, pipeline: Pipeline) -> Iterator[Find
             try:
                 validator.validateConfigurations(jvm.PythonUtils.toScalaMap(property_map))
             except Exception:  # noqa: BLE001 - of many kinds, and their text quotes the value
-                text = f"Delta does not take the value of {name}"
+                text = f"Delta rejects the value of {name}"
                 yield problem(f"{section}.properties", text, "see Delta's table properties")
 
 
@@ -153,7 +153,7 @@ def _check_tables(spark: SparkSession, pipeline: Pipeline) -> Generator[Finding,
     sink = pipeline.sink
     yield from folder_findings(spark, "sink", pipeline.folder)
     if not sink.can_list_tables:
-        text = "a jdbc catalog makes its own tables when it is opened, so it is not looked into"
+        text = "a jdbc catalog creates tables when it is opened, so it is not checked"
         yield warning("sink.catalog", text)
         return None
     try:

@@ -215,7 +215,7 @@ def _alter_exceptions(lake: Lake, name: str, alteration: TableAlteration) -> Non
     )
     altered_names = ", ".join(map(sql_literal, names))
     # the totals of the newest batch stay those of the newest commit
-    session = lake.committing(marker, {} if last is None else last.details)
+    session = lake.commit_session(marker, {} if last is None else last.details)
     sets = {COLUMNS: f"CASE WHEN size({renamed}) > 0 THEN {renamed} END"}
     lake.update(session, name, sets, f"arrays_overlap(map_keys({COLUMNS}), array({altered_names}))")
 

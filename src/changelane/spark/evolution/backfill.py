@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from changelane.apply.column_mapping import ColumnBackfill
-from changelane.spark.lake.interface import Lake, retried, widens
+from changelane.spark.lake.interface import Lake, retry_conflicts, widens
 from changelane.spark.rows.schema import RowColumn
 from changelane.spark.runtime.sql import COLUMNS, ORDER, quoted, sql_literal
 
@@ -67,7 +67,7 @@ def backfill_column(
         sets = {column: f"CAST({typed} AS {kind})"}
         is_older = f"{column_order} < {added_at} AND length({column_order}) > 0"
         condition = f"{quoted(column)} IS NULL AND {is_older}"
-        retried(lambda: lake.update(lake.spark, name, sets, condition))
+        retry_conflicts(lambda: lake.update(lake.spark, name, sets, condition))
     else:
         if "exceptions" not in properties:
             lake.set_properties(name, {"exceptions": "true"})
@@ -77,7 +77,7 @@ def backfill_column(
         unknown = f"map({sql_literal(column)}, unhex(''))"
         unset = {COLUMNS: f"map_concat(coalesce({other_orders}, {none}), {unknown})"}
         condition = f"{quoted(column)} IS NULL AND {column_order} < {added_at}"
-        retried(lambda: lake.update(lake.spark, name, unset, condition))
+        retry_conflicts(lambda: lake.update(lake.spark, name, unset, condition))
     done = filter(None, (properties.get(BACKFILLED), backfill_id(backfill)))
     new_properties = {BACKFILLED: ",".join(done)}
     lake.set_properties(name, new_properties)

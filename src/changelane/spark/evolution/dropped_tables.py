@@ -8,7 +8,7 @@ from changelane.apply.table_mapping import TableEnd
 from changelane.spark.evolution.evolution_state import EvolutionState
 from changelane.spark.evolution.table_properties import newest_position
 from changelane.spark.lake.interface import Lake, name_of
-from changelane.spark.lake.lookup import holds_newer
+from changelane.spark.lake.lookup import has_newer
 from changelane.spark.rows.batch_stats import TableBatch
 from changelane.spark.state.tombstones import TableTombstones, has_newer_tombstone
 
@@ -18,7 +18,7 @@ CLEARED: Final = "cleared"
 
 def has_newer_rows(lake: Lake, name: str, properties: Mapping[str, str], dropped_at: bytes) -> bool:
     """Return whether a table has applied an event that is newer than a DROP TABLE of its name."""
-    return dropped_at <= newest_position(properties) or holds_newer(lake.read(name), dropped_at)
+    return dropped_at <= newest_position(properties) or has_newer(lake.read(name), dropped_at)
 
 
 def is_created_again(lake: Lake, table_id: str, dropped_at: bytes) -> bool:

@@ -15,7 +15,7 @@ from changelane.schema import TableId
 from changelane.spark.evolution.alter import ConflictError, TableAlteration, alteration_of
 from changelane.spark.evolution.dropped_tables import has_newer_rows
 from changelane.spark.lake.interface import Lake, name_of
-from changelane.spark.lake.lookup import holds_newer_value
+from changelane.spark.lake.lookup import has_newer_value
 from changelane.spark.rows.schema import table_id_text
 from changelane.spark.state.change_log import has_newer_events
 from changelane.spark.state.tombstones import has_newer_tombstone
@@ -48,7 +48,7 @@ def executable_alteration(
         try:
             return alteration_of(schema_change, lake.columns(name), also_dropped)
         except ConflictError as error:
-            if not cleared or holds_newer_value(lake.read(name), [error.column], cleared):
+            if not cleared or has_newer_value(lake.read(name), [error.column], cleared):
                 raise
             also_dropped.append(error.column)
 
@@ -63,7 +63,7 @@ def alters_newer_values(lake: Lake, name: str, alteration: TableAlteration, orde
         order: The order of the schema change.
     """
     columns = tuple(alteration.final_names)
-    return bool(columns) and holds_newer_value(lake.read(name), columns, order)
+    return bool(columns) and has_newer_value(lake.read(name), columns, order)
 
 
 def renames_newer(lake: Lake, tables: TableMapping, entries: Iterable[SchemaChangeEntry]) -> bool:

@@ -39,7 +39,7 @@ from changelane.spark.evolution.table_rejections import (
 )
 from changelane.spark.lake.interface import Lake, widens
 from changelane.spark.lake.layout import Layout, NoColumnError, layout_of
-from changelane.spark.lake.modes import ADDED, APPEND, TableMode, mode_of
+from changelane.spark.lake.modes import APPEND, DEDUPLICATION_COLUMNS, TableMode, mode_of
 from changelane.spark.rows.added_columns import additions_of, note_of
 from changelane.spark.rows.batch_stats import TableBatch
 from changelane.spark.rows.schema import RowSchema, table_id_of
@@ -228,11 +228,11 @@ def _create_table(
     filled = [
         backfill_id(backfill) for backfill, _ in state.backfills if backfill.column in added_names
     ]
-    properties = {**new_properties, **state.initial_properties, **layout.told}
+    properties = {**new_properties, **state.initial_properties, **layout.table_property}
     if filled:
         properties[BACKFILLED] = ",".join(filled)
     schema = msgspec.json.decode(properties["schema"], type=RowSchema)
-    state_columns = mode_of(properties).made_with(has_key=bool(schema.key))
+    state_columns = mode_of(properties).state_types_for(has_key=bool(schema.key))
     columns = {**compatibility.added, **state_columns}
     try:
         preparation.lake.create(preparation.name, columns, properties, layout)
@@ -277,11 +277,11 @@ def _set_layout(
     lake: Lake, name: str, layout: Layout, properties: Mapping[str, str]
 ) -> dict[str, str]:
     """Set the table format's properties of a layout; return changelane's properties of it."""
-    wanted_layout = layout.of_made(properties)
+    wanted_layout = layout.for_existing_table(properties)
     if wanted_layout == layout_of(properties):
         return {}
-    lake.tune(name, wanted_layout.properties)
-    return wanted_layout.told
+    lake.set_format_properties(name, wanted_layout.properties)
+    return wanted_layout.table_property
 
 
 def _record_missing_columns(
@@ -337,9 +337,11 @@ def _with_state_columns(
     lake: Lake, name: str, mode: TableMode, schema: RowSchema
 ) -> dict[str, str]:
     """Return the columns of a table; a table of an older changelane gets newer state columns."""
-    table_columns, state = lake.columns(name), mode.made_with(has_key=bool(schema.key))
+    table_columns, state = lake.columns(name), mode.state_types_for(has_key=bool(schema.key))
     if missing := {
-        column: state[column] for column in ADDED if column in state and column not in table_columns
+        column: state[column]
+        for column in DEDUPLICATION_COLUMNS
+        if column in state and column not in table_columns
     }:
         lake.add_columns(name, missing)
     return table_columns

@@ -11,7 +11,7 @@ from changelane.apply.schema_history import ColumnAdded
 from changelane.spark.evolution.compatibility import Policy
 from changelane.spark.evolution.evolution_state import EvolutionState
 from changelane.spark.evolution.table_properties import MANY, place_text
-from changelane.spark.lake.commit_totals import Tally
+from changelane.spark.lake.commit_totals import CommitTotals
 from changelane.spark.lake.interface import Lake
 from changelane.spark.lake.modes import APPEND, HISTORY
 from changelane.spark.rows.added_columns import SOURCE_COLUMNS, property_of, source_columns
@@ -64,7 +64,7 @@ def source_columns_property(
             if domain == kind and schema_id in table_batch.schemas
         ]
         if before.has_new(listings):
-            high = Tally.of(lake.last_commit(name)).high or ""
+            high = CommitTotals.of(lake.last_commit(name)).high or ""
             before = before.reaching(bytes.fromhex(high))
         after = before.after(listings, _newest_of_partitions(table_batch, properties, before))
         if mode.name == HISTORY:

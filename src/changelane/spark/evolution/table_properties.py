@@ -8,7 +8,7 @@ import msgspec
 
 from changelane.spark.evolution.alter import OWN_COLUMNS
 from changelane.spark.evolution.evolution_state import EvolutionState
-from changelane.spark.lake.modes import ADDED, TableMode
+from changelane.spark.lake.modes import DEDUPLICATION_COLUMNS, TableMode
 from changelane.spark.rows.batch_stats import TableBatch, epoch_partition_of
 from changelane.spark.rows.schema import RowSchema
 from changelane.spark.rows.schema_columns import plain_column
@@ -90,7 +90,7 @@ def columns_of_source(
     table_columns: Mapping[str, str], properties: Mapping[str, str], mode: TableMode
 ) -> dict[str, str]:
     """Return the columns that are written: not state columns, nor columns that users added."""
-    state = {**mode.state_types, **ADDED}
+    state = {**mode.state_types, **DEDUPLICATION_COLUMNS}
     text = properties.get(OWN_COLUMNS)
     names = None if text is None else set(msgspec.json.decode(text, type=list[str]))
     return {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All lakes: one line each, imported when first used."""
+"""The table formats, imported at first use."""
 
 import importlib
 from typing import Any, Final
@@ -35,7 +35,7 @@ def lake(spark: SparkSession, root: str, name: str = "delta", **options: Any) ->
         spark: The session.
         root: The folder.
         name: The format.
-        options: What the format's class takes beside these.
+        options: Other arguments of the format's class.
 
     Raises:
         UnknownNameError: There is no such format.

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a table took so far, in numbers that its commits carry.
+"""The counters of a table, in the metadata of its commits.
 
-They stand in the table's own commit, beside the marker, so that a batch that comes again counts
-once. Each commit tells the sums up to it.
+Each commit contains the totals up to it, beside the marker, so that a repeated batch counts once.
 """
 
 from typing import Any, Final
@@ -17,22 +16,23 @@ from changelane.spark.rows.batch_stats import TableBatch
 
 _KEY: Final = "tally"
 _HIGH: Final = "high"
-"""What commits of older versions tell of a table that takes every event."""
+"""The newest order of an append table, in commits of older versions of changelane."""
 
 
-class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a table took up to one of its commits.
+class CommitTotals(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The totals of a table up to one of its commits.
 
     Attributes:
-        applied: Changes of rows, those without effect among them, but none that was quarantined.
-        out_of_order: How many of them came in a batch behind one that had told newer ones. Offsets
-            are not counted: each partition has its own, and gives them in their order.
-        conflicts: For how many keys and positions a batch told two different whole rows, of which
+        applied: The number of row changes, including those without effect, but not quarantined
+            ones.
+        out_of_order: The number of changes older than a change of an earlier batch. Offsets do
+            not count: each partition has its own, in their order.
+        conflicts: The number of keys and positions with two different full rows in one batch;
             each column took the greater value.
-        repeats: Where rows are only added: how many events came again, and added none.
-        possible_duplicates: How many that added one may have come again.
-        high: The newest order, as hexadecimal digits; nothing in the commits of older versions.
-        source_time_us: The newest time at the source, microseconds since 1970-01-01 UTC.
+        repeats: In a table that only adds rows, the number of repeated events that added none.
+        possible_duplicates: The number of added rows that may be repeated.
+        high: The newest order, in hex digits; ``None`` in commits of older versions.
+        source_time_us: The newest source time, microseconds since 1970-01-01 UTC.
     """
 
     applied: int = 0
@@ -44,30 +44,30 @@ class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
     source_time_us: int | None = None
 
     @classmethod
-    def of(cls, commit: Commit | None) -> "Tally":
-        """Return what a table's newest commit tells."""
+    def of(cls, commit: Commit | None) -> "CommitTotals":
+        """Return the totals in a table's newest commit."""
         details = {} if commit is None else commit.details
         if _KEY in details:
             return msgspec.convert(details[_KEY], cls)
         high = details.get(_HIGH)
         return cls(high=high if isinstance(high, str) else None)
 
-    def late_in(self, rows: DataFrame, work: TableBatch, kind: bytes) -> int:
-        """Return how many changes of a batch come behind newer ones that the table took before.
+    def out_of_order_count(self, rows: DataFrame, table_batch: TableBatch, kind: bytes) -> int:
+        """Return the number of a batch's changes that are older than the newest order so far.
 
         Args:
             rows: The ``data`` rows of the table.
-            work: What the batch holds of it.
-            kind: The kind of positions that it compares (2 bytes).
+            table_batch: The statistics of the table's events.
+            kind: The kind of positions that the table compares (2 bytes).
         """
-        oldest, _ = work.order_range(kind)
+        oldest, _ = table_batch.order_range(kind)
         if (kind[1:] and kind[1] in BY_PARTITION) or not oldest or oldest.hex() > (self.high or ""):
             return 0
         return rows.where(F.col("order") <= F.lit(bytearray.fromhex(self.high or ""))).count()
 
     def plus(
         self,
-        work: TableBatch,
+        table_batch: TableBatch,
         kind: bytes,
         *,
         applied: int,
@@ -75,25 +75,23 @@ class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
         conflicts: int = 0,
         repeats: int = 0,
         possible_duplicates: int = 0,
-    ) -> "Tally":
-        """Return the sums with those of a batch."""
-        _, newest = work.order_range(kind)
+    ) -> "CommitTotals":
+        """Return the totals after a batch."""
+        _, newest = table_batch.order_range(kind)
         times = [
-            source_time_u
-            for source_time_u in (self.source_time_us, work.time_us)
-            if source_time_u is not None
+            time_us for time_us in (self.source_time_us, table_batch.time_us) if time_us is not None
         ]
-        return Tally(
+        return CommitTotals(
             applied=self.applied + applied,
             out_of_order=self.out_of_order + out_of_order,
             conflicts=self.conflicts + conflicts,
             repeats=self.repeats + repeats,
             possible_duplicates=self.possible_duplicates + possible_duplicates,
-            high=max(self.high or "", work.newest_truncate.hex(), newest.hex()),
+            high=max(self.high or "", table_batch.newest_truncate.hex(), newest.hex()),
             source_time_us=max(times, default=None),
         )
 
     @property
-    def told(self) -> dict[str, Any]:
-        """The same as details of a commit."""
+    def properties(self) -> dict[str, Any]:
+        """The totals in the details of a commit."""
         return {_KEY: msgspec.to_builtins(self)}

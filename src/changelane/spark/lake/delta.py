@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Delta tables: create, add columns, commit with a marker, read the last marker.
 
-The marker goes into the table's own commit: ``txnAppId`` and ``txnVersion`` are the pipeline's
-checkpoint and its batch, the user metadata holds the rest for people. Whether a batch was applied
-is checked by our own code (:meth:`Delta.last_batch`), not left to Delta's silent skip.
+The marker is in the table's own commit: ``txnAppId`` is the stream and ``txnVersion`` the batch;
+the user metadata has the details. changelane checks itself whether a batch was applied
+(:meth:`Delta.last_batch`), because Delta skips a repeated transaction without a notice.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from changelane.spark.lake.interface import (
     Marker,
     commit_of,
     file_system,
-    own_of,
+    own_properties,
     separate_session,
 )
 from changelane.spark.lake.merge import Merge
@@ -38,15 +38,15 @@ PROPERTIES: Final[dict[str, str]] = {
     "delta.enableDeletionVectors": "false",
 }
 _MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
-_BY_HAND: Final = {"timestamp_ntz": "delta.feature.timestampNtz"}
-"""Types that a table can be made with, and that one which is there takes only once it is told."""
+_TYPE_FEATURES: Final = {"timestamp_ntz": "delta.feature.timestampNtz"}
+"""Types that an existing table accepts only after a feature is enabled: type -> feature."""
 
 
 class Delta(SqlLake):
     """The Delta tables under one folder."""
 
     using = "delta"
-    is_placed = False
+    needs_location = False
     lost_partitions = ("", "__HIVE_DEFAULT_PARTITION__")
     defaults = PROPERTIES
 
@@ -61,30 +61,34 @@ class Delta(SqlLake):
     def exists(self, table: str) -> bool:
         return bool(self._log(table).tableExists())
 
-    def _make(self, table: str, statement: str) -> None:
-        super()._make(table, statement)
+    def _create(self, table: str, statement: str) -> None:
+        super()._create(table, statement)
         if self.exists(table):
             return
-        # any folder that holds something passes for a table: what a killed creation left, too
-        self._clear(self.path(table))
-        super()._make(table, statement)
+        # CREATE TABLE IF NOT EXISTS does nothing in a folder with files, such as leftovers of a
+        # killed creation
+        self._delete_leftovers(self.path(table))
+        super()._create(table, statement)
         if not self.exists(table):
-            raise ApplyError(f"{self.path(table)} holds what is no Delta table: move it away")
+            msg = f"{self.path(table)} contains files and is no Delta table: move it away"
+            raise ApplyError(msg)
 
-    def _clear(self, path: str) -> None:
-        """Remove what the creation of a table left that was killed: nothing that tells of rows."""
+    def _delete_leftovers(self, path: str) -> None:
+        """Delete the leftovers of a killed creation of a table; they contain no rows."""
         system, log = file_system(self.spark, f"{path}/_delta_log")
         if not system.exists(log):
             return
-        leftovers = [status.getPath() for status in system.listStatus(log) if _is_left(status)]
+        leftovers = [status.getPath() for status in system.listStatus(log) if _is_leftover(status)]
         for folder in (*leftovers, log, log.getParent()):
-            with suppress(Py4JJavaError):  # a folder that holds something stays
+            with suppress(Py4JJavaError):  # a folder that is not empty stays
                 system.delete(folder, False)
 
     def add_columns(self, table: str, columns: Mapping[str, str]) -> None:
         kinds = " ".join(columns.values()).lower()
-        if features := {name: "supported" for kind, name in _BY_HAND.items() if kind in kinds}:
-            self.tune(table, features)
+        if features := {
+            name: "supported" for kind, name in _TYPE_FEATURES.items() if kind in kinds
+        }:
+            self.set_format_properties(table, features)
         super().add_columns(table, columns)
 
     def _log(self, table: str) -> Any:
@@ -96,8 +100,8 @@ class Delta(SqlLake):
         return log
 
     def properties(self, table: str) -> dict[str, str]:
-        shown = self.spark.sql(f"SHOW TBLPROPERTIES {self.sql(table)}").collect()
-        return own_of({row["key"]: row["value"] for row in shown})
+        property_rows = self.spark.sql(f"SHOW TBLPROPERTIES {self.sql(table)}").collect()
+        return own_properties({row["key"]: row["value"] for row in property_rows})
 
     def last_batch(self, table: str, marker: Marker) -> int | None:
         log = self._log(table)
@@ -106,12 +110,12 @@ class Delta(SqlLake):
         transaction = log.unsafeVolatileSnapshot().transactions().get(marker.app)
         return int(transaction.get()) if transaction.isDefined() else None
 
-    def marked(self, table: str) -> Iterator[Commit]:
+    def marked_commits(self, table: str) -> Iterator[Commit]:
         jvm: Any = self.spark._jvm
         delta = jvm.org.apache.spark.sql.delta
         log, place = self._log(table), delta.util.FileNames
         hadoop = log.newDeltaHadoopConf()
-        # reads a file for a commit, where DESCRIBE HISTORY reads them all in jobs of Spark
+        # reads one file per commit; DESCRIBE HISTORY would read all of them in Spark jobs
         read = getattr(delta, "DeltaHistoryManager$").__getattr__("MODULE$").getCommitInfoOpt
         for version in range(int(log.unsafeVolatileSnapshot().version()), -1, -1):
             try:
@@ -125,9 +129,9 @@ class Delta(SqlLake):
                 if commit is not None:
                     yield commit
 
-    def committing(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
+    def commit_session(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
         session = separate_session(self.spark)
-        metadata = msgspec.json.encode(marker.told | dict(details)).decode()
+        metadata = msgspec.json.encode(marker.details | dict(details)).decode()
         session.conf.set("spark.databricks.delta.write.txnAppId", marker.app)
         session.conf.set("spark.databricks.delta.write.txnVersion", str(marker.batch))
         session.conf.set("spark.databricks.delta.commitInfo.userMetadata", metadata)
@@ -135,7 +139,7 @@ class Delta(SqlLake):
 
     def merge(self, session: SparkSession, table: str, source: DataFrame, merge: Merge) -> None:
         if source.is_cached:
-            # it is read twice and is the same both times: Delta need not keep it, too
+            # Delta reads the source twice; a cached one is the same, so Delta need not store it
             session.conf.set(_MATERIALIZE, "none")
         super().merge(session, table, source, merge)
 
@@ -157,19 +161,19 @@ class Delta(SqlLake):
         session.sql(f"OPTIMIZE {self.sql(table)}{by}")
 
     def expire(self, table: str, keep_s: int) -> None:
-        # the log itself forgets commits after 30 days, transactions never
+        # Delta's log drops commits after 30 days, and never drops transactions
         if (last := self.last_commit(table)) is not None:
             self.set_properties(table, {LAST: msgspec.json.encode(last).decode()})
         session = separate_session(self.spark)
-        # Delta asks whether less than a week is meant: it was chosen
+        # Delta rejects a retention below a week, which the options allow
         session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-        # it lists the files in as many tasks as this says, by default ten thousand
+        # the number of tasks that list the files: the default is ten thousand
         tasks = str(self.spark.conf.get("spark.sql.shuffle.partitions"))
         session.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", tasks)
         session.sql(f"VACUUM {self.sql(table)} RETAIN {keep_s / 3600:.6f} HOURS")
 
 
-def _is_left(status: Any) -> bool:
-    """Say whether something in a log is a folder, or a commit that was not made."""
+def _is_leftover(status: Any) -> bool:
+    """Return whether an entry of a log is a folder, or a commit that was not completed."""
     name = str(status.getPath().getName())
     return bool(status.isDirectory()) or (name.startswith(".") and name.endswith(".tmp"))

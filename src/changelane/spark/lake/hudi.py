@@ -1,23 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hudi tables: create, evolve, commit with a marker, read the last marker.
 
-The tables are copy-on-write with a bucket index and without Hudi's metadata table. Hudi's own
-MERGE knows neither null-safe keys nor several clauses that delete, so that merges are joined here
-and written as upserts and deletes of whole rows in one commit. The marker goes into the extra
-metadata of that commit. Deletes are those of the side table: Hudi forgets its own.
+The tables are copy-on-write, with a bucket index and without Hudi's metadata table. Hudi's own
+MERGE supports neither null-safe keys nor several clauses that delete. Merges are therefore joins
+here, which write upserts and deletes of full rows in one commit. The marker is in the extra
+metadata of that commit. Tombstones are in the side table, because Hudi drops its own deletes.
 
-What lies in a table beside the source's columns:
+A table has these columns beside the source's:
 
 - Hudi's five ``_hoodie_`` meta columns;
-- ``_changelane_key``, the record key: the key columns as hexadecimal digits. Hudi's own keys of
-  several columns take other keys for equal (``a:1,b:2`` is one column's value, too) and have no
-  NULL;
-- ``_hoodie_is_deleted``, always false: by it a commit tells which rows it deletes.
+- ``_changelane_key``, the record key: the key columns as hex digits. Hudi's own keys of several
+  columns are ambiguous (``a:1,b:2`` may also be the value of one column) and have no NULL;
+- ``_hoodie_is_deleted``, always false in stored rows: it marks the deletes of a commit.
 
-Hudi names columns as Avro does, by letters, digits and ``_``; any other character becomes ``_x``,
-its number in hexadecimal digits and ``_``, and is read back here.
+Column names in Hudi have Avro's letters, digits and ``_``. Any other character is escaped as
+``_x``, its code point in hex digits, and ``_``.
 
-Hudi has one writer at a time: a commit takes back what another writer has not finished.
+A Hudi table has one writer at a time: a commit rolls back unfinished commits of other writers.
 """
 
 import datetime as dt
@@ -39,23 +38,23 @@ from changelane.spark.lake.interface import (
     Commit,
     Marker,
     folders,
-    own,
-    own_of,
+    global_view,
+    own_properties,
+    prefixed_properties,
     separate_session,
-    shared,
     types_of,
     widens,
 )
 from changelane.spark.lake.layout import PLAIN, Layout
 from changelane.spark.lake.merge import Merge
-from changelane.spark.lake.merge_join import GONE, RECORD_KEY, merged
+from changelane.spark.lake.merge_join import IS_REMOVED, RECORD_KEY, merged
 from changelane.spark.runtime.session import LAKE_SETTINGS, check, check_class
 from changelane.spark.runtime.sql import quoted
 
 _META: Final = "_hoodie_"
-_PHYSICAL: Final = {RECORD_KEY: RECORD_KEY, GONE: "_hoodie_is_deleted"}
+_PHYSICAL: Final = {RECORD_KEY: RECORD_KEY, IS_REMOVED: "_hoodie_is_deleted"}
 _COMMIT: Final = PREFIX + "commit."
-"""What of a write's options goes into its commit; no property begins like this."""
+"""The prefix of write options that Hudi stores in the commit; no property has this prefix."""
 _BATCHES: Final = _COMMIT + "batches"
 _DETAILS: Final = _COMMIT + "details"
 _APP: Final = PREFIX + "app"
@@ -70,10 +69,10 @@ OPTIONS: Final[dict[str, str]] = {
     "hoodie.datasource.write.keygenerator.class": _KEY_GENERATOR,
     "hoodie.datasource.write.commitmeta.key.prefix": _COMMIT,
     "hoodie.table.timeline.timezone": "UTC",
-    # what is written is final, and one row per key
+    # rows are final, and there is one row per key
     "hoodie.write.record.merge.mode": "COMMIT_TIME_ORDERING",
     "hoodie.combine.before.upsert": "false",
-    # Spark's own rows and Parquet writer: Avro's leaves files whose old times Spark does not read
+    # Spark's rows and Parquet writer: it cannot read old times that Avro's writes
     "hoodie.write.record.merge.custom.implementation.classes": (
         "org.apache.hudi.OverwriteWithLatestSparkRecordMerger,"
         "org.apache.hudi.DefaultSparkRecordMerger"
@@ -82,7 +81,7 @@ OPTIONS: Final[dict[str, str]] = {
     "hoodie.metadata.enable": "false",
     "hoodie.embed.timeline.server": "false",
     "hoodie.write.markers.type": "DIRECT",
-    # every tenth commit, not every one, looks for files that no reader needs
+    # only every tenth commit looks for files that no reader needs
     "hoodie.clean.max.commits": "10",
 }
 
@@ -96,7 +95,7 @@ class Hudi:
 
     def __init__(self, spark: SparkSession, root: str, *, location: str | None = None) -> None:
         if location is not None:
-            raise ConfigError("Hudi tables lie under the folder: give no location")
+            raise ConfigError("Hudi tables are under the sink's folder: remove the location")
         check(spark)
         check_class(spark, "org.apache.hudi.DefaultSource", "hudi")
         for key in ("spark.serializer", "spark.sql.extensions"):
@@ -117,7 +116,7 @@ class Hudi:
         return _logical(self._stored(self.spark, table)).drop(RECORD_KEY)
 
     def _stored(self, session: SparkSession, table: str) -> DataFrame:
-        """Return a table as it lies there, without what is Hudi's own."""
+        """Return a table with its stored column names, without Hudi's meta columns."""
         reader = session.read.format("hudi").option("hoodie.metadata.enable", "false")
         rows = reader.load(self.path(table))
         return rows.select(*(name for name in rows.columns if not name.startswith(_META)))
@@ -126,7 +125,7 @@ class Hudi:
         return [f"{TABLES}/{name}" for name in folders(self.spark, self.path(TABLES))]
 
     def exists(self, table: str) -> bool:
-        # Hudi changes the file after it copied it: who dies there leaves the copy alone
+        # Hudi copies the file before a change: a run that is killed then leaves only the copy
         files = (self._place(table, name) for name in (_FILE, f"{_FILE}.backup"))
         storage = self._storage(table)
         return any(bool(storage.exists(file)) for file in files)
@@ -156,7 +155,7 @@ class Hudi:
         return builder.setConf(self._configuration()).setBasePath(self.path(table)).build()
 
     def properties(self, table: str) -> dict[str, str]:
-        return own_of(dict(self._client(table).getTableConfig().getProps()))
+        return own_properties(dict(self._client(table).getTableConfig().getProps()))
 
     def create(
         self,
@@ -166,12 +165,13 @@ class Hudi:
         layout: Layout = PLAIN,
     ) -> None:
         if layout != PLAIN:
-            raise ConfigError("Hudi tables have buckets, and neither partitions nor properties")
+            msg = "Hudi tables have no partitions or properties: remove partition_by and properties"
+            raise ConfigError(msg)
         if self.exists(table):
             return
         jvm: Any = self.spark._jvm
         hudi = jvm.org.apache.hudi
-        fields = {RECORD_KEY: "STRING", _PHYSICAL[GONE]: "BOOLEAN"}
+        fields = {RECORD_KEY: "STRING", _PHYSICAL[IS_REMOVED]: "BOOLEAN"}
         fields |= {physical(name): kind for name, kind in columns.items()}
         avro = hudi.AvroConversionUtils.convertStructTypeToAvroSchema(
             self._empty(fields)._jdf.schema(), "row_record", "hoodie.row"
@@ -187,12 +187,14 @@ class Hudi:
             .setTableCreateSchema(avro.toString())
             .build()
         )
-        options.putAll(own({"buckets": str(self.spark.conf.get(_BUCKETS, "4")), **properties}))
+        options.putAll(
+            prefixed_properties({"buckets": str(self.spark.conf.get(_BUCKETS, "4")), **properties})
+        )
         clients = hudi.common.table.HoodieTableMetaClient
         clients.createTableLayoutOnStorage(
             self._configuration(), hudi.storage.StoragePath(self.path(table)), options, 2, False
         )
-        # Hudi writes this file in place, and one that is half there would stop every later run
+        # Hudi writes this file in place; an incomplete file would stop every later run
         storage, fresh = self._storage(table), f".{uuid.uuid4().hex}"
         hudi.common.table.HoodieTableConfig.create(storage, self._place(table, fresh), options)
         written = self._place(table, fresh, _FILE)
@@ -203,7 +205,7 @@ class Hudi:
         self._reshape(table, columns)
 
     def widens(self, current: str, wanted_type: str) -> bool:
-        # Hudi reads a float as a double by its text, which is another number; decimals stay
+        # Hudi converts float to double through text, which changes the number; decimals stay
         return current == wanted_type or (
             wanted_type in {"int", "bigint"} and widens(current, wanted_type)
         )
@@ -213,24 +215,24 @@ class Hudi:
 
     def rename_column(self, table: str, name: str, new_name: str) -> None:
         del table, name, new_name
-        raise ApplyError("a column of a Hudi table keeps its name")
+        raise ApplyError("a column of a Hudi table cannot be renamed")
 
     def drop_columns(self, table: str, names: Iterable[str]) -> None:
         del table, names
-        # old files would bring its values back under a later column of that name
-        raise ApplyError("a column of a Hudi table stays")
+        # a later column of the same name would get the values in old files
+        raise ApplyError("a column of a Hudi table cannot be dropped")
 
     def _reshape(self, table: str, columns: Mapping[str, str]) -> None:
-        """Commit no rows of another schema: a table has the schema of its newest commit."""
+        """Commit a new schema without rows: a table has the schema of its newest commit."""
         fields = self._schema(table)
         physical_columns = {physical(name): kind for name, kind in columns.items()}
         fields |= {field.name: field for field in self._empty(physical_columns).schema.fields}
         self._write(self.spark, table, self._empty(StructType(list(fields.values()))), "upsert")
 
     def _schema(self, table: str) -> dict[str, Any]:
-        gone_fields = self._empty({_PHYSICAL[GONE]: "BOOLEAN"}).schema.fields
+        removed_fields = self._empty({_PHYSICAL[IS_REMOVED]: "BOOLEAN"}).schema.fields
         stored = self._stored(self.spark, table).schema.fields
-        return {field.name: field for field in (*stored[:1], *gone_fields, *stored[1:])}
+        return {field.name: field for field in (*stored[:1], *removed_fields, *stored[1:])}
 
     def _empty(self, fields: Mapping[str, str] | StructType) -> DataFrame:
         if isinstance(fields, StructType):
@@ -239,18 +241,18 @@ class Hudi:
         return self.spark.createDataFrame([], definitions)
 
     def set_properties(self, table: str, properties: Mapping[str, str]) -> None:
-        self.tune(table, own(properties))
+        self.set_format_properties(table, prefixed_properties(properties))
 
-    def tune(self, table: str, properties: Mapping[str, str]) -> None:
+    def set_format_properties(self, table: str, properties: Mapping[str, str]) -> None:
         jvm: Any = self.spark._jvm
         java_properties = jvm.java.util.Properties()
         java_properties.putAll(dict(properties))
-        # keeps what was there beside the file until the new one is whole
+        # Hudi keeps a copy of the old file until the new one is complete
         tables = jvm.org.apache.hudi.common.table.HoodieTableConfig
         tables.update(self._storage(table), self._place(table), java_properties)
 
     def _commits(self, table: str) -> Iterator[tuple[Any, dict[str, str]]]:
-        """Return the commits of a table that the timeline still has, the newest first."""
+        """Return the commits in a table's timeline, newest first."""
         timeline = self._client(table).getActiveTimeline().getCommitTimeline()
         instants = timeline.filterCompletedInstants().getReverseOrderedInstants().iterator()
         while instants.hasNext():
@@ -258,7 +260,7 @@ class Hudi:
             yield instant, dict(timeline.readCommitMetadata(instant).getExtraMetadata())
 
     def _batches(self, table: str) -> dict[str, int]:
-        """Return the last batch of each stream; every commit of ours tells all of them again."""
+        """Return the last batch of each stream; each commit of changelane repeats all of them."""
         for _, details in self._commits(table):
             if _BATCHES in details:
                 return msgspec.json.decode(details[_BATCHES], type=dict[str, int])
@@ -267,26 +269,26 @@ class Hudi:
     def last_batch(self, table: str, marker: Marker) -> int | None:
         return self._batches(table).get(marker.app) if self.exists(table) else None
 
-    def marked(self, table: str) -> Iterator[Commit]:
+    def marked_commits(self, table: str) -> Iterator[Commit]:
         for instant, commit_details in self._commits(table):
             if _DETAILS in commit_details:
                 details = msgspec.json.decode(commit_details[_DETAILS], type=dict[str, Any])
                 yield Commit(_time_ms(instant.getCompletionTime()), details)
 
     def last_commit(self, table: str) -> Commit | None:
-        return next(self.marked(table), None)
+        return next(self.marked_commits(table), None)
 
-    def committing(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
+    def commit_session(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
         session = separate_session(self.spark)
         _configure(session)
         session.conf.set(_APP, marker.app)
         session.conf.set(_BATCH, str(marker.batch))
-        session.conf.set(_DETAILS, msgspec.json.encode(marker.told | dict(details)).decode())
+        session.conf.set(_DETAILS, msgspec.json.encode(marker.details | dict(details)).decode())
         return session
 
     def merge(self, session: SparkSession, table: str, source: DataFrame, merge: Merge) -> None:
-        with shared(source) as view:
-            # read twice: for the rows of the table that it meets, and beside them
+        with global_view(source) as view:
+            # the join reads the source twice: to find the matching rows, and to merge them
             cached_rows = session.table(view).persist()
             try:
                 rows = merged(cached_rows, _logical(self._stored(session, table)), merge)
@@ -295,12 +297,12 @@ class Hudi:
                 cached_rows.unpersist()
 
     def append(self, session: SparkSession, table: str, rows: DataFrame) -> None:
-        with shared(rows) as view:
+        with global_view(rows) as view:
             fields, physical_rows = self._schema(table), _physical(session.table(view))
             number = F.monotonically_increasing_id().cast("string")
             state = {
                 RECORD_KEY: F.concat(F.lit(f"{uuid.uuid4().hex}-"), number),
-                _PHYSICAL[GONE]: F.lit(False),
+                _PHYSICAL[IS_REMOVED]: F.lit(False),
             }
             state |= {name: F.col(name) for name in physical_rows.columns}
             values = [
@@ -317,13 +319,13 @@ class Hudi:
             F.expr(sets[name]).cast(kind).alias(name) if name in sets else F.col(quoted(name))
             for name, kind in stored_rows.dtypes[1:]
         ]
-        changed_rows = stored_rows.select(RECORD_KEY, F.lit(False).alias(GONE), *values)
+        changed_rows = stored_rows.select(RECORD_KEY, F.lit(False).alias(IS_REMOVED), *values)
         self._write(session, table, _physical(changed_rows), "upsert")
 
     def delete(self, session: SparkSession, table: str, condition: str) -> None:
         stored_rows = _logical(self._stored(session, table)).where(condition)
         deleted_rows = stored_rows.select(
-            RECORD_KEY, F.lit(True).alias(GONE), *map(quoted, stored_rows.columns[1:])
+            RECORD_KEY, F.lit(True).alias(IS_REMOVED), *map(quoted, stored_rows.columns[1:])
         )
         self._write(session, table, _physical(deleted_rows), "upsert")
 
@@ -346,7 +348,7 @@ class Hudi:
 
 
 def _configure(session: SparkSession) -> None:
-    """Let a session read and write times before 1900 as they are."""
+    """Let a session read and write times before 1900 unchanged."""
     for rebase in ("datetimeRebaseModeInRead", "datetimeRebaseModeInWrite"):
         session.conf.set(f"spark.sql.parquet.{rebase}", "CORRECTED")
         session.conf.set(f"spark.sql.avro.{rebase}", "CORRECTED")
@@ -357,7 +359,7 @@ _LIKE_ESCAPED: Final = re.compile("_(?=x[0-9A-F]{4,6}_)", re.IGNORECASE)
 
 
 def physical(name: str) -> str:
-    """Return the name that a column has in a Hudi table.
+    """Return the stored name of a column in a Hudi table.
 
     >>> physical("order no.")
     'order_x0020_no_x002E_'
@@ -373,13 +375,13 @@ def physical(name: str) -> str:
 
 
 def _is_plain(character: str) -> bool:
-    """Say whether Avro's names, as Java checks them, may have a character."""
+    """Return whether an Avro name may contain a character, by the check of Avro's Java code."""
     kind = unicodedata.category(character)
     return character == "_" or (ord(character) <= 0xFFFF and (kind[0] == "L" or kind == "Nd"))
 
 
 def logical(name: str) -> str:
-    """Return the name of the column that has this one in a Hudi table.
+    """Return the name of a column from its stored name in a Hudi table.
 
     >>> logical("order_x0020_no_x002E_")
     'order no.'
@@ -397,11 +399,11 @@ def _physical(rows: DataFrame) -> DataFrame:
 
 
 def _table_name(table: str) -> str:
-    """Return the name that a catalog would give a table."""
+    """Return the name of a table in a form that catalogs accept."""
     return re.sub(r"\W", "_", table.rpartition("/")[2], flags=re.ASCII)
 
 
 def _time_ms(instant: str) -> int:
-    """Return the time of a commit, which is in UTC."""
+    """Return the time of a commit from Hudi's text, which is in UTC."""
     time = dt.datetime.strptime(instant, "%Y%m%d%H%M%S%f").replace(tzinfo=dt.UTC)
     return int(time.timestamp() * 1000)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Iceberg tables: create, evolve, commit with a marker, read the last marker.
 
-The marker goes into the summary of the table's own snapshot. The tables lie in a catalog of their
-own over the lake's folder; its cache is off, because it hides the commits of other sessions.
+The marker is in the summary of the table's own snapshot. Without a configured catalog the tables
+are in a Hadoop catalog over the lake's folder. The catalog's cache is off, because it hides the
+commits of other sessions.
 """
 
 import datetime as dt
@@ -20,8 +21,8 @@ from pyspark.sql import functions as F
 from changelane.pipeline.lake_sinks import is_hive
 from changelane.spark.lake.hive_names import to_hive
 from changelane.spark.lake.interface import (
+    INTERNAL,
     LAST,
-    OWN,
     PREFIX,
     TABLES,
     TARGET_FACTOR,
@@ -29,7 +30,7 @@ from changelane.spark.lake.interface import (
     Files,
     Marker,
     name_of,
-    own_of,
+    own_properties,
     separate_session,
     widens,
 )
@@ -43,7 +44,7 @@ PROPERTIES: Final[dict[str, str]] = {
     "write.delete.mode": "copy-on-write",
     "write.update.mode": "copy-on-write",
     "write.merge.mode": "copy-on-write",
-    # one file of metadata a commit: keep the last hundred
+    # each commit adds a metadata file: keep the last hundred
     "write.metadata.delete-after-commit.enabled": "true",
 }
 _SNAPSHOT: Final = "spark.sql.iceberg.snapshot-property."
@@ -59,13 +60,13 @@ class Iceberg(SqlLake):
     Args:
         spark: The session.
         root: The folder.
-        location: Where the tables lie in a catalog that knows places.
-        catalog: Options of the catalog, by Iceberg's names; without, it is the folder.
-        namespace: The namespace of the tables in it.
+        location: The location of the tables, in a catalog with locations.
+        catalog: Options of the catalog, by Iceberg's names; ``None`` = the folder is the catalog.
+        namespace: The namespace of the tables in the catalog.
     """
 
     using = "iceberg"
-    is_placed = True
+    needs_location = True
     defaults = PROPERTIES
 
     def __init__(
@@ -83,12 +84,12 @@ class Iceberg(SqlLake):
         super().__init__(spark, place, location)
         self._options = dict(catalog or {"type": "hadoop", "warehouse": place})
         if self._options.get("type") == "jdbc":
-            # without it Spark cannot even ask whether there is a table
+            # without it Spark cannot check whether a table exists
             self._options.setdefault("jdbc.schema-version", "V1")
         self._is_hive = is_hive(self._options)
         self._namespaces: dict[str, str] = {}
         if catalog:
-            self._namespaces = {TABLES: namespace, OWN: f"{namespace}_changelane"}
+            self._namespaces = {TABLES: namespace, INTERNAL: f"{namespace}_changelane"}
         identity = f"{place}\0{namespace}" if catalog else place
         digest = hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()
         self._catalog = f"changelane_{digest[:12]}"
@@ -120,18 +121,18 @@ class Iceberg(SqlLake):
         namespace = f"{quoted(self._catalog)}.{quoted(self._namespaces[TABLES])}"
         if not self.spark.catalog.databaseExists(namespace):
             return []
-        shown = self.spark.sql(f"SHOW TABLES IN {namespace}").collect()
-        names = [str(row["tableName"]) for row in shown]
+        table_rows = self.spark.sql(f"SHOW TABLES IN {namespace}").collect()
+        names = [str(row["tableName"]) for row in table_rows]
         if self._is_hive:
             return sorted(
                 name for table_name in names if (name := self._of_hive(table_name)) is not None
             )
-        return self.ours(sorted(f"{TABLES}/{name}" for name in names))
+        return self.own_tables(sorted(f"{TABLES}/{name}" for name in names))
 
     def _of_hive(self, hive_name: str) -> str | None:
-        """Return the table that has a name in Hive's metastore; ``None`` = none of ours.
+        """Return the table with a name in Hive's metastore; ``None`` = not a table of changelane.
 
-        A name that was long cannot be read back, so the table itself says which one it is.
+        A long name is cut in the metastore, so the table's property has the full name.
         """
         place = f"{quoted(self._namespaces[TABLES])}.{quoted(hive_name)}"
         table_name = (
@@ -144,11 +145,11 @@ class Iceberg(SqlLake):
             return None
         return name_of(table_name)
 
-    def _make(self, table: str, statement: str) -> None:
+    def _create(self, table: str, statement: str) -> None:
         if (namespace := self._namespaces.get(table.partition("/")[0])) is not None:
             place = f"{quoted(self._catalog)}.{quoted(namespace)}"
             self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {place}")
-        super()._make(table, statement)
+        super()._create(table, statement)
 
     def exists(self, table: str) -> bool:
         return bool(self.spark.catalog.tableExists(self.sql(table)))
@@ -162,11 +163,11 @@ class Iceberg(SqlLake):
         return load(self.spark._jsparkSession, name)
 
     def properties(self, table: str) -> dict[str, str]:
-        return own_of(dict(self._table(table).properties()))
+        return own_properties(dict(self._table(table).properties()))
 
     def widens(self, current: str, wanted_type: str) -> bool:
         if current.startswith("decimal"):
-            # the specification lets a decimal grow in front of the point only
+            # Iceberg's specification allows a greater precision, but no other scale
             return widens(current, wanted_type) and _scale(current) == _scale(wanted_type)
         return widens(current, wanted_type)
 
@@ -180,7 +181,7 @@ class Iceberg(SqlLake):
         if source.is_cached:
             super().merge(session, table, source, merge)
             return
-        # read twice: for the files that it touches, and beside their rows
+        # MERGE reads the source twice: to find the affected files, and to merge their rows
         cached_source = source.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             super().merge(session, table, cached_source, merge)
@@ -197,23 +198,23 @@ class Iceberg(SqlLake):
         return self._markers(table).get(marker.app)
 
     def _markers(self, table: str) -> dict[str, int]:
-        """Return the last batches of streams whose snapshots may be gone."""
+        """Return the last batches of streams with expired snapshots."""
         markers = self.properties(table).get(_MARKERS, "{}")
         return msgspec.json.decode(markers, type=dict[str, int])
 
-    def marked(self, table: str) -> Iterator[Commit]:
+    def marked_commits(self, table: str) -> Iterator[Commit]:
         for snapshot in self._snapshots(table):
             summary_details = snapshot.summary().get(_DETAILS)
             if summary_details is not None:
                 details = msgspec.json.decode(summary_details, type=dict[str, Any])
                 yield Commit(snapshot.timestampMillis(), details)
 
-    def committing(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
+    def commit_session(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
         session = separate_session(self.spark)
         self._configure(session)
         session.conf.set(_SNAPSHOT + _APP, marker.app)
         session.conf.set(_SNAPSHOT + _BATCH, str(marker.batch))
-        summary = msgspec.json.encode(marker.told | dict(details)).decode()
+        summary = msgspec.json.encode(marker.details | dict(details)).decode()
         session.conf.set(_SNAPSHOT + _DETAILS, summary)
         return session
 
@@ -248,7 +249,7 @@ class Iceberg(SqlLake):
         self._call("rewrite_data_files", table, arguments)
 
     def expire(self, table: str, keep_s: int) -> None:
-        # markers are in the snapshots: first move them to where expiry leaves them alone
+        # markers are in the snapshots: copy them to the table's properties before the expiry
         new_markers: dict[str, str] = {}
         markers: dict[str, int] = {}
         for snapshot in self._snapshots(table):

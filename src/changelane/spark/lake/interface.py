@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface of lakes: tables of one format in a folder, and commits that carry a marker."""
+"""The interface of a lake: tables of one format in a folder, with markers in their commits."""
 
 import random
 import re
@@ -19,19 +19,20 @@ from changelane.spark.runtime.session import REQUIRED_SETTINGS
 from changelane.spark.runtime.sql import folder_name
 
 TABLES: Final = "tables"
-"""The folder of the sources' tables; everything else of a lake is changelane's own."""
-OWN: Final = "_changelane"
-"""The folder of changelane's own."""
+"""The folder of the sources' tables."""
+INTERNAL: Final = "_changelane"
+"""The folder of changelane's own tables."""
 PREFIX: Final = "changelane."
-"""What changelane's own table properties begin with."""
+"""The prefix of changelane's own table properties."""
 
 
 class Marker(msgspec.Struct, frozen=True):
-    """Which batch of which stream a commit belongs to.
+    """The batch that a commit belongs to.
 
     Attributes:
         pipeline: The pipeline's name.
-        query: The id of the checkpoint: a new checkpoint is a new query, never a silent skip.
+        query: The id of the checkpoint. A new checkpoint is a new query, so that its batches are
+            never skipped.
         batch: The number of the batch in that query.
     """
 
@@ -41,27 +42,27 @@ class Marker(msgspec.Struct, frozen=True):
 
     @property
     def app(self) -> str:
-        """What the batches of one stream have in common."""
+        """The id of the stream: pipeline and query."""
         return f"changelane:{self.pipeline}:{self.query}"
 
     @property
-    def told(self) -> dict[str, object]:
-        """The marker for people."""
+    def details(self) -> dict[str, object]:
+        """The marker in the details of a commit."""
         return {"pipeline": self.pipeline, "query": self.query, "batch": self.batch}
 
 
 TARGET_FACTOR: Final = 8
-"""How much larger rewritten files become than those that are small."""
+"""The size of rewritten files, as a multiple of the limit for small files."""
 LAST: Final = "last"
-"""The property that keeps the newest marked commit once the table's own history has lost it."""
+"""The property with the newest marked commit, for when the table's history has expired."""
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """What a commit of a table tells.
+    """A commit of a table with a marker.
 
     Attributes:
-        time_ms: When it was made, milliseconds since 1970-01-01 UTC.
-        details: Its marker, and what went with it.
+        time_ms: The time of the commit, milliseconds since 1970-01-01 UTC.
+        details: Its marker and other metadata, such as source offsets.
     """
 
     time_ms: int
@@ -69,7 +70,7 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 def commit_of(time_ms: int, metadata: str) -> Commit | None:
-    """Return a commit by what it tells of itself; ``None`` = somebody else's."""
+    """Return a commit from its user metadata; ``None`` = it has no marker."""
     try:
         details = msgspec.json.decode(metadata, type=dict[str, Any])
     except msgspec.DecodeError:
@@ -79,7 +80,7 @@ def commit_of(time_ms: int, metadata: str) -> Commit | None:
 
 
 class Files(NamedTuple):
-    """The data files of a table."""
+    """The numbers of data files and of small data files of a table."""
 
     total: int
     small: int
@@ -88,14 +89,14 @@ class Files(NamedTuple):
 class Lake(Protocol):
     """The tables of one format under one folder.
 
-    A table is named by its place in the folder, such as ``tables/shop.orders``.
+    A table's name is its path in the folder, such as ``tables/shop.orders``.
 
     Attributes:
-        spark: The session that knows the tables, for reading and for commits without a marker.
-        has_one_writer: Whether a table must not be written by two at a time, because one of two
-            commits would take back the other, or miss it.
-        can_rename: Whether columns can get other names, and go with their values.
-        lost_partitions: Texts that a partition's column does not give back.
+        spark: The session for reads and for commits without a marker.
+        has_one_writer: Whether a table must have one writer at a time, because of two concurrent
+            commits one would roll back or overlook the other.
+        can_rename: Whether columns can be renamed and dropped.
+        lost_partitions: Texts that a partition column does not return as they were written.
     """
 
     spark: SparkSession
@@ -104,7 +105,7 @@ class Lake(Protocol):
     lost_partitions: Sequence[str]
 
     def path(self, table: str) -> str:
-        """Return where a table lies, for people."""
+        """Return the path of a table, for messages."""
         ...
 
     def sql(self, table: str) -> str:
@@ -112,15 +113,15 @@ class Lake(Protocol):
         ...
 
     def read(self, table: str) -> DataFrame:
-        """Return what a table holds now."""
+        """Return the current rows of a table."""
         ...
 
     def tables(self) -> list[str]:
-        """Return the tables of the sources, by name."""
+        """Return the names of the sources' tables."""
         ...
 
     def exists(self, table: str) -> bool:
-        """Say whether there is such a table."""
+        """Return whether a table exists."""
         ...
 
     def columns(self, table: str) -> dict[str, str]:
@@ -146,105 +147,105 @@ class Lake(Protocol):
         ...
 
     def widens(self, current: str, wanted_type: str) -> bool:
-        """Say whether a column of type *current* can become *wanted_type* and keep every value."""
+        """Return whether a column of type *current* can become *wanted_type* without a loss."""
         ...
 
     def widen_columns(self, table: str, columns: Mapping[str, str]) -> None:
-        """Give columns wider types; every value that they hold stays what it is."""
+        """Change columns to wider types; their values stay."""
         ...
 
     def rename_column(self, table: str, name: str, new_name: str) -> None:
-        """Give a column another name; its values stay. No column has the new name.
+        """Rename a column; its values stay. No column has the new name.
 
         Raises:
-            ApplyError: The format cannot.
+            ApplyError: The format does not support it.
         """
         ...
 
     def drop_columns(self, table: str, names: Iterable[str]) -> None:
-        """Drop columns with their values; a later column of such a name begins without any.
+        """Drop columns with their values; a later column of the same name is empty.
 
         Raises:
-            ApplyError: The format cannot.
+            ApplyError: The format does not support it.
         """
         ...
 
     def set_properties(self, table: str, properties: Mapping[str, str]) -> None:
-        """Set changelane's own properties of a table; an empty text stands for none."""
+        """Set changelane's own properties of a table; an empty text is no value."""
         ...
 
-    def tune(self, table: str, properties: Mapping[str, str]) -> None:
-        """Set properties that the table format knows."""
+    def set_format_properties(self, table: str, properties: Mapping[str, str]) -> None:
+        """Set properties of the table format."""
         ...
 
     def last_batch(self, table: str, marker: Marker) -> int | None:
-        """Return the last batch of the marker's stream that the table holds."""
+        """Return the last batch of the marker's stream in the table's commits."""
         ...
 
-    def marked(self, table: str) -> Iterator[Commit]:
-        """Return the commits that carry a marker, the newest first, as far as they are kept."""
+    def marked_commits(self, table: str) -> Iterator[Commit]:
+        """Return the commits with a marker that have not expired, newest first."""
         ...
 
     def last_commit(self, table: str) -> Commit | None:
-        """Return the newest commit that ever carried a marker."""
+        """Return the newest commit with a marker, even if it has expired."""
         ...
 
-    def committing(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
-        """Return a session whose commits carry a marker.
+    def commit_session(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
+        """Return a session that adds a marker to its commits.
 
         Args:
             marker: The batch.
-            details: More for people and for resuming: source offsets, schema version.
+            details: Other metadata, such as source offsets and schema version.
         """
         ...
 
     def merge(self, session: SparkSession, table: str, source: DataFrame, merge: Merge) -> None:
-        """Merge rows into a table, in one commit; no two of them meet one row of the table.
+        """Merge rows into a table, in one commit.
 
         Args:
-            session: Where it runs: one of :meth:`committing`, or :attr:`spark` for a commit
-                without a marker.
+            session: A session of :meth:`commit_session`, or :attr:`spark` for a commit without a
+                marker.
             table: The table.
-            source: What its clauses call ``s``.
-            merge: What becomes of which rows.
+            source: The rows, ``s`` in the clauses; no two of them match one row of the table.
+            merge: The clauses.
         """
         ...
 
     def append(self, session: SparkSession, table: str, rows: DataFrame) -> None:
-        """Append rows to a table, in one commit; their columns are some of the table's."""
+        """Append rows to a table, in one commit; missing columns are NULL."""
         ...
 
     def update(
         self, session: SparkSession, table: str, sets: Mapping[str, str], condition: str
     ) -> None:
-        """Give columns new values, column -> SQL, where an SQL condition holds, in one commit."""
+        """Set columns, column -> SQL, in the rows that meet an SQL condition, in one commit."""
         ...
 
     def delete(self, session: SparkSession, table: str, condition: str) -> None:
-        """Delete the rows for which an SQL condition holds, in one commit."""
+        """Delete the rows that meet an SQL condition, in one commit."""
         ...
 
 
 @runtime_checkable
-class Kept(Lake, Protocol):
-    """A lake whose small files and old versions are changelane's to see to."""
+class MaintainedLake(Lake, Protocol):
+    """A lake of a format that needs maintenance: compaction and expiry of versions."""
 
     def commits(self, table: str) -> int:
-        """Return a number that grows with each commit of rows."""
+        """Return a number that increases with each commit of rows."""
         ...
 
     def files(self, table: str, small_bytes: int) -> Files:
-        """Return how many data files a table has, and how many are smaller than that."""
+        """Return the number of a table's data files, and of those smaller than *small_bytes*."""
         ...
 
     def compact(self, table: str, small_bytes: int, columns: Sequence[str] = ()) -> None:
-        """Rewrite small files as larger ones, with rows clustered by *columns*; no row changes."""
+        """Rewrite small files as larger ones, with rows clustered by *columns*."""
         ...
 
     def expire(self, table: str, keep_s: int) -> None:
-        """Forget versions older than that many seconds, and the files that only they need.
+        """Delete versions older than *keep_s* seconds, and the files that only they need.
 
-        Markers stay: :meth:`last_batch` and :meth:`last_commit` tell the same after it.
+        Markers stay: :meth:`last_batch` and :meth:`last_commit` return the same as before.
         """
         ...
 
@@ -258,7 +259,7 @@ _WIDENINGS: Final = {
 
 
 def widens(current: str, wanted_type: str) -> bool:
-    """Say whether every value of *current* is a value of *wanted_type*."""
+    """Return whether every value of type *current* is a value of *wanted_type*."""
     current, wanted_type = (kind.lower().replace(" ", "") for kind in (current, wanted_type))
     if current == wanted_type or wanted_type in _WIDENINGS.get(current, ()):
         return True
@@ -270,14 +271,14 @@ def widens(current: str, wanted_type: str) -> bool:
 
 
 def name_of(table_id: str) -> str:
-    """Return the place of a source's table in a lake."""
+    """Return the name in the lake of a source's table."""
     table = table_id_of(table_id)
     parts = (table.database, table.schema, table.name)
     return f"{TABLES}/{folder_name(*parts, generation=generation_of(table_id))}"
 
 
 def file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:
-    """Return the file system of a path, and the path, as Hadoop has them."""
+    """Return Hadoop's objects of a path: its file system and the path."""
     jvm: Any = spark._jvm
     hadoop_path = jvm.org.apache.hadoop.fs.Path(path)
     return hadoop_path.getFileSystem(
@@ -286,7 +287,7 @@ def file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:
 
 
 def folders(spark: SparkSession, path: str) -> list[str]:
-    """Return the names of the folders in a folder of any file system, none when it is not there."""
+    """Return the names of a folder's subfolders on any file system; empty if it does not exist."""
     system, folder = file_system(spark, path)
     if not system.exists(folder):
         return []
@@ -302,13 +303,13 @@ def types_of(table: DataFrame) -> dict[str, str]:
     return {field.name: field.dataType.simpleString() for field in table.schema.fields}
 
 
-def own(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return changelane's own properties as a table keeps them."""
+def prefixed_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return changelane's own properties with their prefix, as a table stores them."""
     return {PREFIX + key: value for key, value in properties.items()}
 
 
-def own_of(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return changelane's own of all properties that a table keeps."""
+def own_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return changelane's own properties among all of a table's, without their prefix."""
     return {
         key.removeprefix(PREFIX): value
         for key, value in properties.items()
@@ -317,11 +318,11 @@ def own_of(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def separate_session(spark: SparkSession) -> SparkSession:
-    """Return a session of its own with the settings that values depend on."""
+    """Return a new session with the settings that values depend on."""
     session = spark.newSession()
     for key in (*REQUIRED_SETTINGS, "spark.sql.shuffle.partitions"):
         session.conf.set(key, str(spark.conf.get(key)))
-    # rows are parsed once per winner, not once per column
+    # this optimisation would parse the JSON of a row once per column
     session.conf.set("spark.sql.optimizer.enableJsonExpressionOptimization", "false")
     return session
 
@@ -330,35 +331,36 @@ _CONFLICT: Final = re.compile(
     r"Concurrent\w*Exception|DELTA_CONCURRENT|DELTA_METADATA_CHANGED|ValidationException|"
     r"CommitFailedException"
 )
-"""How the formats say that a commit of another writer came between."""
+"""Errors of the table formats after a concurrent commit of another writer."""
 
 
-def is_conflict(error: Exception) -> bool:
-    """Say whether a commit failed because one of another writer came between."""
+def is_commit_conflict(error: Exception) -> bool:
+    """Return whether a commit failed because of a concurrent commit of another writer."""
     return _CONFLICT.search(str(error)) is not None
 
 
-def retried(write: Callable[[], None]) -> None:
-    """Write what may be written again, again when another writer's commit came between.
+def retry_conflicts(write: Callable[[], None]) -> None:
+    """Run an idempotent write, and retry it after concurrent commits of other writers.
 
     Raises:
-        Py4JJavaError: It failed for another reason, or again and again.
-        PySparkException: So it did, in the words of Spark.
+        Py4JJavaError: The write failed for another reason, or in every attempt.
+        PySparkException: The same, as Spark's own error.
     """
     for wait_s in (0.2, 0.5, 1, 2, 4, None):
         try:
             write()
         except FAILURES as error:
-            if wait_s is None or not is_conflict(error):
+            if wait_s is None or not is_commit_conflict(error):
                 raise
-            time.sleep(wait_s * (0.5 + random.random()))  # noqa: S311 - only to part two writers
+            # writers that failed together must not retry together
+            time.sleep(wait_s * (0.5 + random.random()))  # noqa: S311 - no secret
         else:
             return
 
 
 @contextmanager
-def shared(rows: DataFrame) -> Iterator[str]:
-    """Give rows a name for a while that every session knows."""
+def global_view(rows: DataFrame) -> Iterator[str]:
+    """Yield the name of a temporary view of rows that all sessions can read."""
     view = f"changelane_{id(rows):x}"
     rows.createOrReplaceGlobalTempView(view)
     try:

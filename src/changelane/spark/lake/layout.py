@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How tables are laid out: their partitions, and the properties of the table format."""
+"""The layout of tables: their partitions, and the properties of the table format."""
 
 from collections.abc import Iterable, Mapping
 
@@ -14,14 +14,14 @@ LAYOUT = "layout"
 
 
 class NoColumnError(Exception):
-    """A table lacks a column by which it is to be partitioned."""
+    """A table lacks a column of its partitions."""
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """How one table is laid out.
+    """The layout of one table.
 
     Attributes:
-        partition_by: Its partitions, as :class:`changelane.pipeline.config.Partition` reads them.
+        partition_by: Its partitions: :class:`changelane.pipeline.lake_sinks.Partition`.
         properties: Properties of the table format.
     """
 
@@ -29,15 +29,15 @@ class Layout(msgspec.Struct, frozen=True):
     properties: Mapping[str, str] = {}
 
     @property
-    def told(self) -> dict[str, str]:
-        """What a table tells of its layout."""
+    def table_property(self) -> dict[str, str]:
+        """The layout as a property of a table."""
         return {} if self == PLAIN else {LAYOUT: msgspec.json.encode(self).decode()}
 
     def partitions(self, columns: Iterable[str]) -> list[str]:
-        """Return the partitions for SQL, of a table with these columns.
+        """Return the partitions of a table with these columns, for SQL.
 
         Raises:
-            NoColumnError: One of their columns is not there.
+            NoColumnError: The table lacks a column of a partition.
         """
         names_by_lower = {name.lower(): name for name in columns}
         partitions = []
@@ -45,7 +45,7 @@ class Layout(msgspec.Struct, frozen=True):
             partition = Partition.parse(partition_text)
             if (column := names_by_lower.get(partition.column.lower())) is None:
                 raise NoColumnError(
-                    f"the table is to be partitioned by {partition_text!r}, which no event has yet"
+                    f"partition_by has {partition_text!r}, and no event has this column yet"
                 )
             column_sql = quoted(column)
             arguments = column_sql if partition.size is None else f"{partition.size}, {column_sql}"
@@ -54,25 +54,25 @@ class Layout(msgspec.Struct, frozen=True):
             )
         return partitions
 
-    def of_made(self, properties: Mapping[str, str]) -> "Layout":
-        """Return what is to become of a table that was made before: it keeps its partitions."""
+    def for_existing_table(self, properties: Mapping[str, str]) -> "Layout":
+        """Return the layout of an existing table, which keeps its partitions."""
         table_layout = layout_of(properties)
         return Layout(table_layout.partition_by, {**table_layout.properties, **self.properties})
 
     def note(self, properties: Mapping[str, str]) -> str | None:
-        """Return what is to be said when a table was made with other partitions."""
+        """Return a note if an existing table has other partitions; ``None`` = it has these."""
         table_layout = layout_of(properties)
         if table_layout.partition_by == self.partition_by:
             return None
         partition_list = ", ".join(table_layout.partition_by) or "none"
-        return f"the table keeps the partitions that it was made with: {partition_list}"
+        return f"the table keeps the partitions of its creation: {partition_list}"
 
 
 PLAIN = Layout()
 
 
 def layout_of(properties: Mapping[str, str]) -> Layout:
-    """Return the layout that a table tells of."""
+    """Return the layout in a table's properties."""
     layout_text = properties.get(LAYOUT)
     return PLAIN if not layout_text else msgspec.json.decode(layout_text, type=Layout)
 
@@ -81,8 +81,9 @@ class Layouts(msgspec.Struct, frozen=True):
     """The layouts of tables.
 
     Attributes:
-        default: That of tables that are not named.
-        tables: By the table's name at its source, in full or its last parts; the fuller name wins.
+        default: The layout of all other tables.
+        tables: The layout by the table's name at its source, or the last parts of it; the fuller
+            name wins.
     """
 
     default: Layout = PLAIN
@@ -94,7 +95,7 @@ class Layouts(msgspec.Struct, frozen=True):
 
 
 def layouts_of(options: Options) -> Layouts:
-    """Return the layouts that a pipeline's options ask for."""
+    """Return the layouts in a pipeline's options."""
     tables = {
         name: Layout(
             tuple(table_options.partition_by), {**options.properties, **table_options.properties}

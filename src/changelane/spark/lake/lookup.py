@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows that a table holds of some keys, found by the keys' canonical text."""
+"""Lookups in a table: the existing rows of some keys, and rows with newer or unknown values."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,18 +17,22 @@ from changelane.spark.rows.target import Target
 from changelane.spark.runtime.sql import COLUMNS, ORDER, quoted
 
 
-def held_rows(
+def existing_rows(
     table: DataFrame, keys: DataFrame, target: Target, *, are_few: bool = True
 ) -> DataFrame:
-    """Return ``key``, ``row`` (a struct of the table's columns), ``order`` and ``orders``.
+    """Return the existing rows of some keys.
 
     Args:
         table: The table.
         keys: Canonical keys in a column ``key``.
         target: The table's columns and key.
         are_few: Whether the keys are few enough to be broadcast.
+
+    Returns:
+        ``key``, ``row`` (a struct of the table's columns), ``order`` (the base order) and
+        ``orders`` (the exceptions).
     """
-    # the columns are in a struct, where no name of theirs meets one of ours
+    # the struct separates the table's columns from changelane's
     row = F.struct(*(F.col(quoted(name)).alias(name) for name in target.columns))
     rows = table.select(
         row.alias("row"),
@@ -43,16 +47,16 @@ def held_rows(
     return matches.select("key", "row", "order", "orders")
 
 
-def holds_newer(table: DataFrame, order: bytes) -> bool:
-    """Say whether a table holds anything of an event that is newer than some order."""
+def has_newer(table: DataFrame, order: bytes) -> bool:
+    """Return whether a row or a column of a table is newer than an order."""
     floor = F.lit(bytearray(order))
     ages = F.map_values(F.coalesce(COLUMNS, no_exceptions()))
     newer = (F.col(ORDER) > floor) | F.exists(ages, lambda age: age > floor)
     return not table.where(newer).isEmpty()
 
 
-def holds_newer_value(table: DataFrame, columns: Iterable[str], order: bytes) -> bool:
-    """Say whether a value of some columns is of an event that is newer than some order."""
+def has_newer_value(table: DataFrame, columns: Iterable[str], order: bytes) -> bool:
+    """Return whether some columns have a value that is newer than an order."""
     floor = F.lit(bytearray(order))
     is_newer = F.lit(False)
     for name in columns:
@@ -62,27 +66,27 @@ def holds_newer_value(table: DataFrame, columns: Iterable[str], order: bytes) ->
 
 
 def is_incomplete(columns: Iterable[str], added: Sequence[Addition] = ()) -> Column:
-    """Say whether a row of a table with these columns has one whose value is not known.
+    """Return whether a row has a column with an unknown value.
 
     Args:
-        columns: The columns.
-        added: Those that came to the table without a statement.
+        columns: The columns of the table.
+        added: Those that were added without a statement.
     """
     lacks = F.exists(F.map_values(column_exceptions(added)), lambda order: F.length(order) == 0)
-    # a row without a base order lists every column that was there when it was written last
+    # a row without a base order lists every column that the table had at its last write
     names = F.array(*map(F.lit, columns))
     later = (F.length(ORDER) == 0) & (F.size(F.array_except(names, F.map_keys(COLUMNS))) > 0)
     return F.coalesce(lacks | later, F.lit(False))
 
 
 def _typed_keys(keys: DataFrame, target: Target) -> DataFrame:
-    """Return ``key`` and its typed columns, as the table has them."""
+    """Return ``key`` and ``k0`` ..: the values of its columns, in the table's types."""
     texts = keys.select("key").mapInArrow(_key_texts, "key STRING, texts ARRAY<STRING>")
     fits = F.size("texts") == len(target.keys)
     return texts.where(fits).select(
         "key",
         *(
-            typed(F.col("texts")[index], target.columns[name]).alias(f"k{index}")
+            value_of_text(F.col("texts")[index], target.columns[name]).alias(f"k{index}")
             for index, name in enumerate(target.keys)
         ),
     )
@@ -97,17 +101,17 @@ def _key_texts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         )
 
 
-def written(kind: str) -> str:
-    """Return the type as which nested values become JSON: its own format of times is lossy."""
+def json_type(kind: str) -> str:
+    """Return the type in which nested values become JSON: Spark's JSON form of times is lossy."""
     if "struct" in kind or "binary" in kind:
         return kind
     return re.sub(r"[^<>]+(?=>)", "string", kind)
 
 
-def typed(text: Column, kind: str) -> Column:
-    """Return the value of a column that was written as text."""
+def value_of_text(text: Column, kind: str) -> Column:
+    """Return the value of a text that a column was written as."""
     if kind == "binary":
         return F.unbase64(text)
     if kind.startswith(("array", "struct")):
-        return F.from_json(text, f"v {written(kind)}")["v"].cast(kind)
+        return F.from_json(text, f"v {json_type(kind)}")["v"].cast(kind)
     return text.cast(kind)

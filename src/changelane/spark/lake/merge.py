@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The merges of the apply rule as data: formats that have MERGE run it, others write the rows.
+"""The merges of the merge rule, as data: SQL for formats with MERGE, a join for others.
 
-A merge joins a source ``s`` to a target ``t`` by null-safe equal keys; a row of the source takes
-the first clause that holds for it, as in SQL's MERGE. Conditions and values are SQL over ``s.``
-and ``t.`` in which every name is quoted.
+A merge joins a source ``s`` to a target ``t`` by null-safe equality of the keys. A row of the
+source takes the first clause whose condition is true, as in SQL's MERGE. Conditions and values are
+SQL over ``s.`` and ``t.`` with quoted names.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,10 +14,10 @@ from changelane.spark.runtime.sql import COLUMNS, DELETED, DEPARTED, LIVE, ORDER
 
 
 class Clause(NamedTuple):
-    """What becomes of a row that is there.
+    """An update or delete of existing rows.
 
     Attributes:
-        condition: When; empty for always.
+        condition: The condition; empty = always.
         sets: Column -> its new value; ``None`` deletes the row.
     """
 
@@ -29,11 +29,11 @@ class Merge(NamedTuple):
     """A merge of one source into one table.
 
     Attributes:
-        keys: The columns that the source and the table are joined by.
-        matched: What becomes of a row that is there; the first clause that holds decides.
-        values: Column -> its value in a new row; a column that is not named is NULL. Without any
-            there are no new rows.
-        inserts: Which rows of the source become new rows; empty for all.
+        keys: The columns that join the source and the table.
+        matched: The clauses for existing rows; the first one whose condition is true applies.
+        values: Column -> its value in a new row; other columns are NULL. Empty = the merge adds
+            no rows.
+        inserts: The condition of the source rows that become new rows; empty = all.
     """
 
     keys: Sequence[str]
@@ -42,105 +42,107 @@ class Merge(NamedTuple):
     inserts: str = ""
 
 
-_NEWER: Final = f"s.{UPSERTED} > t.{ORDER}"
-_TIE: Final = f"s.{UPSERTED} = t.{ORDER}"
-_GONE: Final = f"s.{DEPARTED} >= t.{ORDER}"
+_IS_NEWER: Final = f"s.{UPSERTED} > t.{ORDER}"
+_IS_SAME_ORDER: Final = f"s.{UPSERTED} = t.{ORDER}"
+_IS_DELETED: Final = f"s.{DEPARTED} >= t.{ORDER}"
 
 Form = Callable[[Sequence[str], Sequence[str]], Merge]
-"""Makes a merge of key columns and user columns."""
+"""Returns the merge for key columns and user columns."""
 
 
-def merge_changed(keys: Sequence[str], columns: Sequence[str]) -> Merge:
+def full_row_merge(keys: Sequence[str], columns: Sequence[str]) -> Merge:
     """Return the *row form*: of two versions of a row the newer one wins.
 
-    The source has the user columns, the newest upsert and delete (never NULL) and whether
-    the row lives. For tables that never held an exception and whole rows only.
+    The source has the user columns, the newest upsert and delete (never NULL), and whether the row
+    lives. All its rows are full, and no row of the table has an exception.
     """
     sets = {name: f"s.{quoted(name)}" for name in columns}
-    matched = [Clause(f"s.{LIVE} AND {_NEWER}", {**sets, ORDER: f"s.{UPSERTED}"})]
-    ties, differs = _ties(keys, columns)
-    if ties:
-        matched.append(Clause(f"s.{LIVE} AND {_TIE} AND ({differs})", ties))
-    matched.append(Clause(_GONE))
+    matched = [Clause(f"s.{LIVE} AND {_IS_NEWER}", {**sets, ORDER: f"s.{UPSERTED}"})]
+    greater_values, differs = _greater_values(keys, columns)
+    if greater_values:
+        matched.append(Clause(f"s.{LIVE} AND {_IS_SAME_ORDER} AND ({differs})", greater_values))
+    matched.append(Clause(_IS_DELETED))
     values = {**sets, ORDER: f"s.{UPSERTED}", COLUMNS: "NULL"}
     return Merge(keys, matched, values, f"s.{LIVE}")
 
 
-def _ties(keys: Sequence[str], columns: Sequence[str]) -> tuple[dict[str, str], str]:
-    """Return the values of two rows of one order, and when they differ from the row's."""
+def _greater_values(keys: Sequence[str], columns: Sequence[str]) -> tuple[dict[str, str], str]:
+    """Return the greater values of two rows of one order, and the condition of a difference."""
     greater = {
         name: f"(t.{quoted(name)} IS NULL OR s.{quoted(name)} > t.{quoted(name)})"
         for name in columns
         if name not in keys
     }
-    ties = {
+    greater_values = {
         name: f"CASE WHEN {condition} THEN s.{quoted(name)} ELSE t.{quoted(name)} END"
         for name, condition in greater.items()
     }
     differs = " OR ".join(
         f"(s.{quoted(name)} IS NOT NULL AND {condition})" for name, condition in greater.items()
     )
-    return ties, differs
+    return greater_values, differs
 
 
-def merge_final(keys: Sequence[str], columns: Sequence[str]) -> Merge:
-    """Return the merge of rows that are final already (the *column form* joins before it).
+def final_row_merge(keys: Sequence[str], columns: Sequence[str]) -> Merge:
+    """Return the merge of the *column form*, which joins with the stored rows before the merge.
 
-    The source has the user columns, the state columns and whether the row lives.
+    The source has the final rows: user columns, state columns, and whether the row lives.
     """
-    every = {name: f"s.{quoted(name)}" for name in (*columns, ORDER, COLUMNS)}
-    return Merge(keys, [Clause(f"NOT s.{LIVE}"), Clause("", every)], every, f"s.{LIVE}")
+    row_values = {name: f"s.{quoted(name)}" for name in (*columns, ORDER, COLUMNS)}
+    return Merge(keys, [Clause(f"NOT s.{LIVE}"), Clause("", row_values)], row_values, f"s.{LIVE}")
 
 
-def merge_changed_kept(keys: Sequence[str], columns: Sequence[str]) -> Merge:
-    """Return the row form for a table that keeps rows that are gone, with their mark.
+def soft_full_row_merge(keys: Sequence[str], columns: Sequence[str]) -> Merge:
+    """Return the row form for a table with soft deletes.
 
-    A row takes newer values whether or not it lives; it is gone up to its newest delete.
+    A row takes newer values whether or not it lives. Its newest delete decides about the mark.
     """
     is_gone = f"NOT s.{LIVE}"
     sets = {**{name: f"s.{quoted(name)}" for name in columns}, ORDER: f"s.{UPSERTED}"}
-    matched = [Clause(_NEWER, {**sets, DELETED: is_gone})]
-    ties, differs = _ties(keys, columns)
-    if ties:
-        matched.append(Clause(f"{_TIE} AND ({differs})", {**ties, DELETED: _GONE}))
-    matched.append(Clause(f"{_GONE} AND NOT t.{DELETED}", {DELETED: "true"}))
+    matched = [Clause(_IS_NEWER, {**sets, DELETED: is_gone})]
+    greater_values, differs = _greater_values(keys, columns)
+    if greater_values:
+        matched.append(
+            Clause(f"{_IS_SAME_ORDER} AND ({differs})", {**greater_values, DELETED: _IS_DELETED})
+        )
+    matched.append(Clause(f"{_IS_DELETED} AND NOT t.{DELETED}", {DELETED: "true"}))
     values = {**sets, COLUMNS: "NULL", DELETED: is_gone}
     return Merge(keys, matched, values, f"length(s.{UPSERTED}) > 0")
 
 
-def merge_final_kept(keys: Sequence[str], columns: Sequence[str]) -> Merge:
-    """Return the merge of final rows for a table that keeps rows that are gone."""
-    every = {name: f"s.{quoted(name)}" for name in (*columns, ORDER, COLUMNS)}
-    every[DELETED] = f"NOT s.{LIVE}"
-    # a row that only partial events told has no base order, and all of its columns are listed
+def soft_final_row_merge(keys: Sequence[str], columns: Sequence[str]) -> Merge:
+    """Return the merge of final rows for a table with soft deletes."""
+    row_values = {name: f"s.{quoted(name)}" for name in (*columns, ORDER, COLUMNS)}
+    row_values[DELETED] = f"NOT s.{LIVE}"
+    # a row from partial events only has no base order, and all of its columns are exceptions
     is_known = f"(length(s.{ORDER}) > 0 OR s.{COLUMNS} IS NOT NULL)"
-    return Merge(keys, [Clause(is_known, every)], every, is_known)
+    return Merge(keys, [Clause(is_known, row_values)], row_values, is_known)
 
 
 def row_form(*, keeps_deleted: bool) -> Form:
-    """Return the row form for a table."""
-    return merge_changed_kept if keeps_deleted else merge_changed
+    """Return the merge of the row form for a table."""
+    return soft_full_row_merge if keeps_deleted else full_row_merge
 
 
 def column_form(*, keeps_deleted: bool) -> Form:
-    """Return the merge of final rows for a table."""
-    return merge_final_kept if keeps_deleted else merge_final
+    """Return the merge of the column form for a table."""
+    return soft_final_row_merge if keeps_deleted else final_row_merge
 
 
-def merge_versions(keys: Sequence[str], columns: Sequence[str]) -> Merge:
-    """Return the merge that writes versions of rows: a version is its key and its order.
+def version_merge(keys: Sequence[str], columns: Sequence[str]) -> Merge:
+    """Return the merge that adds or updates versions of rows; key and order identify a version.
 
-    The source has every column of the table; no version ever goes.
+    The source has every column of the table. No version is deleted.
     """
-    every = {name: f"s.{quoted(name)}" for name in columns}
-    return Merge((*keys, ORDER), [Clause("", every)], every)
+    row_values = {name: f"s.{quoted(name)}" for name in columns}
+    return Merge((*keys, ORDER), [Clause("", row_values)], row_values)
 
 
-def merge_shown(keys: Sequence[str], columns: Sequence[str]) -> Merge:
-    """Return the merge that replaces the versions of keys.
+def version_replacement(keys: Sequence[str], columns: Sequence[str]) -> Merge:
+    """Return the merge that replaces all versions of keys.
 
-    The source has every column of the table, and whether the version is still there.
+    The source has every column of the table, and whether the version still exists.
     """
-    every = {name: f"s.{quoted(name)}" for name in columns if name != LIVE}
-    matched = [Clause(f"NOT s.{LIVE}"), Clause("", every)]
-    return Merge((*keys, ORDER), matched, every, f"s.{LIVE}")
+    row_values = {name: f"s.{quoted(name)}" for name in columns if name != LIVE}
+    matched = [Clause(f"NOT s.{LIVE}"), Clause("", row_values)]
+    return Merge((*keys, ORDER), matched, row_values, f"s.{LIVE}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows that a merge changes, for table formats whose own MERGE cannot say it."""
+"""Merges as a join, for table formats without a suitable MERGE."""
 
 from functools import reduce
 from operator import and_
@@ -12,25 +12,25 @@ from changelane.spark.lake.merge import Merge
 from changelane.spark.runtime.sql import quoted
 
 RECORD_KEY: Final = "_changelane_key"
-GONE: Final = "_changelane_gone"
-"""What rows that a merge changes have beside the columns of the table."""
+IS_REMOVED: Final = "_changelane_removed"
+"""The additional columns of changed rows: record key, and whether the row is deleted."""
 _CLAUSE: Final = "_changelane_clause"
-_TWICE: Final = "two rows of one batch have one key in the table: its types take them for equal"
+_TWICE: Final = "two rows of one batch have one key in the table: their keys are equal in its types"
 
 
 def merged(source: DataFrame, table: DataFrame, merge: Merge) -> DataFrame:
-    """Return the rows that a merge changes, as the table has them afterwards.
+    """Return the rows that a merge changes, with their new values.
 
-    ``RECORD_KEY`` names a row: what the table calls it, else its key columns as text, which is no
-    other key's. ``GONE`` says that the row is deleted.
+    ``RECORD_KEY`` identifies a row. A new row gets its key columns as text, which is unique.
+    ``IS_REMOVED`` marks a deleted row.
 
     Args:
-        source: What the clauses call ``s``; it is read twice.
-        table: The table with a record key in its first column, never NULL.
+        source: The rows, ``s`` in the clauses; they are read twice.
+        table: The table, with a record key in its first column, never NULL.
         merge: The merge.
 
     Raises:
-        SparkException: When it runs, two rows of the source have one record key.
+        SparkException: At execution, if two rows of the source have one record key.
     """
     same = reduce(and_, (F.expr(f"t.{quoted(key)} <=> s.{quoted(key)}") for key in merge.keys))
     keys = F.broadcast(source.select(*map(quoted, merge.keys)).alias("s"))
@@ -46,16 +46,16 @@ def merged(source: DataFrame, table: DataFrame, merge: Merge) -> DataFrame:
     delete_clauses = [number for number, clause in enumerate(merge.matched) if clause.sets is None]
     changed = staged.select(
         F.coalesce(f"t.{RECORD_KEY}", _record_key(merge, table)).alias(RECORD_KEY),
-        F.col(_CLAUSE).isin(delete_clauses).alias(GONE),
+        F.col(_CLAUSE).isin(delete_clauses).alias(IS_REMOVED),
         *(_value(name, kind, merge).alias(name) for name, kind in table.dtypes[1:]),
     )
     is_twice = F.count("*").over(Window.partitionBy(RECORD_KEY)) > 1
-    checked = F.when(is_twice, F.raise_error(F.lit(_TWICE))).otherwise(F.col(GONE))
-    return changed.withColumn(GONE, checked)
+    checked = F.when(is_twice, F.raise_error(F.lit(_TWICE))).otherwise(F.col(IS_REMOVED))
+    return changed.withColumn(IS_REMOVED, checked)
 
 
 def _value(name: str, kind: str, merge: Merge) -> Column:
-    """Return what a column holds after the clause that a row takes."""
+    """Return the value of a column after the clause that a row takes."""
     clause = F.col(_CLAUSE)
     value = F.when(clause == -1, F.expr(merge.values.get(name, "NULL")).cast(kind))
     for number, (_, sets) in enumerate(merge.matched):
@@ -65,9 +65,9 @@ def _value(name: str, kind: str, merge: Merge) -> Column:
 
 
 def _record_key(merge: Merge, table: DataFrame) -> Column:
-    """Return the key columns as text, each as hexadecimal digits and a point: ``37.4445.-.``.
+    """Return the key columns as text, each as hex digits and a point: ``37.4445.-.``.
 
-    NULL is ``-``. Hudi takes text that has commas and colons for several columns and their names.
+    NULL is ``-``. The text has no commas and colons: Hudi parses these as columns and their names.
     """
     kinds = dict(table.dtypes)
     parts = (_key_text(key, kinds[key]) for key in merge.keys)

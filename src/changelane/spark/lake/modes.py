@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a table keeps of its changes: the newest row, every version of it, or every event.
+"""The modes of tables: the newest row, all versions of a row, or all events.
 
-The mode is a property of the table, which is made for it, and cannot be changed later.
+The mode is a property of the table and cannot be changed after its creation.
 """
 
 from collections.abc import Mapping
@@ -23,17 +23,19 @@ VALID_FROM: Final = "_valid_from"
 VALID_TO: Final = "_valid_to"
 IS_CURRENT: Final = "_is_current"
 
-OWN: Final = bytes([1])
-"""What stands for a version's own order among the orders of its columns."""
+OWN_ORDER: Final = bytes([1])
+"""Represents the order of a version in the orders of its columns."""
 
 EVENT: Final = "_changelane_event"
-"""A hash of what an event told."""
+"""The column with a hash of an event's content."""
 ORDINAL: Final = "_changelane_ordinal"
-"""Which of the changes at one position a row is of: 0 = the position has but one; its number in
-its transaction; below 0 a hash of where its message stood; NULL where nothing tells."""
-ADDED: Final[Mapping[str, str]] = {EVENT: "bigint", ORDINAL: "bigint"}
-"""What tables have, name -> Spark type, whose rows are only added: by it an event is known that
-comes again."""
+"""The column with the number of a row's change among those at one position.
+
+0 = the position has only one change; above 0 the number in the transaction; below 0 a hash of the
+message's coordinates; NULL = unknown.
+"""
+DEDUPLICATION_COLUMNS: Final[Mapping[str, str]] = {EVENT: "bigint", ORDINAL: "bigint"}
+"""Name -> Spark type of the columns that detect repeated events in tables that only add rows."""
 
 _ROW: Final = {ORDER: "binary", COLUMNS: "map<string,binary>"}
 STATE_TYPES: Final[Mapping[str, Mapping[str, str]]] = {
@@ -55,21 +57,21 @@ STATE_TYPES: Final[Mapping[str, Mapping[str, str]]] = {
         "_changelane_partition": "int",
         "_changelane_offset": "bigint",
         "_changelane_index": "int",
-        **ADDED,
+        **DEDUPLICATION_COLUMNS,
     },
 }
-"""Mode -> the columns, name -> Spark type, that a table has beside those of its source."""
+"""Mode -> the state columns of its tables, name -> Spark type."""
 
 
 class TableMode(msgspec.Struct, frozen=True):
-    """How a table keeps its changes.
+    """The mode of a table, with its options.
 
     Attributes:
         name: ``upsert``, ``history`` or ``append``.
-        track: With ``history``, the columns whose changes make versions.
-        track_except: The columns whose changes make none.
-        keeps_deleted: With ``upsert``, rows that are gone stay with what was last known of them,
-            and a column says so.
+        track: With ``history``, the columns whose changes create versions.
+        track_except: The columns whose changes create none.
+        keeps_deleted: With ``upsert``, whether deleted rows stay, with their last values and a
+            mark (soft deletes).
     """
 
     name: str = UPSERT
@@ -78,45 +80,45 @@ class TableMode(msgspec.Struct, frozen=True):
     keeps_deleted: bool = False
 
     def __post_init__(self) -> None:
-        """Check the name, and that it is a mode whose rows are deleted; the order of names is none.
+        """Check the name, and sort the column names.
 
         Raises:
             UnknownNameError: There is no such mode.
-            ConfigError: The mode has no rows that could be kept.
+            ConfigError: The mode does not support soft deletes.
         """
         if self.name not in MODES:
             raise UnknownNameError("mode", self.name, MODES)
         if self.keeps_deleted and self.name != UPSERT:
-            raise ConfigError(f"deletes: soft is for the mode upsert, and not for {self.name}")
-        # a table is asked for by the same names again, in whatever order
+            raise ConfigError(f"deletes: soft needs the mode upsert, and the mode is {self.name}")
+        # modes with the same columns in another order are equal
         for field in ("track", "track_except"):
             if (names := getattr(self, field)) is not None:
                 msgspec.structs.force_setattr(self, field, tuple(sorted(set(names))))
 
     @property
     def is_tracked(self) -> bool:
-        """Whether changes of some columns make no versions."""
+        """Whether changes of some columns create no versions."""
         return self.track is not None or self.track_except is not None
 
     @property
     def reserved(self) -> frozenset[str]:
-        """Names of ours that no column of a source may have in such a table."""
+        """The names of state columns, which no column of the source may have."""
         return frozenset(self.state_types)
 
     @property
     def state_types(self) -> Mapping[str, str]:
-        """The columns, name -> Spark type, that a table has beside those of its source."""
+        """The state columns of a table with a key, name -> Spark type."""
         own = STATE_TYPES[self.name]
         return {**own, DELETED: "boolean"} if self.keeps_deleted else own
 
-    def made_with(self, *, has_key: bool) -> Mapping[str, str]:
-        """Return the columns, name -> Spark type, of a table whose rows have a key, or none."""
+    def state_types_for(self, *, has_key: bool) -> Mapping[str, str]:
+        """Return the state columns of a table with or without a key, name -> Spark type."""
         is_keyless = self.name == UPSERT and not has_key
-        return {**self.state_types, **ADDED} if is_keyless else self.state_types
+        return {**self.state_types, **DEDUPLICATION_COLUMNS} if is_keyless else self.state_types
 
     @property
     def properties(self) -> dict[str, str]:
-        """What a table tells of its mode."""
+        """The mode as properties of a table."""
         mode_property = {} if self.name == UPSERT else {"mode": self.name}
         if self.track is not None:
             mode_property["track"] = msgspec.json.encode(self.track).decode()
@@ -128,7 +130,7 @@ class TableMode(msgspec.Struct, frozen=True):
 
 
 def mode_of(properties: Mapping[str, str]) -> TableMode:
-    """Return the mode that a table tells of."""
+    """Return the mode in a table's properties."""
 
     def names(key: str) -> tuple[str, ...] | None:
         mode_text = properties.get(key)
@@ -143,8 +145,9 @@ class Modes(msgspec.Struct, frozen=True):
     """The modes of tables.
 
     Attributes:
-        default: That of tables that are not named.
-        tables: By the table's name at its source, in full or its last parts; the fuller name wins.
+        default: The mode of all other tables.
+        tables: The mode by the table's name at its source, or the last parts of it; the fuller
+            name wins.
     """
 
     default: TableMode = TableMode()
@@ -156,7 +159,7 @@ class Modes(msgspec.Struct, frozen=True):
 
 
 def modes_of(options: Options) -> Modes:
-    """Return the modes that a pipeline's options ask for."""
+    """Return the modes in a pipeline's options."""
     tables = {
         name: TableMode(
             table_options.mode or options.mode,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lakes have in common whose tables SQL makes and changes: Delta and Iceberg."""
+"""The lakes with tables that SQL creates and changes: Delta and Iceberg."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Final
@@ -13,8 +13,8 @@ from changelane.spark.lake.interface import (
     TABLES,
     Commit,
     folders,
-    own,
-    shared,
+    global_view,
+    prefixed_properties,
     types_of,
     widens,
 )
@@ -30,7 +30,7 @@ class SqlLake:
     Args:
         spark: The session.
         root: The folder.
-        location: Where the sources' tables lie instead, ending in ``/{table}``.
+        location: The location of the sources' tables, if another; it ends in ``/{table}``.
     """
 
     has_one_writer = False
@@ -38,10 +38,10 @@ class SqlLake:
     lost_partitions: ClassVar[Sequence[str]] = ()
     using: ClassVar[str]
     """The format's name in SQL."""
-    is_placed: ClassVar[bool]
-    """Whether a table must be told where to lie; the name of others says it."""
+    needs_location: ClassVar[bool]
+    """Whether a table with another location needs a LOCATION clause; else its name has the path."""
     defaults: ClassVar[Mapping[str, str]]
-    """The properties that every table is made with."""
+    """The properties of every new table."""
 
     def __init__(self, spark: SparkSession, root: str, location: str | None = None) -> None:
         self.spark = spark
@@ -49,10 +49,10 @@ class SqlLake:
         self._location = location
 
     def path(self, table: str) -> str:
-        return self.place(table) or f"{self._root}/{table}"
+        return self.location_of(table) or f"{self._root}/{table}"
 
-    def place(self, table: str) -> str | None:
-        """Return where a table lies that lies elsewhere."""
+    def location_of(self, table: str) -> str | None:
+        """Return the configured location of a table; ``None`` = it is under the folder."""
         kind, _, name = table.partition("/")
         if self._location is None or kind != TABLES:
             return None
@@ -68,10 +68,10 @@ class SqlLake:
         if self._location is None:
             return [f"{TABLES}/{name}" for name in folders(self.spark, self.path(TABLES))]
         names = folders(self.spark, self._location.removesuffix(f"/{ANY_TABLE}"))
-        return self.ours(f"{TABLES}/{name}" for name in names)
+        return self.own_tables(f"{TABLES}/{name}" for name in names)
 
-    def ours(self, tables: Iterable[str]) -> list[str]:
-        """Return those of some tables that changelane made; others may lie beside them."""
+    def own_tables(self, tables: Iterable[str]) -> list[str]:
+        """Return the tables that changelane created: the folder may have others."""
         return [name for name in tables if self.exists(name) and self.properties(name)]
 
     def exists(self, table: str) -> bool:
@@ -80,11 +80,11 @@ class SqlLake:
     def properties(self, table: str) -> dict[str, str]:
         raise NotImplementedError
 
-    def marked(self, table: str) -> Iterator[Commit]:
+    def marked_commits(self, table: str) -> Iterator[Commit]:
         raise NotImplementedError
 
     def last_commit(self, table: str) -> Commit | None:
-        for commit in self.marked(table):
+        for commit in self.marked_commits(table):
             return commit
         last_marker = self.properties(table).get(LAST)
         return None if last_marker is None else msgspec.json.decode(last_marker, type=Commit)
@@ -99,18 +99,18 @@ class SqlLake:
         properties: Mapping[str, str],
         layout: Layout = PLAIN,
     ) -> None:
-        table_properties = {**self.defaults, **layout.properties, **own(properties)}
+        table_properties = {**self.defaults, **layout.properties, **prefixed_properties(properties)}
         statement = table_sql.create_table(
             self.sql(table),
             columns,
             using=self.using,
             properties=table_properties,
             partitions=layout.partitions(columns),
-            location=self.place(table) if self.is_placed else None,
+            location=self.location_of(table) if self.needs_location else None,
         )
-        self._make(table, statement)
+        self._create(table, statement)
 
-    def _make(self, table: str, statement: str) -> None:  # noqa: ARG002  Delta, Iceberg ask for it
+    def _create(self, table: str, statement: str) -> None:  # noqa: ARG002  subclasses use the table
         """Run the statement that creates a table unless it exists."""
         self.spark.sql(statement)
 
@@ -131,17 +131,17 @@ class SqlLake:
         self.spark.sql(table_sql.drop_columns(self.sql(table), names))
 
     def set_properties(self, table: str, properties: Mapping[str, str]) -> None:
-        self.tune(table, own(properties))
+        self.set_format_properties(table, prefixed_properties(properties))
 
-    def tune(self, table: str, properties: Mapping[str, str]) -> None:
+    def set_format_properties(self, table: str, properties: Mapping[str, str]) -> None:
         self.spark.sql(table_sql.set_properties(self.sql(table), properties))
 
     def merge(self, session: SparkSession, table: str, source: DataFrame, merge: Merge) -> None:
-        with shared(source) as view:
+        with global_view(source) as view:
             session.sql(table_sql.merge(self.sql(table), view, merge))
 
     def append(self, session: SparkSession, table: str, rows: DataFrame) -> None:
-        with shared(rows) as view:
+        with global_view(rows) as view:
             session.sql(table_sql.append(self.sql(table), view, rows.columns))
 
     def update(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The statements that make and change a table; Delta and Iceberg read the same ones."""
+"""The statements that create and change a table, in the SQL that Delta and Iceberg share."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -16,7 +16,7 @@ def create_table(
     partitions: Sequence[str] = (),
     location: str | None = None,
 ) -> str:
-    """Return the statement that makes a table unless it exists; columns are name -> type."""
+    """Return the statement that creates a table unless it exists; columns are name -> type."""
     at = "" if location is None else f"LOCATION {sql_literal(location)} "
     by = f"PARTITIONED BY ({', '.join(partitions)}) " if partitions else ""
     return (
@@ -31,13 +31,13 @@ def add_columns(table: str, columns: Mapping[str, str]) -> str:
 
 
 def widen_columns(table: str, columns: Mapping[str, str]) -> Iterator[str]:
-    """Return the statements that give columns wider types."""
+    """Return the statements that change columns to wider types."""
     for name, kind in columns.items():
         yield f"ALTER TABLE {table} ALTER COLUMN {quoted(name)} TYPE {kind}"
 
 
 def rename_column(table: str, name: str, new_name: str) -> str:
-    """Return the statement that gives a column another name."""
+    """Return the statement that renames a column."""
     return f"ALTER TABLE {table} RENAME COLUMN {quoted(name)} TO {quoted(new_name)}"
 
 
@@ -86,11 +86,11 @@ def append(table: str, source: str, columns: Sequence[str]) -> str:
 
 
 def update(table: str, sets: Mapping[str, str], condition: str) -> str:
-    """Return the statement that gives columns new values."""
+    """Return the statement that sets columns in the rows that meet a condition."""
     pairs = ", ".join(f"{quoted(name)} = {value}" for name, value in sets.items())
     return f"UPDATE {table} SET {pairs} WHERE {condition}"
 
 
 def delete(table: str, condition: str) -> str:
-    """Return the statement that deletes rows."""
+    """Return the statement that deletes the rows that meet a condition."""
     return f"DELETE FROM {table} WHERE {condition}"

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from changelane.pipeline.lake_sinks import OWN_PREFIX
 from changelane.pipeline.options import Maintenance
 from changelane.schema import option_for_table
-from changelane.spark.lake.interface import TABLES, Files, Kept, Lake, name_of
+from changelane.spark.lake.interface import TABLES, Files, Lake, MaintainedLake, name_of
 from changelane.spark.maintenance.purge import EventBounds, PurgeReport, plan_purge, purge
 from changelane.spark.rows.schema import table_id_of
 from changelane.spark.state import change_log, history_tombstones, quarantine, replays, tombstones
@@ -169,7 +169,7 @@ class MaintenanceScheduler:
         """
         limits = self._limits or Maintenance()
         lake = self._lake
-        if not isinstance(lake, Kept) or not lake.exists(name):
+        if not isinstance(lake, MaintainedLake) or not lake.exists(name):
             return None
         properties = lake.properties(name)
         if name.startswith(TABLES) and "table" not in properties:

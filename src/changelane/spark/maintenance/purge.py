@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from changelane.position import BY_PARTITION, order_text
 from changelane.spark.evolution.table_properties import columns_of_source
 from changelane.spark.lake.interface import Lake, name_of
-from changelane.spark.lake.lookup import held_rows, is_incomplete
+from changelane.spark.lake.lookup import existing_rows, is_incomplete
 from changelane.spark.lake.modes import HISTORY, TableMode, mode_of
 from changelane.spark.rows.added_columns import additions_of
 from changelane.spark.rows.batch_stats import TableBatch
@@ -31,16 +31,16 @@ from changelane.spark.runtime.sql import ORDER
 from changelane.spark.state.tombstones import TombstoneTable
 
 NOTE_PARTITION_OFFSETS: Final = (
-    "its events have no positions, and offsets of another partition or file may begin anew"
+    "its events have no positions, and offsets start again in another partition or file"
 )
 
 NOTE_HISTORY_MODE: Final = (
-    "a table of versions needs every delete: one that comes late may belong before it"
+    "a history table needs every tombstone, because a late event may belong before it"
 )
 NOTE_SOFT_DELETES: Final = (
-    "a row that is kept with its mark needs its delete: without it the row would be back"
+    "a table with soft deletes needs the tombstones of its marked rows, or the rows would come back"
 )
-NOTE_NO_SOURCE_TIME: Final = "its events tell no time at their source"
+NOTE_NO_SOURCE_TIME: Final = "its events have no source time"
 
 
 class PurgeReport(msgspec.Struct):
@@ -173,7 +173,7 @@ def purge(lake: Lake, tombstone_table: TombstoneTable, orders: Mapping[str, byte
 
     A row that exists and has unknown columns, or may get some with the next column of its table,
     keeps the tombstone of its departure. Without it, an event from before the departure could set a
-    column that the row took along.
+    column that the row inherited.
 
     Args:
         lake: The lake.
@@ -213,5 +213,5 @@ def _incomplete_keys(lake: Lake, table_id: str, tombstones: DataFrame) -> DataFr
     schema = msgspec.json.decode(properties["schema"], type=RowSchema)
     target = Target(columns, tuple(schema.key or ()), {}, additions=additions)
     keys = tombstones.where(F.col("table_id") == table_id).select("key")
-    stored_rows = held_rows(incomplete_rows, keys, target, are_few=False)
+    stored_rows = existing_rows(incomplete_rows, keys, target, are_few=False)
     return stored_rows.select(F.lit(table_id).alias("table_id"), "key")

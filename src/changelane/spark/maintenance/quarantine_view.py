@@ -74,14 +74,14 @@ class EntryFilter(msgspec.Struct, frozen=True):
             rows = rows.where(F.col(ENTRY).isin(*self.entries))
             entry_ids = {row[ENTRY] for row in rows.select(ENTRY).collect()}
             if missing := sorted(set(self.entries) - entry_ids):
-                msg = f"no entry {missing[0]} waits here: it was replayed, or there never was one"
+                msg = f"there is no pending entry {missing[0]}: it was replayed, or never existed"
                 raise ConfigError(msg)
         return rows
 
 
 def _check_names(label: str, names: Sequence[str], known_names: set[str]) -> None:
     if not known_names:
-        raise ConfigError("nothing waits here")
+        raise ConfigError("the quarantine has no pending entries")
     for name in names:
         if name not in known_names:
             raise UnknownNameError(label, name, known_names)
@@ -181,7 +181,7 @@ def _entry_record(row: Row) -> dict[str, Any]:
         return (
             record
             | coordinates
-            | {"withheld": "it was quarantined before these masks, with its values"}
+            | {"withheld": "it was quarantined before these masks, with unmasked values"}
         )
     if row["event"] is not None:
         return record | coordinates | {"event": msgspec.json.decode(row["event"])}

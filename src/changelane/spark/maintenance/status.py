@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from changelane.position import order_text
 from changelane.spark.evolution.evolution_state import EvolutionHalt
 from changelane.spark.evolution.table_properties import columns_of_source
-from changelane.spark.lake.commit_totals import Tally
+from changelane.spark.lake.commit_totals import CommitTotals
 from changelane.spark.lake.interface import Lake, Marker, name_of
 from changelane.spark.lake.lookup import is_incomplete
 from changelane.spark.lake.modes import mode_of
@@ -126,7 +126,7 @@ def status(lake: Lake, pipeline: str = "") -> list[TableStatus]:
         }
         commit = lake.last_commit(name)
         details: Mapping[str, Any] = {} if commit is None else commit.details
-        totals = Tally.of(commit)
+        totals = CommitTotals.of(commit)
         table_pending = [entry for entry in pending if entry.table_id in table_ids]
         pending = [entry for entry in pending if entry.table_id not in table_ids]
         reasons = [

@@ -18,8 +18,8 @@ from changelane.errors import ConfigError
 from changelane.position import order_text
 from changelane.spark.evolution.table_properties import columns_of_source
 from changelane.spark.lake.interface import Commit, Lake, Marker
-from changelane.spark.lake.lookup import typed
-from changelane.spark.lake.modes import APPEND, HISTORY, IS_CURRENT, OWN, UNTIL, mode_of
+from changelane.spark.lake.lookup import value_of_text
+from changelane.spark.lake.modes import APPEND, HISTORY, IS_CURRENT, OWN_ORDER, UNTIL, mode_of
 from changelane.spark.rows.added_columns import additions_of, reason_of
 from changelane.spark.rows.json_values import key_text
 from changelane.spark.rows.schema import DATA, RowSchema, table_id_of
@@ -135,7 +135,7 @@ def trace(lake: Lake, table: str, key: Mapping[str, Value], pipeline: str = "") 
     schema = msgspec.json.decode(properties["schema"], type=RowSchema)
     key_columns = tuple(schema.key or ())
     if mode.name == APPEND and not key_columns:
-        msg = f"{table} holds every event, and has no key: select them from {lake.path(name)}"
+        msg = f"{table} has all events and no key: query the events in {lake.path(name)}"
         raise ConfigError(msg)
     if set(key) != set(key_columns) or not key_columns:
         msg = f"the key columns of {table} are: {', '.join(key_columns) or 'none'}"
@@ -149,7 +149,7 @@ def trace(lake: Lake, table: str, key: Mapping[str, Value], pipeline: str = "") 
     )
     key_items = zip(key_columns, key_values(canonical_key.encode()), strict=True)
     is_same_key = (
-        F.col(quoted(c)).eqNullSafe(typed(F.lit(key_text(value)), column_types[c.lower()]))
+        F.col(quoted(c)).eqNullSafe(value_of_text(F.lit(key_text(value)), column_types[c.lower()]))
         for c, value in key_items
     )
     state_columns = [c for c in mode.state_types if c in stored_rows.columns]
@@ -165,7 +165,7 @@ def trace(lake: Lake, table: str, key: Mapping[str, Value], pipeline: str = "") 
     for row in rows:
         events.extend(_row_events(history, row, list(columns), additions))
     events.extend(_tombstone_events(history, lake, table_id))
-    commits = list(islice(lake.marked(name), MAX_COMMITS))
+    commits = list(islice(lake.marked_commits(name), MAX_COMMITS))
     for order, effect in sorted(events):
         history.events.append(
             KeyEvent(order_text(order), effect, _candidate_commits(commits, order))
@@ -194,7 +194,7 @@ def _row_events(
         return
     column_orders = {c: bytes(o) for c, o in (row[COLUMNS] or {}).items()}
     if key_history.mode == HISTORY:
-        column_orders = {c: order if o == OWN else o for c, o in column_orders.items()}
+        column_orders = {c: order if o == OWN_ORDER else o for c, o in column_orders.items()}
     orders = unpack_orders(order, column_orders, columns, additions)
     reasons = {addition.column: reason_of(addition) for addition in additions}
     by_order: dict[bytes, list[str]] = {}
@@ -216,15 +216,15 @@ def _row_events(
         for column_order, event_columns in by_order.items():
             is_all = len(event_columns) == len(columns)
             yield _OrderedEffect(
-                column_order, f"told {'every column' if is_all else ', '.join(event_columns)}"
+                column_order, f"set {'every column' if is_all else ', '.join(event_columns)}"
             )
         return
     event_columns = by_order.get(order, [])
     is_all = len(event_columns) == len(columns)
-    state = "is current" if row[IS_CURRENT] else "is of the past"
+    state = "is current" if row[IS_CURRENT] else "has ended"
     yield _OrderedEffect(
         order,
-        f"told {'every column' if is_all else ', '.join(event_columns)}: its version {state}",
+        f"set {'every column' if is_all else ', '.join(event_columns)}: its version {state}",
     )
     if row[UNTIL] is not None and bytes(row[UNTIL])[-1] == _DEPARTURE_PHASE:
         yield _OrderedEffect(bytes(row[UNTIL]), "ended the version: the row left its key")

@@ -19,7 +19,9 @@ from changelane.message import Message
 from changelane.spark.rows.rejected import read_details
 from changelane.spark.state.replays import ENTRY
 
-_REPAIRED_DDL: Final = "entry STRING, mended_value BINARY, mended_key BINARY, mended_message STRING"
+_REPAIRED_DDL: Final = (
+    "entry STRING, repaired_value BINARY, repaired_key BINARY, repaired_message STRING"
+)
 
 
 class _EntryName(msgspec.Struct):
@@ -45,10 +47,11 @@ def read_repaired(lines: Iterable[bytes]) -> dict[str, Message]:
         except DecodeError as error:
             raise ConfigError(f"line {number}: {error}") from None
         if entry in messages:
-            raise ConfigError(f"line {number}: entry {entry} comes a second time")
+            raise ConfigError(f"line {number}: entry {entry} is there twice")
         messages[entry] = message
     if not messages:
-        raise ConfigError("there is no entry in it: `quarantine show --output json` writes them")
+        msg = "the file has no entries: write them with `quarantine show --output json`"
+        raise ConfigError(msg)
     return messages
 
 
@@ -73,12 +76,12 @@ def with_repaired(
     for row in entries.distinct().collect():
         entry, key = row[ENTRY], None if row["raw_key"] is None else bytes(row["raw_key"])
         if keeps_keys and repaired[entry].key != key:
-            msg = f"entry {entry}: leave its key as it was: others of that key wait for it"
+            msg = f"entry {entry}: leave its key unchanged: other messages of the key wait for it"
             raise ConfigError(msg)
         rows.append(_repaired_row(repaired[entry], row))
     repaired_rows = selected_entries.sparkSession.createDataFrame(rows, _REPAIRED_DDL)
     columns = {
-        name: F.col(f"mended_{name.removeprefix('raw_')}")
+        name: F.col(f"repaired_{name.removeprefix('raw_')}")
         for name in ("raw_value", "raw_key", "message")
     }
     return selected_entries.join(F.broadcast(repaired_rows), ENTRY).withColumns(columns)
@@ -87,15 +90,15 @@ def with_repaired(
 def _repaired_row(message: Message, row: Row) -> Sequence[object]:
     entry = row[ENTRY]
     if not row["is_message"]:
-        msg = f"entry {entry} is an event that a table refused: it cannot be mended, only replayed"
+        msg = f"entry {entry} is an event, not a message: it can be replayed, but not repaired"
         raise ConfigError(msg)
     details = read_details(row["message"])
     if details.file is not None:
-        msg = f"entry {entry} is a whole file: mend {details.file} itself, and replay the entry"
+        msg = f"entry {entry} is a whole file: repair {details.file} itself, and replay the entry"
         raise ConfigError(msg)
     place = row["topic"], row["partition"], row["offset"]
     if (message.topic, message.partition, message.offset) != place:
-        msg = f"entry {entry}: leave topic, partition and offset as they were: they may order it"
+        msg = f"entry {entry}: leave topic, partition and offset unchanged: they may be its order"
         raise ConfigError(msg)
     repaired_details = msgspec.structs.replace(details, headers=headers_of(message))
     return entry, message.value, message.key, msgspec.json.encode(repaired_details).decode()

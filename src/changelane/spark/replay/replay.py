@@ -115,8 +115,8 @@ def check(
     _codec_of(pipeline, settings)
     if repaired is not None and masks_of(pipeline.pure_steps):
         msg = (
-            "the pipeline masks columns, and mended messages would be kept with their values: "
-            "mend them at the source and read them from there again"
+            "the pipeline masks columns, and repaired messages would be stored with their values: "
+            "repair them at the source and read them again"
         )
         raise ConfigError(msg)
 

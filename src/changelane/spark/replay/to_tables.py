@@ -175,7 +175,8 @@ class _EntryReader:
 
     def _rejected_row(self, entry: QuarantineEntry, details: MessageDetails) -> Row:
         error = DecodeError(
-            "a whole file, and the source is none of files", code=ReasonCode.UNREADABLE_FILE
+            "the entry is a whole file, and the source is not files",
+            code=ReasonCode.UNREADABLE_FILE,
         )
         message = Message(None, None, (), entry.topic)
         return self._builder(details.epoch).error_row(message, error, file=details.file)

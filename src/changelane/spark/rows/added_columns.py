@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows that do not know a column which came without a statement.
+"""Unknown values of columns that were added to a table without a DDL statement.
 
 The rule is that of :mod:`changelane.apply.added_columns`.
 
-No row is rewritten for it. A table's property says from where on rows know such a column, and
-:func:`column_exceptions` returns the exceptions of a row as if each row listed it.
+Such a column is unknown in older rows, which are not rewritten. A property of the table stores the
+order at which the column was added. :func:`column_exceptions` derives from it the exceptions that
+older rows would have.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,7 +20,7 @@ from changelane.position import order_text
 from changelane.spark.runtime.sql import COLUMNS, ORDER
 
 SOURCE_COLUMNS: Final = "source_columns"
-"""The property that keeps :class:`~changelane.apply.added_columns.ColumnHistory`."""
+"""The table property with the :class:`~changelane.apply.added_columns.ColumnHistory`."""
 MAX_NAMED: Final = 5
 _EMPTY_MAP: Final = "cast(map() AS map<string,binary>)"
 _ANY_ORDER: Final = bytes([1])
@@ -36,23 +37,23 @@ _CAUSES: Final[Mapping[Cause, str]] = {
 
 
 def source_columns(properties: Mapping[str, str]) -> ColumnHistory:
-    """Return what a table remembers of the columns of its source."""
+    """Return the history of the source's columns from a table's properties."""
     text = properties.get(SOURCE_COLUMNS)
     return msgspec.json.decode(text, type=ColumnHistory) if text else ColumnHistory()
 
 
 def additions_of(properties: Mapping[str, str]) -> tuple[Addition, ...]:
-    """Return the columns that came to a table without a statement."""
+    """Return the columns that were added to a table without a statement."""
     return source_columns(properties).added
 
 
 def property_of(columns: ColumnHistory) -> dict[str, str]:
-    """Return the property that keeps what a table remembers of the columns of its source."""
+    """Return the table property for the history of the source's columns."""
     return {SOURCE_COLUMNS: msgspec.json.encode(columns).decode()}
 
 
 def renamed_history(columns: ColumnHistory, names: Mapping[str, str | None]) -> ColumnHistory:
-    """Return the same for columns with other names: old name -> new name, ``None`` = dropped."""
+    """Return the history after a rename of columns: old name -> new name, ``None`` = dropped."""
     lower = {old.lower(): new for old, new in names.items()}
     added = []
     for addition in columns.added:
@@ -63,11 +64,7 @@ def renamed_history(columns: ColumnHistory, names: Mapping[str, str | None]) -> 
 
 
 def column_exceptions(added: Sequence[Addition]) -> Column:
-    """Return the exceptions of a row, with an empty order for each column that it does not know.
-
-    Args:
-        added: The additions of its table.
-    """
+    """Return the exceptions of a row, with an empty order for each unknown column."""
     listed = F.col(COLUMNS)
     for addition in added:
         if addition.is_unknown:
@@ -81,11 +78,11 @@ def column_exceptions(added: Sequence[Addition]) -> Column:
 
 
 def version_exceptions(added: Sequence[Addition], columns: Sequence[str]) -> Column:
-    """Return the same of a version of a row, which lists either no column or all that it had.
+    """Return the exceptions of a version, which lists either no column or all that it had.
 
     Args:
         added: The additions of its table.
-        columns: The columns of the table that are not of its key.
+        columns: The columns of the table outside its key.
     """
     unknown = [addition for addition in added if addition.is_unknown]
     if not unknown:
@@ -97,8 +94,8 @@ def version_exceptions(added: Sequence[Addition], columns: Sequence[str]) -> Col
         below = below | is_before_addition(F.col(ORDER), addition)
     listed = F.when(F.col(COLUMNS).isNull() & below, own).otherwise(F.col(COLUMNS))
     for addition in unknown:
-        is_told = F.coalesce(_lists_column(F.col(COLUMNS), addition.column), F.lit(False))
-        is_unknown = listed.isNotNull() & is_before_addition(F.col(ORDER), addition) & ~is_told
+        is_listed = F.coalesce(_lists_column(F.col(COLUMNS), addition.column), F.lit(False))
+        is_unknown = listed.isNotNull() & is_before_addition(F.col(ORDER), addition) & ~is_listed
         other_columns = _without_column(listed, addition.column)
         with_it = F.map_concat(other_columns, _unknown_exception(addition.column))
         listed = F.when(is_unknown, with_it).otherwise(listed)
@@ -108,22 +105,22 @@ def version_exceptions(added: Sequence[Addition], columns: Sequence[str]) -> Col
 def lacks_column(
     order: Column, schema_id: Column, addition: Addition, having: Collection[str]
 ) -> Column:
-    """Say whether a whole event is from before a column came, and does not name it.
+    """Return whether a full event is older than an added column and does not contain it.
 
     Args:
-        order: Its order.
-        schema_id: Its schema.
+        order: The order of the event.
+        schema_id: The schema of the event.
         addition: The column.
-        having: The schemas that name the column.
+        having: The schemas with the column.
     """
     names = schema_id.isin(*having) if having else F.lit(False)
     return F.coalesce((order < F.lit(bytearray(addition.order))) & ~names, F.lit(False))
 
 
 def is_before_addition(order: Column, addition: Addition) -> Column:
-    """Say whether a row with a base order is from before a column came.
+    """Return whether the base order of a row is older than an added column.
 
-    Of a row that moved to another key, the last bytes of the base are those of its newest event.
+    If the row moved to another key, the last bytes of the base order are those of its newest event.
     """
     own = F.substring(order, -len(addition.order), len(addition.order))
     return F.coalesce(own, F.unhex(F.lit(""))) < F.lit(bytearray(addition.order))
@@ -142,37 +139,39 @@ def _unknown_exception(name: str) -> Column:
 
 
 def is_unknown(addition: Addition) -> Column:
-    """Say whether a row of the table does not know a column."""
+    """Return whether an added column is unknown in a row."""
     order = F.try_element_at(column_exceptions([addition]), F.lit(addition.column))
     return F.coalesce(F.length(order) == 0, F.lit(False))
 
 
 def note_of(added: Sequence[Addition], counts: Mapping[str, int] | None = None) -> str:
-    """Return what is to be said of columns that older rows do not know; empty = there are none.
+    """Return a note about columns that are unknown in older rows; empty = there are none.
 
     Args:
         added: The columns.
-        counts: How many rows do not know each; ``None`` = nobody counted them.
+        counts: The number of rows in which each is unknown; ``None`` = not counted.
     """
     unknown = [
         addition
         for addition in added
         if addition.is_unknown and (counts is None or counts.get(addition.column))
     ]
-    said = [
+    descriptions = [
         f"{addition.column!r} ({'' if counts is None else f'{counts[addition.column]:,} rows; '}"
         f"{reason_of(addition)})"
         for addition in unknown[:MAX_NAMED]
     ]
     if (unnamed_count := len(unknown) - MAX_NAMED) > 0:
-        said.append(f"{unnamed_count} more")
-    return f"rows from before do not know {', '.join(said)}: {REPAIR_ADVICE}" if said else ""
+        descriptions.append(f"{unnamed_count} more")
+    if not descriptions:
+        return ""
+    return f"unknown in older rows: {', '.join(descriptions)}: {REPAIR_ADVICE}"
 
 
 def reason_of(addition: Addition) -> str:
-    """Return why the rows from before a column do not know it."""
+    """Return why a column is unknown in older rows."""
     cause = _CAUSES.get(addition.cause)
     if cause is None:
         dropped_names = ", ".join(map(repr, addition.gone[:MAX_NAMED]))
-        cause = f"{dropped_names} is gone at the same place, and may have been renamed"
+        cause = f"{dropped_names} disappeared at the same position, and may have been renamed"
     return f"new at {order_text(addition.order)}; {cause}"

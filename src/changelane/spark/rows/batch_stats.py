@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a batch of event rows holds, in numbers: the driver never sees the rows."""
+"""Statistics of a batch of event rows, from one aggregation: the driver never sees the rows."""
 
 from collections.abc import Collection, Iterable
 from copy import copy
@@ -14,13 +14,13 @@ from changelane.position import BY_PARTITION, LsnPosition, PostgresPosition, Scn
 from changelane.spark.rows.schema import REJECTED, DdlText, RowSchema
 
 APPLIED_BEFORE: Final = "applied before"
-"""The note of a table that held the batch already."""
+"""The note of a table that an earlier run has applied the batch to."""
 FEW_KEYS: Final = 1_000_000
-"""So many keys may pass the driver, which sends them to all executors: some 100 MB."""
+"""The maximum number of keys in a broadcast, which takes some 100 MB."""
 TRANSACTIONAL: Final = {PostgresPosition.code, ScnPosition.code, LsnPosition.code}
 
 INTERVAL_SEPARATOR: Final = "@"
-"""What parts an event's schema from the number of a span of names in its batch, if it has one."""
+"""Separates the two parts of a ``schema_id``: the schema, and the id of a name interval."""
 _COUNT_FIELDS: Final = (
     "events",
     "out_of_order",
@@ -30,25 +30,26 @@ _COUNT_FIELDS: Final = (
     "possible_duplicates",
 )
 _STATEMENT_COORDINATES: Final = ("topic", "partition", "offset", "row_index")
-"""Where a statement stands among the messages: what parts those of one place in the log."""
+"""The coordinates of a statement, which order statements at one position."""
 
 
 class TableReport(msgspec.Struct):
-    """What a batch did to one table.
+    """The result of a batch in one table.
 
     Attributes:
-        table: Its name at the source.
-        path: Where it lies.
-        events: How many events it took.
-        note: What is to be said.
-        failed: Its ``table_id`` when it could not take them, for the reason in *note*.
-        out_of_order: How many of them came behind newer ones that it had taken in batches before.
-        conflicts: For how many keys and positions there were two whole rows that differ.
-        applied_before: Events of the batch that the table held already, from an earlier run.
-        warning: What is to be said of the table once, when it came to be so.
-        repeats: Where rows are only added: how many events came again, and added none.
-        possible_duplicates: How many that added one equal another but for their message, so that
-            nothing tells whether their producer told one row twice, or two rows.
+        table: The table's name at the source.
+        path: The path of the table.
+        events: The number of events that the table applied.
+        note: A note for the user, such as the reason of a failure.
+        failed: The ``table_id`` of a table that could not apply the events; *note* has the reason.
+        out_of_order: The number of events that were out of order: older than one of an earlier
+            batch.
+        conflicts: The number of keys and positions with two different full rows.
+        applied_before: The number of events that an earlier run has applied.
+        warning: A warning that is shown once, in the batch in which its cause begins.
+        repeats: In a table that only adds rows, the number of repeated events that added none.
+        possible_duplicates: The number of added rows that equal another except for their message:
+            either the producer sent one row twice, or there are two equal rows.
     """
 
     table: str
@@ -65,32 +66,32 @@ class TableReport(msgspec.Struct):
 
     @property
     def is_applied(self) -> bool:
-        """Whether the table took its events now, but for some of them that were quarantined."""
+        """Whether the table applied its events now, except quarantined ones."""
         return bool(self.path) and self.failed is None and self.note != APPLIED_BEFORE
 
 
 class BatchReport(msgspec.Struct):
-    """What a batch did.
+    """The report of a batch.
 
     Attributes:
-        batch: Its number.
-        events: Events for tables.
-        other: Events that tell of no row.
-        statements: Statements about the shape of tables.
-        shadows: Events of the tables that online schema changes work with, which were skipped.
-        quarantined: What was quarantined, by reason code.
-        tables: What tables took.
-        skipped: How many of them held the batch before.
-        logged: How many tables have rows of it in the change log.
-        conflicts: Of plain rows, for how many keys and sequences there were rows that differ.
-        files: The files that it read.
-        messages: How many messages it took, by their offsets, where the source is of topics.
-        lag: How many messages the topics held behind it.
-        seconds: How long it took.
-        is_merge: Tables took what waited for them in the change log, and nothing was read.
-        unread: Messages that could not be read.
-        finished_before: Batches that an earlier run had brought to their end, so that none of
-            their messages was read.
+        batch: The number of the batch.
+        events: The number of events for tables.
+        other: The number of events without a row.
+        statements: The number of DDL statements.
+        shadows: The number of skipped events of the shadow tables of online schema changes.
+        quarantined: The number of quarantined entries, by reason code.
+        tables: The results by table.
+        skipped: The number of tables that an earlier run has applied the batch to.
+        logged: The number of tables with rows of the batch in the change log.
+        conflicts: Of plain rows, the number of keys and sequences with different rows.
+        files: The files that the batch read.
+        messages: The number of messages, by their offsets, if the source has topics.
+        lag: The number of messages in the topics after the batch.
+        seconds: The duration.
+        is_merge: Whether the batch only merged events from the change log, and read nothing.
+        unread: The number of messages that could not be decoded.
+        finished_before: The number of batches that an earlier run completed, so that this run
+            read none of their messages.
     """
 
     batch: int
@@ -113,29 +114,29 @@ class BatchReport(msgspec.Struct):
 
     @property
     def behind(self) -> int | None:
-        """How many messages its source held behind it, where that is known."""
+        """The number of messages in the source after the batch; ``None`` = unknown."""
         return total_lag(self.lag)
 
     @property
     def total(self) -> int:
-        """How many events there were, a message that could not be read being one."""
+        """The number of events of all kinds; an undecodable message counts as one."""
         return self.events + self.other + self.statements + self.shadows + self.unread
 
     @property
     def failed(self) -> dict[str, str]:
-        """Why tables could not take their events, by ``table_id``."""
+        """The reasons of the tables that could not apply their events, by ``table_id``."""
         return {table.failed: table.note for table in self.tables if table.failed is not None}
 
     def joined(self, later: "BatchReport") -> "BatchReport":
-        """Return what this batch and a later one did together."""
+        """Return the report of this batch and a later one together."""
         tables = {table.table: table for table in self.tables}
         for table in later.tables:
             if (before := tables.get(table.table)) is not None:
                 sums = {
                     name: getattr(before, name) + getattr(table, name) for name in _COUNT_FIELDS
                 }
-                said = {"warning": before.warning or table.warning}
-                table = msgspec.structs.replace(table, **sums, **said)  # noqa: PLW2901
+                warnings = {"warning": before.warning or table.warning}
+                table = msgspec.structs.replace(table, **sums, **warnings)  # noqa: PLW2901
             tables[table.table] = table
         codes = {**self.quarantined}
         for code, count in later.quarantined.items():
@@ -159,7 +160,7 @@ class BatchReport(msgspec.Struct):
         )
 
     def count_quarantined(self, code: str, count: int) -> None:
-        """Count what goes to the quarantine."""
+        """Add to the number of quarantined entries of a reason code."""
         if count:
             self.quarantined[code] = self.quarantined.get(code, 0) + count
 
@@ -169,7 +170,7 @@ def _sum(first: int | None, two: int | None) -> int | None:
 
 
 class TruncateGroup(NamedTuple):
-    """Truncates of one server (empty = it tells none), with one kind of positions."""
+    """Truncates of one server (empty = unknown), with one kind of positions."""
 
     server: str
     domain: bytes
@@ -178,29 +179,30 @@ class TruncateGroup(NamedTuple):
 
 
 class TableBatch:
-    """What one batch holds of one table, as the driver's statistics tell.
+    """The statistics of one table's events in a batch.
 
     Attributes:
-        table_id: The table; that of the lake, once its names are read.
-        source_names: What its events call it.
-        schemas: The schemas of its events.
-        counts: How many events have each.
-        newest: The newest order of each.
-        oldest: The oldest order of each.
-        rows: The oldest and the newest order of those that tell a row, and are no deletes, of each
-            schema and kind of positions.
-        keyless: Events that name no key.
-        widest_key: The characters of the longest key.
-        changes: Updates and deletes.
-        departures: Deletes, and updates that leave a key.
-        truncate_groups: Truncates, by the server that told them and the kind of their positions.
+        table_id: The table: at the source, or in the lake after the names are mapped.
+        source_names: The ``table_id`` in the events.
+        schemas: The schemas of the events, by id.
+        counts: The number of events of each schema.
+        newest: The newest order of each schema.
+        oldest: The oldest order of each schema.
+        rows: The oldest and the newest order of upserts, by schema and kind of positions.
+        has_partial_images: Whether an upsert lacks columns.
+        has_key_changes: Whether an update changes its key.
+        has_other_keys: Whether an event has a second key, as key changes and their halves do.
+        keyless: The number of events without a key.
+        widest_key: The length of the longest key, characters.
+        changes: The number of updates and deletes.
+        departures: The number of deletes and key changes.
+        truncate_groups: The truncates, by their server and the kind of their positions.
         newest_truncate: The newest truncate with the table's kind of positions, once known.
-        domains: Kinds of positions, with the version of their orders (2 bytes), and how many
-            events have each.
-        order_ranges: The oldest and the newest order of the changes of each schema and kind of
-            positions.
-        time_us: The newest time of a change at its source, microseconds since 1970-01-01 UTC.
-        epoch_partitions: Where orders are offsets: epochs and partitions (12 bytes).
+        domains: The number of events of each kind of positions: version and domain of their
+            orders (2 bytes).
+        order_ranges: The oldest and the newest order of changes, by schema and kind of positions.
+        time_us: The newest source time of a change, microseconds since 1970-01-01 UTC.
+        epoch_partitions: Epoch and partition of orders that are offsets (12 bytes).
     """
 
     def __init__(self, table_id: str) -> None:
@@ -227,7 +229,7 @@ class TableBatch:
 
     @property
     def truncates(self) -> int:
-        """How many truncates there are."""
+        """The number of truncates."""
         return sum(truncate.size for truncate in self.truncate_groups)
 
     @property
@@ -240,12 +242,12 @@ class TableBatch:
 
     @property
     def min_order(self) -> bytes:
-        """The oldest order of a change; nothing when there is none."""
+        """The oldest order of a change; empty if there is none."""
         return min(self.oldest.values(), default=b"")
 
     @property
     def count(self) -> int:
-        """How many events there are."""
+        """The number of events."""
         return sum(self.counts.values()) + self.truncates
 
     @property
@@ -254,26 +256,26 @@ class TableBatch:
         return self.count <= FEW_KEYS
 
     def order_range(self, kind: bytes) -> tuple[bytes, bytes]:
-        """Return the oldest and the newest order of changes of one kind of positions."""
-        reaches = [reach for (_, domain), reach in self.order_ranges.items() if domain == kind]
+        """Return the oldest and the newest order of the changes with one kind of positions."""
+        ranges = [orders for (_, domain), orders in self.order_ranges.items() if domain == kind]
         return (
-            min((oldest for oldest, _ in reaches), default=b""),
-            max((newest for _, newest in reaches), default=b""),
+            min((oldest for oldest, _ in ranges), default=b""),
+            max((newest for _, newest in ranges), default=b""),
         )
 
     @property
     def has_removals(self) -> bool:
-        """Whether events raise what is remembered of rows that are not there."""
+        """Whether events add tombstones or a truncate."""
         return self.departures > 0 or bool(self.newest_truncate)
 
     @property
     def is_transactional(self) -> bool:
-        """Whether positions tell which events share a transaction."""
+        """Whether positions identify the events of one transaction."""
         return any(domain[1] in TRANSACTIONAL for domain in self.domains)
 
     @property
     def newest_first(self) -> list[str]:
-        """The schemas, that of the newest event first; those without a key come last."""
+        """The ids of the schemas, by their newest events; schemas without a key last."""
         return sorted(
             self.schemas,
             key=lambda name: (self.schemas[name].key is not None, self.newest.get(name, b""), name),
@@ -282,37 +284,45 @@ class TableBatch:
 
     @property
     def active_schema(self) -> RowSchema:
-        """The schema of the newest event; events without a key do not count beside others."""
+        """The schema of the newest event; one without a key only if there is no other."""
         return self.schemas[self.newest_first[0]]
 
     def without_truncates(self, truncates: Collection[TruncateGroup]) -> "TableBatch":
-        """Return the same without some truncates."""
-        work = self.with_schemas(self.schemas)
-        work.truncate_groups = [
+        """Return the statistics without some truncates."""
+        table_batch = self.with_schemas(self.schemas)
+        table_batch.truncate_groups = [
             truncate for truncate in self.truncate_groups if truncate not in truncates
         ]
-        work.domains = dict(self.domains)
+        table_batch.domains = dict(self.domains)
         for truncate in truncates:
-            work.domains[truncate.domain] -= truncate.size
-        work.domains = {domain: count for domain, count in work.domains.items() if count}
-        return work
+            table_batch.domains[truncate.domain] -= truncate.size
+        table_batch.domains = {
+            domain: count for domain, count in table_batch.domains.items() if count
+        }
+        return table_batch
 
     def with_schemas(self, schemas: Iterable[str]) -> "TableBatch":
-        """Return the same without the events of other schemas."""
-        work = copy(self)
-        work.schemas = {name: self.schemas[name] for name in schemas}
-        work.counts = {name: self.counts.get(name, 0) for name in work.schemas}
-        work.newest = {name: self.newest.get(name, b"") for name in work.schemas}
-        work.oldest = {name: self.oldest[name] for name in work.schemas if name in self.oldest}
-        work.rows = {place: reach for place, reach in self.rows.items() if place[0] in work.schemas}
-        work.order_ranges = {
-            place: reach for place, reach in self.order_ranges.items() if place[0] in work.schemas
+        """Return the statistics without the events of other schemas."""
+        table_batch = copy(self)
+        table_batch.schemas = {name: self.schemas[name] for name in schemas}
+        table_batch.counts = {name: self.counts.get(name, 0) for name in table_batch.schemas}
+        table_batch.newest = {name: self.newest.get(name, b"") for name in table_batch.schemas}
+        table_batch.oldest = {
+            name: self.oldest[name] for name in table_batch.schemas if name in self.oldest
         }
-        return work
+        table_batch.rows = {
+            key: orders for key, orders in self.rows.items() if key[0] in table_batch.schemas
+        }
+        table_batch.order_ranges = {
+            key: orders
+            for key, orders in self.order_ranges.items()
+            if key[0] in table_batch.schemas
+        }
+        return table_batch
 
 
 class StatementRow(NamedTuple):
-    """A ``ddl`` row: statements, their place in the log, and the table that they are told of."""
+    """A ``ddl`` row: DDL statements with their order and the table of their event."""
 
     order: bytes
     table_id: str
@@ -320,12 +330,12 @@ class StatementRow(NamedTuple):
 
 
 class BatchStats(NamedTuple):
-    """What a batch holds.
+    """The statistics of a batch.
 
     Attributes:
-        table_batches: What it holds of each table.
-        schemas: The schemas of its events, by id.
-        statements: What it tells of the shapes of tables.
+        table_batches: The statistics of each table.
+        schemas: The schemas of the events, by id.
+        statements: The DDL statements.
     """
 
     table_batches: list[TableBatch]
@@ -334,7 +344,7 @@ class BatchStats(NamedTuple):
 
 
 def batch_stats(events: DataFrame, report: BatchReport) -> BatchStats:
-    """Return what a batch holds, by one pass; count what is of no table into the report."""
+    """Return the statistics of a batch; add the numbers of its events to the report."""
     data, order = F.col("kind") == "data", F.col("order")
     leaves = F.col("op") == "d"
     moved = F.col("other_key").isNotNull()
@@ -355,14 +365,14 @@ def batch_stats(events: DataFrame, report: BatchReport) -> BatchStats:
             F.max(data & moved).alias("others"),
             F.count_if(data & F.col("op").isin("u", "d")).alias("changes"),
             F.unix_micros(F.max("source_time")).alias("time_us"),
-            # sets also keep Spark from sorting all rows, as it does for a maximum of bytes
-            F.collect_set(epoch_partition(order)).alias("places"),
+            # the set also keeps Spark from sorting all rows, as it does for a maximum of bytes
+            F.collect_set(epoch_partition(order)).alias("epoch_partitions"),
         )
         .collect()
     )
-    works: dict[str, TableBatch] = {}
+    table_batches: dict[str, TableBatch] = {}
     for row in statement_rows:
-        _add_counts(row, works, report)
+        _add_counts(row, table_batches, report)
     is_statement = F.col("kind") == "ddl"
     rows = (
         events.where("kind IN ('schema', 'ddl')")
@@ -370,7 +380,7 @@ def batch_stats(events: DataFrame, report: BatchReport) -> BatchStats:
         .agg(
             F.collect_set("after").alias("after"),
             F.collect_set(F.when(is_statement, F.struct(*_STATEMENT_COORDINATES, "after"))).alias(
-                "told"
+                "statements"
             ),
         )
         .collect()
@@ -379,31 +389,33 @@ def batch_stats(events: DataFrame, report: BatchReport) -> BatchStats:
     statements: list[tuple[tuple[str | int, ...], StatementRow]] = []
     for row in rows:
         if row["kind"] == "ddl":
-            for topic, *numbers, text in row["told"]:
-                told_at = (topic or "", *(number or 0 for number in numbers), text)
-                said = msgspec.json.decode(text, type=DdlText)
-                table_statements = StatementRow(bytes(row["order"]), row["table_id"], said)
-                statements.append((told_at, table_statements))
+            for topic, *numbers, text in row["statements"]:
+                coordinates = (topic or "", *(number or 0 for number in numbers), text)
+                ddl_text = msgspec.json.decode(text, type=DdlText)
+                table_statements = StatementRow(bytes(row["order"]), row["table_id"], ddl_text)
+                statements.append((coordinates, table_statements))
             continue
         schema = msgspec.json.decode(max(row["after"]), type=RowSchema)
         schemas[row["schema_id"]] = schema
-        works[row["table_id"]].schemas[row["schema_id"]] = schema
+        table_batches[row["table_id"]].schemas[row["schema_id"]] = schema
     return BatchStats(
-        [works[name] for name in sorted(works)], schemas, _sorted_statements(statements)
+        [table_batches[name] for name in sorted(table_batches)],
+        schemas,
+        _sorted_statements(statements),
     )
 
 
 def _sorted_statements(
     statements: Iterable[tuple[tuple[str | int, ...], StatementRow]],
 ) -> list[StatementRow]:
-    """Return statements in the order in which they were told, each once."""
+    """Return statements in their order, each once."""
     sorted_statements = sorted(
         statements, key=lambda entry: (entry[1].order, entry[0], entry[1].table_id)
     )
     return list(dict.fromkeys(table_statements for _, table_statements in sorted_statements))
 
 
-def _add_counts(row: Row, works: dict[str, TableBatch], report: BatchReport) -> None:
+def _add_counts(row: Row, table_batches: dict[str, TableBatch], report: BatchReport) -> None:
     kind, count = row["kind"], row["count"]
     if kind == "error":
         report.count_quarantined(row["code"], count)
@@ -419,44 +431,45 @@ def _add_counts(row: Row, works: dict[str, TableBatch], report: BatchReport) -> 
     if kind == "ddl":
         report.statements += count
         return
-    work = works.setdefault(row["table_id"], TableBatch(row["table_id"]))
+    table_batch = table_batches.setdefault(row["table_id"], TableBatch(row["table_id"]))
     if kind == "schema":
         return
     report.events += count
     newest, domain = bytes(row["newest"]), bytes(row["domain"])
-    work.domains[domain] = work.domains.get(domain, 0) + count
+    table_batch.domains[domain] = table_batch.domains.get(domain, 0) + count
     if kind == "truncate":
-        work.truncate_groups.append(TruncateGroup(row["schema_id"], domain, newest, count))
+        table_batch.truncate_groups.append(TruncateGroup(row["schema_id"], domain, newest, count))
     else:
         schema = row["schema_id"]
-        work.counts[schema] = work.counts.get(schema, 0) + count
-        work.newest[schema] = max(work.newest.get(schema, b""), newest)
+        table_batch.counts[schema] = table_batch.counts.get(schema, 0) + count
+        table_batch.newest[schema] = max(table_batch.newest.get(schema, b""), newest)
         oldest = bytes(row["oldest"])
-        work.oldest[schema] = min(work.oldest.get(schema, oldest), oldest)
-        work.order_ranges[schema, domain] = oldest, newest
+        table_batch.oldest[schema] = min(table_batch.oldest.get(schema, oldest), oldest)
+        table_batch.order_ranges[schema, domain] = oldest, newest
         if row["first"] is not None:
-            work.rows[schema, domain] = bytes(row["first"]), bytes(row["last"])
-    work.has_partial_images |= bool(row["parts"])
-    work.has_key_changes |= bool(row["moves"])
-    work.departures += row["leaves"]
-    work.has_other_keys |= bool(row["others"])
+            table_batch.rows[schema, domain] = bytes(row["first"]), bytes(row["last"])
+    table_batch.has_partial_images |= bool(row["parts"])
+    table_batch.has_key_changes |= bool(row["moves"])
+    table_batch.departures += row["leaves"]
+    table_batch.has_other_keys |= bool(row["others"])
     if row["time_us"] is not None:
-        work.time_us = max(work.time_us or row["time_us"], row["time_us"])
-    work.keyless += row["keyless"]
-    work.widest_key = max(work.widest_key, row["widest_key"] or 0)
-    work.changes += row["changes"]
-    work.epoch_partitions.update(map(bytes, row["places"]))
+        table_batch.time_us = max(table_batch.time_us or row["time_us"], row["time_us"])
+    table_batch.keyless += row["keyless"]
+    table_batch.widest_key = max(table_batch.widest_key, row["widest_key"] or 0)
+    table_batch.changes += row["changes"]
+    table_batch.epoch_partitions.update(map(bytes, row["epoch_partitions"]))
 
 
 def event_schema_id() -> Column:
-    """Return the ``schema_id`` that an event was read with, whatever its batch made of it."""
+    """Return the ``schema_id`` of an event without the name interval of its batch."""
     return F.substring_index("schema_id", INTERVAL_SEPARATOR, 1)
 
 
 def epoch_partition(order: Column) -> Column:
     """Return the epoch and partition of an order of offsets (12 bytes), NULL in other domains.
 
-    Inside one place two orders can be compared, and in two epochs (docs/merge-rule.md, Orders).
+    Two orders of offsets are comparable within one partition, and in two epochs
+    (docs/merge-rule.md, Orders).
     """
     tag = order.substr(F.length(order) - 8, F.lit(8))
     codes = (F.lit(bytearray([code])) for code in sorted(BY_PARTITION))
@@ -465,7 +478,7 @@ def epoch_partition(order: Column) -> Column:
 
 
 def epoch_partition_of(order: bytes) -> set[bytes]:
-    """Return the same of an order in hand; nothing in other domains, and of no order."""
+    """Return :func:`epoch_partition` of a value as a set; empty for other domains or no order."""
     if len(order) < 2 or order[1] not in BY_PARTITION:
         return set()
     return {order[2:6] + order[-9:-1]}

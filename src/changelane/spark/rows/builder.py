@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds event rows (:mod:`changelane.spark.rows.schema`) of messages; runs on the workers.
+"""Builds event rows (:mod:`changelane.spark.rows.schema`) from messages, on the workers.
 
-A row says what :func:`changelane.apply.operations_of` says of its event, in text that Spark reads;
-this is the fast path of it, and a property test holds the two together.
+An event row is the text form of the operations of its event. It is a fast path for
+:func:`changelane.apply.operations_of`; a property test checks that both agree.
 """
 
 from collections.abc import Mapping, Sequence
@@ -60,10 +60,10 @@ Row = tuple[Any, ...]
 _INT64: Final = (-(1 << 63), (1 << 63) - 1)
 _MAX_COMPILED_SCHEMAS: Final = 10_000
 _SNAPSHOT_WITHOUT_POSITIONS: Final = ("postgresql", "incremental")
-"""The product and the kind of snapshot whose rows tell no position."""
+"""The product and the kind of snapshot of rows without a position."""
 _INCREMENTAL_REASON: Final = (
-    "PostgreSQL's incremental snapshots tell no positions, so that nothing says whether the row is "
-    "older than what the stream told: ask Debezium for a snapshot of the type `blocking`"
+    "rows of PostgreSQL's incremental snapshots have no position, so they may be older than events "
+    "of the stream: use a snapshot of the type `blocking`"
 )
 
 
@@ -71,13 +71,13 @@ class RowBuilder:
     """Turns messages into event rows, within one task.
 
     Args:
-        codec: Reads the messages.
+        codec: Decodes the messages.
         epoch: The epoch of the orders.
-        keys: Key columns by table name (bare or full), instead of those that the events name.
+        keys: Key columns by table name (bare or full), which replace those of the events.
         tables_without_key: ``row`` makes the whole row the key of a table without one.
-        images: Whether before images are kept where applying does not need them.
+        images: Whether rows have before images that the tables do not need.
         event_ids: Whether events without positions are ordered by their ids.
-        steps: What becomes of each event first.
+        steps: The transforms of each event.
     """
 
     def __init__(
@@ -107,14 +107,14 @@ class RowBuilder:
         self._written_schemas: set[tuple[str, str]] = set()
 
     def rows(self, message: Message) -> list[Row]:
-        """Return the rows of one message; a message that cannot be read is one ``error`` row."""
+        """Return the rows of one message; a message that cannot be decoded is one ``error`` row."""
         rows: list[Row] = []
-        fresh: list[CompiledSchema] = []
+        new_schemas: list[CompiledSchema] = []
         try:
             for index, event in enumerate(self._codec.decode(message)):
                 transformed = self._chain(event) if self._chain.transforms else event
                 if transformed is not None:
-                    self._append_rows(transformed, message, index, rows, fresh)
+                    self._append_rows(transformed, message, index, rows, new_schemas)
                 else:
                     rows.append(row_of(message, kind="other", op="excluded", row_index=index))
         except DecodeError as error:
@@ -124,19 +124,19 @@ class RowBuilder:
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
             reason = f"a defect of changelane ({type(error).__name__}): please report it"
             return [self.error_row(message, DecodeError(reason, code=ReasonCode.DEFECT))]
-        if not fresh or not any(row[0] == "data" for row in rows):
+        if not new_schemas or not any(row[0] == "data" for row in rows):
             return rows
-        for shape in fresh:
-            # only now: a message that cannot be read tells nothing
-            shape.is_written = True
-            if (shape.table_id, shape.id) not in self._written_schemas:
-                self._written_schemas.add((shape.table_id, shape.id))
+        for compiled in new_schemas:
+            # not earlier: the schema of an undecodable message must not count as written
+            compiled.is_written = True
+            if (compiled.table_id, compiled.id) not in self._written_schemas:
+                self._written_schemas.add((compiled.table_id, compiled.id))
                 data_row = row_of(
                     message,
                     kind="schema",
-                    table_id=shape.table_id,
-                    schema_id=shape.id,
-                    after=shape.schema_json,
+                    table_id=compiled.table_id,
+                    schema_id=compiled.id,
+                    after=compiled.schema_json,
                 )
                 rows.insert(0, data_row)
         return rows
@@ -162,28 +162,27 @@ class RowBuilder:
         message: Message,
         index: int,
         rows: list[Row],
-        fresh: list[CompiledSchema],
+        new_schemas: list[CompiledSchema],
     ) -> None:
         match event:
             case DataChange():
-                rows.append(self._data_row(event, None, message, index, fresh))
+                rows.append(self._data_row(event, None, message, index, new_schemas))
             case HalfUpdate(change, other, pair):
-                shape = self._compiled_schema(change, fresh)
-                if shape.key is None or (other is None and pair is not None):
-                    # nothing tells whether the key stays, or there is none: as apply.steps has it,
-                    # the first half takes its row away, and the second puts it back at the same
-                    # position; neither is a row of its own
+                compiled = self._compiled_schema(change, new_schemas)
+                if compiled.key is None or (other is None and pair is not None):
+                    # the key may have changed, or there is none: as in apply.event_operations, the
+                    # first half removes its row, and the second adds it again at the same position
                     if change.op is not Op.DELETE:
                         change = msgspec.structs.replace(change, op=Op.UPDATE)
-                    rows.append(self._data_row(change, None, message, index, fresh))
+                    rows.append(self._data_row(change, None, message, index, new_schemas))
                     return
-                row = self._data_row(change, other, message, index, fresh)
-                # the first half of an update whose key stays here says nothing that the second
-                # does not say; the old row must not leave
-                keyed_shape = shape.with_key_texts(other)
-                stays = keyed_shape is None or (
-                    knows_key(shape.key, keyed_shape)
-                    and key_of(shape.key, keyed_shape) == row[FIELD_INDEX["key"]]
+                row = self._data_row(change, other, message, index, new_schemas)
+                # if the key stays, the second half has all of the update, and the first half must
+                # not remove the row
+                other_image = compiled.with_key_texts(other)
+                stays = other_image is None or (
+                    knows_key(compiled.key, other_image)
+                    and key_of(compiled.key, other_image) == row[FIELD_INDEX["key"]]
                 )
                 if change.op is not Op.DELETE or not stays:
                     rows.append(row)
@@ -197,10 +196,10 @@ class RowBuilder:
                 rows.append(row_of(message, kind="other", op=tag, row_index=index))
 
     def _fallback_position(self, source: Source, message: Message, index: int) -> Position:
-        """Return the position of an event that tells none.
+        """Return the position of an event without one.
 
         Raises:
-            ApplyError: It must not be compared by its offset, or has none.
+            ApplyError: The offset is no order for the event, or the message has no offset.
         """
         if (
             self._reads_debezium
@@ -208,15 +207,15 @@ class RowBuilder:
         ):
             raise ApplyError(_INCREMENTAL_REASON)
         if self._reads_mysql and source.product == "mysql" and is_first_snapshot(source):
-            # the stream tells positions, and these rows sort below it (Arcion's snapshots)
+            # events of the stream have positions; these rows (Arcion's snapshots) sort before them
             return MySqlPosition("0", message.offset or 0, index)
         return self._message_position(message, index)
 
     def _message_position(self, message: Message, index: int) -> Position:
-        """Return where an event stands, by its message.
+        """Return the position of an event from its message: its event id or its offset.
 
         Raises:
-            ApplyError: The message does not tell it.
+            ApplyError: The message has neither.
         """
         if self._event_ids:
             return event_position(message, index)
@@ -254,7 +253,7 @@ class RowBuilder:
         )
 
     def _statement_rows(self, event: SchemaChange, message: Message, index: int) -> list[Row]:
-        """Return the rows of statements: tables that they empty, and the text for the driver."""
+        """Return the rows of statements: a ``truncate`` row per truncated table, and the text."""
         changes = statements_of(event)
         rows = [
             self._truncate_row(change.table, event, message, index)
@@ -278,7 +277,9 @@ class RowBuilder:
         )
         return [*rows, row]
 
-    def _compiled_schema(self, event: DataChange, fresh: list[CompiledSchema]) -> CompiledSchema:
+    def _compiled_schema(
+        self, event: DataChange, new_schemas: list[CompiledSchema]
+    ) -> CompiledSchema:
         schema, event_key = event.schema, event.key
         last = self._last_compiled
         if (
@@ -288,36 +289,36 @@ class RowBuilder:
             and last[2] is event.table
         ):
             if not last[3].is_written:
-                fresh.append(last[3])
+                new_schemas.append(last[3])
             return last[3]
         columns = None if event_key is None else event_key.columns
         names = () if schema else (*(event.after or ()), *(event.before or ()))
         server = self._chain.feed(event.table, event.source.server)
-        # where nothing tells the columns of the table, an update may name only some of them
+        # without a schema an update may contain only some columns of the table
         is_partial = (
             schema is None and event.op is Op.UPDATE and event.after_holds is not Completeness.FULL
         )
         lists = lists_columns(event, omits_nulls=self._omits_nulls)
-        of = id(schema) if schema else (names, is_partial, lists)
-        place: tuple[object, ...] = (event.table, of, columns, server)
-        shape = self._compiled_schemas.get(place)
-        if shape is None or (schema is not None and shape.schema is not schema):
+        identity = id(schema) if schema else (names, is_partial, lists)
+        cache_key = (event.table, identity, columns, server)
+        compiled = self._compiled_schemas.get(cache_key)
+        if compiled is None or (schema is not None and compiled.schema is not schema):
             if schema is None:
                 schema = TableSchema(tuple(Column(name, UNKNOWN) for name in dict.fromkeys(names)))
             key = self._key(event.table, columns, schema)
             is_row = self._whole_row_is_key and not columns
             self._chain.check_key(event.table, key, is_row=is_row)
-            shape = CompiledSchema(
+            compiled = CompiledSchema(
                 event.table, schema, key, server, is_partial=is_partial, lists_columns=lists
             )
             if len(self._compiled_schemas) >= _MAX_COMPILED_SCHEMAS:
                 self._compiled_schemas.clear()
-            self._compiled_schemas[place] = shape
-        if schema is not None:  # without one, the images' columns are a part of the shape
-            self._last_compiled = schema, event_key, event.table, shape
-        if not shape.is_written:
-            fresh.append(shape)
-        return shape
+            self._compiled_schemas[cache_key] = compiled
+        if schema is not None:  # without one, the images' columns are a part of the key
+            self._last_compiled = schema, event_key, event.table, compiled
+        if not compiled.is_written:
+            new_schemas.append(compiled)
+        return compiled
 
     def _key(
         self, table: TableId, columns: tuple[str, ...] | None, schema: TableSchema
@@ -335,36 +336,36 @@ class RowBuilder:
         image: Image | None,
         message: Message,
         index: int,
-        fresh: list[CompiledSchema],
+        new_schemas: list[CompiledSchema],
     ) -> Row:
-        shape = self._compiled_schema(event, fresh)
+        compiled = self._compiled_schema(event, new_schemas)
         op, before, after = event.op, event.before, event.after
-        if shape.text_keys:
-            before, after, image = map(shape.with_key_texts, (before, after, image))
+        if compiled.text_keys:
+            before, after, image = map(compiled.with_key_texts, (before, after, image))
         deleted = op is Op.DELETE
         if deleted:
             if before is None:
                 raise DecodeError("a delete without before image", code=ReasonCode.MISSING_IMAGE)
-            key, other_key = key_of(shape.key, before), None
+            key, other_key = key_of(compiled.key, before), None
         else:
             if after is None:
                 raise DecodeError("a change without after image", code=ReasonCode.MISSING_IMAGE)
             if op is Op.UPDATE and before:
-                key, other_key, after = changed_keys(shape.key, before, after)
+                key, other_key, after = changed_keys(compiled.key, before, after)
             else:
-                key, other_key = key_of(shape.key, after), None
-        if image is not None and knows_key(shape.key, image):
-            other_key = key_of(shape.key, image)
+                key, other_key = key_of(compiled.key, after), None
+        if image is not None and knows_key(compiled.key, image):
+            other_key = key_of(compiled.key, image)
             if other_key == key:
                 other_key = None
         before_text = before_missing = after_text = after_missing = None
         if before is not None and (self._keeps_before_images or deleted or other_key is not None):
-            before_text, before_missing = shape.writer.write(before)
+            before_text, before_missing = compiled.writer.write(before)
         is_full = False
         if after is not None and not deleted:
-            after_text, after_missing = shape.writer.write(after)
+            after_text, after_missing = compiled.writer.write(after)
             if after_missing is not None and op is not Op.UPDATE:
-                # an insert or a snapshot row carries all columns (docs/merge-rule.md, Registers)
+                # an insert or a snapshot row carries every column (docs/merge-rule.md, Registers)
                 hidden = [name for name in after_missing if after.get(name) is UNAVAILABLE]
                 after_missing = hidden or None
             if event.schema is None and op is Op.UPDATE:
@@ -393,8 +394,8 @@ class RowBuilder:
         return (
             "data",
             op._value_,
-            shape.table_id,
-            shape.id,
+            compiled.table_id,
+            compiled.id,
             key,
             other_key,
             before_text,
@@ -419,10 +420,10 @@ class RowBuilder:
 
 
 def _microseconds(time_ns: int | None) -> int | None:
-    """Return a time as Spark's TIMESTAMP holds it.
+    """Return a time in the unit of Spark's TIMESTAMP.
 
     Raises:
-        DecodeError: It does not fit 64 bits of microseconds.
+        DecodeError: The time does not fit 64 bits of microseconds.
     """
     if time_ns is None:
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What rows of one table, schema and key share, computed once per task."""
+"""The values that event rows of one table, schema and key share, computed once per task."""
 
 import msgspec
 
@@ -57,9 +57,9 @@ class CompiledSchema:
         )
 
     def with_key_texts(self, image: Image | None) -> Image | None:
-        """Return an image whose key is what the table stores of it.
+        """Return an image with key values as the table stores them.
 
-        A key column that is text there and not here: 1, 1.0 and "1" are one text, so one key.
+        The table stores some types as text, in which 1, 1.0 and "1" are one key.
         """
         if image is None:
             return None

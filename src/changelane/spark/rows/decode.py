@@ -47,13 +47,13 @@ def decode(
             ``topic``, ``partition``, ``offset``; other columns are ignored.
         format: A public name such as ``debezium-json``.
         options: The format's options.
-        keys: Key columns by table name; they win over what the messages say.
-        tables_without_key: ``row`` takes the whole row as the key of a table without one.
+        keys: Key columns by table name, which replace those of the messages.
+        tables_without_key: ``row`` makes the whole row the key of a table without one.
         epoch: The epoch of the events' orders (docs/merge-rule.md, Orders).
-        images: Whether before images are kept where applying does not need them.
+        images: Whether rows have before images that the tables do not need.
         event_ids: Whether events without positions are ordered by their ids.
-        transforms: What becomes of each event before its rows are made; *keys* and
-            *tables_without_key* mean tables and columns as they are called then.
+        transforms: The transforms of each event; *keys* and *tables_without_key* apply to the
+            transformed names.
 
     Raises:
         UnknownNameError: No format or option has that name.
@@ -61,7 +61,7 @@ def decode(
     """
     get_codec(format, **(options or {}))  # a wrong name fails here, not in a worker
     if "value" not in messages.columns:
-        msg = f"message rows need a column 'value'; there are: {', '.join(messages.columns)}"
+        msg = f"message rows need a column 'value'; the columns are: {', '.join(messages.columns)}"
         raise ConfigError(msg)
     make = partial(
         row_builder,
@@ -78,10 +78,10 @@ def decode(
 
 
 def message_rows(messages: DataFrame) -> DataFrame:
-    """Return rows with the columns of :data:`MESSAGE`; those that are not there are NULL.
+    """Return rows with the columns of :data:`MESSAGE`; missing columns are NULL.
 
-    Headers are empty instead: of 20 µs that Spark takes to hand a row to Python and back, a list
-    that is NULL is half.
+    Missing headers are an empty list: half of the 20 µs that a row takes from Spark to Python and
+    back would be for a list that is NULL.
     """
     options = {
         name: (F.col(name) if name in messages.columns else F.lit(None)).cast(kind)

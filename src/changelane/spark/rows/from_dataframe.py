@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of any DataFrame as event rows: each says what a row of the target is, as of a sequence.
+"""Rows of any DataFrame as event rows: each is the state of a target's row at a sequence.
 
-Values stay as exact as they are: they go through the canonical JSON of event rows
-(:mod:`changelane.spark.rows.schema`), written here by Spark itself.
+Values stay exact: Spark writes them as the canonical JSON of event rows
+(:mod:`changelane.spark.rows.schema`).
 """
 
 import hashlib
@@ -27,17 +27,17 @@ Expression = Column | str
 
 
 class TargetOptions(NamedTuple):
-    """What rows are for.
+    """The target of rows, and how they change it.
 
     Attributes:
         table: The target's name.
         keys: Its key columns.
-        sequence_by: What orders the rows of a key: a column's name, or an expression.
-        apply_as_deletes: Rows for which this holds delete.
-        apply_as_truncates: Rows for which this holds truncate the table.
-        column_list: The columns that the target gets; without, all.
-        except_column_list: The columns that it does not get.
-        ignore_null_updates: NULL says nothing of a column, instead of its value.
+        sequence_by: The order of the rows of a key: a column's name, or an expression.
+        apply_as_deletes: The condition of rows that delete.
+        apply_as_truncates: The condition of rows that truncate the table.
+        column_list: The columns of the target; ``None`` = all.
+        except_column_list: The columns that the target does not get.
+        ignore_null_updates: Whether NULL leaves the target's value unchanged.
         epoch: The epoch of the orders.
     """
 
@@ -53,7 +53,7 @@ class TargetOptions(NamedTuple):
 
 
 class SequencedEvents(NamedTuple):
-    """Event rows, and of what kind the values are that order them."""
+    """Event rows, and the kind of the values that order them."""
 
     events: DataFrame
     kind: str
@@ -62,30 +62,30 @@ class SequencedEvents(NamedTuple):
 def sequenced_events(frame: DataFrame, options: TargetOptions) -> SequencedEvents:
     """Return the event rows of plain rows.
 
-    Rows whose sequence is NULL become errors, which go to the quarantine.
+    A row with a NULL sequence becomes an ``error`` row, which is quarantined.
 
     Raises:
-        ConfigError: A column is not there, or of a type that the target cannot have.
-        UnknownNameError: A name is wrong; the nearest one is named.
+        ConfigError: No key is given, or a column has a type that the target cannot have.
+        UnknownNameError: There is no column of a name; the message names the nearest one.
     """
     fields = _fields(frame, options)
     fields_by_name = {field.name: field for field in fields}
     keys = [_column_name(name, fields_by_name, "keys") for name in options.keys]
     if not keys:
         raise ConfigError("keys names no column")
-    by = _expression(options.sequence_by)
-    (kind,) = frame.select(by.alias("by")).schema.fields
-    ordered = sequence_order(by, kind.dataType, epoch=options.epoch)
+    sequence = _expression(options.sequence_by)
+    (kind,) = frame.select(sequence.alias("by")).schema.fields
+    ordered = sequence_order(sequence, kind.dataType, epoch=options.epoch)
     schema = RowSchema(tuple(_column(field) for field in fields), tuple(keys))
     schema_text = msgspec.json.encode(schema).decode()
     schema_id = hashlib.sha256(schema_text.encode()).hexdigest()[:16]
     events = _events(frame, options, ordered.order, fields, schema_id)
-    shown = frame.sparkSession.range(1).select(
+    schema_rows = frame.sparkSession.range(1).select(
         *_event_columns(
             kind="schema", table=options.table, schema_id=schema_id, after=F.lit(schema_text)
         )
     )
-    return SequencedEvents(events.unionByName(shown), ordered.kind)
+    return SequencedEvents(events.unionByName(schema_rows), ordered.kind)
 
 
 def _fields(frame: DataFrame, options: TargetOptions) -> list[t.StructField]:
@@ -123,7 +123,7 @@ def _column(field: t.StructField) -> RowColumn:
 
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-"""Names of fields inside columns, which Spark does not quote in the names of types."""
+"""Field names inside columns: Spark does not quote them in the names of types."""
 _SCALAR_TYPES: Final = (
     t.BooleanType,
     t.ByteType,
@@ -149,7 +149,10 @@ def _spark_type(kind: t.DataType, name: str) -> str:
             unquotable = [f.name for f in kind.fields if not _NAME.fullmatch(f.name)]
             if unquotable:
                 field = unquotable[0]
-                msg = f"column {name!r} has a field {field!r}, whose name is no word: rename it"
+                msg = (
+                    f"column {name!r} has a field {field!r}: a field's name may contain only "
+                    "letters, digits and _: rename it"
+                )
                 raise ConfigError(msg)
             parts = (f"{quoted(f.name)}: {_spark_type(f.dataType, name)}" for f in kind.fields)
             return f"STRUCT<{', '.join(parts)}>"
@@ -158,14 +161,14 @@ def _spark_type(kind: t.DataType, name: str) -> str:
         case _ if isinstance(kind, _SCALAR_TYPES):
             return kind.simpleString().upper()
     msg = (
-        f"column {name!r} has the type {kind.simpleString()}, which no target takes: give it as "
-        "text, such as with to_json, or leave it out with except_column_list"
+        f"column {name!r} has the type {kind.simpleString()}, which targets do not support: "
+        "convert it to text, for example with to_json, or omit it with except_column_list"
     )
     raise ConfigError(msg)
 
 
 def _json_value(value: Column, kind: t.DataType) -> Column:
-    """Return what Spark writes into JSON, and reads again as the same value."""
+    """Return the form of a value that Spark writes into JSON and reads again exactly."""
     match kind:
         case t.DecimalType() | t.DateType():
             return value.cast("string")
@@ -215,12 +218,12 @@ def _key_part(value: Column, field: t.StructField) -> Column:
         case t.TimestampNTZType():
             exact_text = _tagged("local", _iso_time(value))
         case t.BinaryType():
-            # lines of 76 characters, which some versions of Spark make
+            # some versions of Spark break base64 into lines of 76 characters
             exact_text = _tagged("b", F.replace(F.base64(value), F.lit("\r\n"), F.lit("")))
         case kind:
             msg = (
-                f"key column {field.name!r} has the type {kind.simpleString()}, whose values are "
-                "no keys: cast it to whole numbers, decimals or text"
+                f"key column {field.name!r} has the type {kind.simpleString()}, which cannot be a "
+                "key: cast it to whole numbers, decimals or text"
             )
             raise ConfigError(msg)
     return F.coalesce(exact_text, F.lit("null"))
@@ -286,7 +289,7 @@ def _events(
             whole=F.when(data, ~leaves & partial.isNull()),
             order=F.concat("place", phase),
             code=F.when(is_error, ReasonCode.UNORDERED.value),
-            reason=F.when(is_error, "sequence_by is NULL, so nothing says which row is newer"),
+            reason=F.when(is_error, "sequence_by is NULL, so the row has no order"),
             raw_value=F.when(is_error, F.col("image").cast("binary")),
         )
     )
@@ -295,7 +298,7 @@ def _events(
 def _event_columns(
     *, kind: Column | str, table: TableId, schema_id: Column | str, **values: Column
 ) -> list[Column]:
-    """Return the columns of event rows; those that are not named are NULL."""
+    """Return the columns of event rows; columns without a value are NULL."""
 
     def literal(value: Column | str) -> Column:
         return F.lit(value) if isinstance(value, str) else value

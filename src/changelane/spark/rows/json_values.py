@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How logical types become Spark's, and values the JSON text that Spark reads exactly.
+"""The Spark types of logical types, and values as JSON text that Spark reads exactly.
 
-``from_json`` is silently wrong for what does not fit (it rounds decimals, wraps small integers,
-overflows floats, cuts nanoseconds), so every value is checked here against the Spark type of its
-column before it is written; what does not fit is an error of its event, never another value.
+``from_json`` changes values that do not fit without an error: it rounds decimals, wraps small
+integers, overflows floats and cuts nanoseconds. Every value is therefore checked here against the
+Spark type of its column. A value that does not fit is an error of its event.
 """
 
 import base64
@@ -70,8 +70,8 @@ _INTEGERS: Final = {
 def spark_type(kind: LogicalType) -> str:
     """Return the Spark type of a logical type, as DDL.
 
-    What Spark lacks keeps its value as text: times (TIME may pass 24 hours), nanoseconds,
-    decimals above 38 digits or with a scale of their own each; unsigned 64-bit numbers become
+    Types that Spark lacks become text: times (TIME may exceed 24 hours), nanoseconds, decimals
+    with more than 38 digits or with a variable scale. Unsigned 64-bit integers become
     ``DECIMAL(20,0)``.
     """
     match kind:
@@ -137,7 +137,7 @@ def _decimal(kind: t.Decimal) -> Convert:
 
 
 def _float(kind: t.Float) -> Convert:
-    shown = to_json(kind)
+    encode = to_json(kind)
     narrow = kind.bits == 32
 
     def inner(value: Value) -> Value:
@@ -146,7 +146,7 @@ def _float(kind: t.Float) -> Convert:
         if narrow and abs(value) > _MAX_FLOAT32 and math.isfinite(value):
             raise _out_of_range(kind)
         try:
-            return shown(float(value)) if shown else value
+            return encode(float(value)) if encode else value
         except OverflowError:
             raise _out_of_range(kind) from None
 
@@ -171,9 +171,9 @@ _MAX_MICROSECONDS: Final = (1 << 63) - 1
 
 
 def _is_in_calendar(text: str) -> bool:
-    """Say whether a date or time beyond Python's calendar is one of Spark's: it has no 30 February.
+    """Return whether Spark can read a date or time as text that Python may have no object for.
 
-    Spark reads what is none as NULL, and counts microseconds since 1970 in 64 bits.
+    Spark reads an invalid date as NULL, and stores microseconds since 1970 in 64 bits.
     """
     match = _PARTS.fullmatch(text)
     if match is None:
@@ -195,7 +195,7 @@ def _is_in_calendar(text: str) -> bool:
 
 
 def _temporal(kind: LogicalType, python_type: type, pattern: re.Pattern[str]) -> Convert:
-    shown = to_json(kind)
+    encode = to_json(kind)
 
     def inner(value: Value) -> Value:
         if isinstance(value, str):
@@ -204,7 +204,7 @@ def _temporal(kind: LogicalType, python_type: type, pattern: re.Pattern[str]) ->
             return value
         if not isinstance(value, python_type):
             raise DecodeError(f"not a value of {kind}", code=ReasonCode.WRONG_TYPE)
-        return shown(value) if shown else value
+        return encode(value) if encode else value
 
     return inner
 
@@ -266,7 +266,7 @@ def _column(kind: LogicalType) -> tuple[Any, Convert | None]:
 
 
 def key_text(value: Value) -> str | None:
-    """Return the text of a key's value that Spark casts to the type of its column."""
+    """Return a key's value as text that Spark casts to the type of its column."""
     match value:
         case None:
             return None
@@ -296,7 +296,7 @@ def _nested(value: Value) -> Value:
 
 
 def key_as_text(kind: LogicalType, value: Value) -> Value:
-    """Return the one text of a key's value in a column that Spark has no type of its own for."""
+    """Return the canonical text of a key's value in a column that Spark stores as text."""
     match value:
         case None | str() | Unavailable():
             return value
@@ -308,10 +308,10 @@ def key_as_text(kind: LogicalType, value: Value) -> Value:
 
 
 def _decimal_fits(kind: t.Decimal) -> Callable[[Any], bool] | None:
-    """Return what says that msgspec writes a decimal as :func:`_decimal` does.
+    """Return the check whether msgspec writes a decimal as :func:`_decimal` does.
 
-    That is: it has the column's scale and no more digits. Below six fraction digits Python prints
-    no exponent.
+    A decimal passes that has the column's scale and no more digits. Up to six fraction digits
+    Python prints no exponent. ``None`` = no decimal of the column passes.
     """
     if kind.scale is None or not 0 <= kind.scale <= 6:
         return None
@@ -330,8 +330,8 @@ _MAX_FLOAT64: Final = sys.float_info.max
 def _native(kind: LogicalType) -> tuple[Any, type] | None:
     """Return the type and the class of values that msgspec writes as :func:`_column` does.
 
-    ``None`` where there are none. Values of another class go the general way, such as the text of
-    a date that Python has no object for.
+    ``None`` = there are none. Values of another class take the slow path, for example a date as
+    text that Python has no object for.
     """
     target = spark_type(kind)
     match kind:
@@ -391,15 +391,15 @@ class RowWriter:
             elif convert is not None:
                 self._usual_converts.append((column.name, convert))
             usual.append((f"f{index}", checked | None))
-        # msgspec does not escape the names of fields; with such names they are numbered
+        # msgspec does not escape names of fields, so names that need it are replaced by numbers
         self._numbered = None if is_plain else {name: field for field, name in rename.items()}
         self._row = msgspec.defstruct(
             "Row", fields, rename=rename if is_plain else None, forbid_unknown_fields=True
         )
         self._classes = tuple(classes.values())
-        self._classed = _tuple_of(tuple(classes))
-        self._are_usual: set[tuple[type, ...]] = set()
-        # every column, none other, and each of the usual class
+        self._class_values = _tuple_of(tuple(classes))
+        self._usual_classes: set[tuple[type, ...]] = set()
+        # the fast path: exactly the schema's columns, each with a value of its usual class
         self._usual = (
             msgspec.defstruct("Usual", usual, rename=rename, forbid_unknown_fields=True, gc=False)
             if is_plain
@@ -409,7 +409,7 @@ class RowWriter:
         self._count = len(self._names)
 
     def write(self, image: Image) -> tuple[bytes, list[str] | None]:
-        """Return the row's JSON, and the columns that it does not know (``None`` = none).
+        """Return the row's JSON, and the columns that the image lacks (``None`` = none).
 
         Raises:
             DecodeError: A value does not fit the Spark type of its column, or no column has that
@@ -440,16 +440,16 @@ class RowWriter:
         except msgspec.ValidationError as error:
             raise _validation_error(str(error)) from None
         except UnicodeEncodeError:
-            reason = "a text holds a lone surrogate"
+            reason = "a text contains a lone surrogate"
             raise DecodeError(reason, code=ReasonCode.INVALID_UTF8) from None
 
     def _write_usual(self, image: Image, usual: Any) -> bytes | None:
-        """Return what :meth:`write` returns, if all columns are there with their usual values."""
+        """Return the row's JSON by the fast path; ``None`` = the image needs the slow path."""
         row: Any = image
         try:
             if self._classes:
-                classes = tuple(map(type, self._classed(image)))
-                if classes not in self._are_usual and not self._is_usual(classes):
+                classes = tuple(map(type, self._class_values(image)))
+                if classes not in self._usual_classes and not self._is_usual(classes):
                     return None
             for name, fits in self._usual_checks:
                 value = image[name]
@@ -468,14 +468,14 @@ class RowWriter:
             return None
 
     def _is_usual(self, classes: tuple[type, ...]) -> bool:
-        """Say whether the classes of values are the usual ones or NULL's; known ones are kept."""
+        """Return whether classes of values are the usual ones or NULL's; cache those that are."""
         if any(
             kind not in (expected, _NONE_TYPE)
             for kind, expected in zip(classes, self._classes, strict=True)
         ):
             return False
-        if len(self._are_usual) < _MAX_CLASSES:
-            self._are_usual.add(classes)
+        if len(self._usual_classes) < _MAX_CLASSES:
+            self._usual_classes.add(classes)
         return True
 
     def _named(self, row: Image, numbered: Mapping[str, str]) -> dict[str, Any]:
@@ -489,7 +489,7 @@ _UNUSUAL: Final = (msgspec.ValidationError, KeyError, DecodeError, UnicodeEncode
 
 def _validation_error(text: str) -> DecodeError:
     if "unknown field" in text:
-        return DecodeError("a column that the schema does not have", code=ReasonCode.UNKNOWN_COLUMN)
+        return DecodeError("the schema does not have the column", code=ReasonCode.UNKNOWN_COLUMN)
     reason, _, path = text.partition(" - at `")
     is_out_of_range = "`int` " in reason and "=" in reason
     code = ReasonCode.VALUE_OUT_OF_RANGE if is_out_of_range else ReasonCode.WRONG_TYPE

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The keys of event rows: canonical text of what an image says of the key columns."""
+"""The keys of event rows: canonical text of an image's values in the key columns."""
 
 from changelane.apply import key_bytes, known_values
 from changelane.errors import DecodeError
@@ -12,7 +12,7 @@ def key_of(columns: tuple[str, ...] | None, image: Image) -> str | None:
     """Return the canonical key of an image, ``None`` for a table without a key.
 
     Raises:
-        DecodeError: The image lacks a column of it.
+        DecodeError: The image lacks a column of the key.
     """
     if columns is None:
         return None
@@ -27,7 +27,7 @@ def key_of(columns: tuple[str, ...] | None, image: Image) -> str | None:
 
 
 def knows_key(columns: tuple[str, ...] | None, image: Image) -> bool:
-    """Say whether an image has a value of each key column."""
+    """Return whether an image has a value of each key column."""
     return columns is not None and not any(
         image.get(name, UNAVAILABLE) is UNAVAILABLE for name in columns
     )
@@ -36,10 +36,10 @@ def knows_key(columns: tuple[str, ...] | None, image: Image) -> bool:
 def changed_keys(
     columns: tuple[str, ...] | None, before: Image, after: Image
 ) -> tuple[str | None, str | None, Image]:
-    """Return the keys after and (if another) before an update, and its after image.
+    """Return the key after an update, the key before it if it changed, and the after image.
 
-    A key column that the update does not repeat did not change; an arrival has what it lacks from
-    the row before (docs/merge-rule.md, Key changes that lack columns).
+    A key column that the after image lacks did not change. After a key change the image takes
+    missing columns from the before image (docs/merge-rule.md, Key changes that lack columns).
     """
     if columns is None:
         return None, None, after

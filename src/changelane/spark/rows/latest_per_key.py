@@ -1,8 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fold first, parse winners: the events of one table and batch become one row per key.
+"""The latest row per key of the events of one table and batch, as the source of a merge.
 
-Per key, one pass over JSON text keeps the newest event that sets the whole row and the partial
-ones; ``from_json`` runs only on what wins (docs/merge-rule.md, On Spark).
+One pass over JSON text selects per key the newest full event and the partial events.
+``from_json`` then parses only the selected events (docs/merge-rule.md, On Spark).
+
+The columns of the intermediate frames:
+
+===============  ===============================================================================
+column           content
+===============  ===============================================================================
+``key``          canonical key text
+``o``            order of the event
+``leaves``       the event is a departure: a delete, or the delete side of a key change
+``whole``        the event sets every column
+``text``         image as JSON text; of a departure the image before
+``missing``      columns that the image lacks; NULL = none
+``d``            order of the newest departure
+``u``            order of the newest upsert; NULL = there is none
+``w``            newest full event: ``o``, ``schema_id``, ``text``
+``l``            newest departure: ``o``, ``schema_id``, ``text``
+``b``            order of the newest upsert that may be the base order of the row
+``parts``        partial events: ``o``, the carried columns ``has``, the row ``r``
+``is_conflict``  two different full events share the newest order
+``k0`` ..        key columns of the batch's row
+``t0`` ..        columns of the stored row, with ``t_order`` and ``t_columns``
+``p0`` ..        newest value of each column: ``o``, ``v``
+===============  ===============================================================================
 """
 
 from collections.abc import Callable, Mapping
@@ -24,14 +47,14 @@ from changelane.spark.rows.target import (
 )
 from changelane.spark.runtime.sql import COLUMNS, DELETED, DEPARTED, LIVE, ORDER, UPSERTED, quoted
 
-_WRONG_JSON: Final = "an event row is not the JSON that its schema says"
-CONFLICT: Final = "_changelane_tied: two different whole events share a position"
-"""How a statement fails whose source is not the whole truth: :func:`is_conflict` knows it."""
+_WRONG_JSON: Final = "the image of an event row does not fit its schema"
+CONFLICT: Final = "_changelane_conflict: two different full rows share a position"
+"""Error of a statement whose source has a conflict; ``by_column`` resolves the conflict."""
 _ROW: Final = "_changelane_row"
-_STORED: Final = "_changelane_held"
+_STORED: Final = "_changelane_stored"
 _COVERED: Final = "_changelane_covered"
 _ORDERS: Final = "_changelane_orders"
-_HAS_CONFLICT: Final = "_changelane_is_tied"
+_HAS_CONFLICT: Final = "_changelane_is_conflict"
 
 
 def empty_order() -> Column:
@@ -40,11 +63,11 @@ def empty_order() -> Column:
 
 
 def upserts_and_departures(events: DataFrame, *, moves: bool) -> DataFrame:
-    """Return upserts and departures (``leaves``) of ``data`` rows.
+    """Return the upserts and departures of ``data`` rows; a key change is one of each.
 
     Args:
         events: ``data`` rows of one table.
-        moves: Whether an update in them may change its key; without, no row is told twice.
+        moves: Whether there may be key changes.
     """
     leaves = F.col("op") == "d"
     plain = events.select(
@@ -73,38 +96,37 @@ def upserts_and_departures(events: DataFrame, *, moves: bool) -> DataFrame:
 
 
 def touched_keys(events: DataFrame, *, moves: bool) -> DataFrame:
-    """Return the keys that ``data`` rows touch, in a column ``key``."""
+    """Return the keys that ``data`` rows change, in a column ``key``."""
     if not moves:
         return events.select("key")
     return events.select(F.explode(F.array("key", F.coalesce("other_key", "key"))).alias("key"))
 
 
 def latest_per_key(rows: DataFrame) -> DataFrame:
-    """Return one row per key, still as text.
+    """Return one row per key with ``d``, ``u``, ``w``, ``l`` and ``is_conflict``.
 
-    ``d`` newest departure, ``u`` newest upsert (NULL when none), ``w`` the newest event that sets
-    the whole row, ``l`` the newest departure, ``tied`` whether two different whole events share
-    the newest order.
+    Args:
+        rows: The rows of :func:`upserts_and_departures`.
     """
     return _with_conflicts(rows.groupBy("key").agg(*_newest_aggregates()))
 
 
-def _with_conflicts(folded: DataFrame) -> DataFrame:
-    tied = F.col("high.h") != F.bitwise_not(F.col("low.h"))
-    return folded.withColumn("tied", F.coalesce(tied, F.lit(False))).drop("high", "low")
+def _with_conflicts(key_rows: DataFrame) -> DataFrame:
+    differs = F.col("high.h") != F.bitwise_not(F.col("low.h"))
+    return key_rows.withColumn("is_conflict", F.coalesce(differs, F.lit(False))).drop("high", "low")
 
 
-def latest_per_column(rows: DataFrame, target: Target, *, is_apart: bool) -> DataFrame:
-    """Return the same with ``parts``: partial events with what they carry.
+def latest_per_column(rows: DataFrame, target: Target, *, by_column: bool) -> DataFrame:
+    """Return one row per key as :func:`latest_per_key`, with ``parts`` and ``b``.
 
-    And with ``b``: the newest upsert whose order may be the base of a row. Columns that the table
-    gets later are as old as the base, and a partial event without a schema says nothing of them.
+    A column that the table gets later has the base order ``b``. A partial event without a schema
+    does not show such a column, so its order is never ``b``.
 
     Args:
-        rows: What :func:`upserts_and_departures` returns.
+        rows: The rows of :func:`upserts_and_departures`.
         target: The table.
-        is_apart: Full events count as partial ones that carry every column. Of two at one
-            position each column takes the greater value, and none is ``tied``.
+        by_column: Whether full events count as partial events with every column. Of two events at
+            one position each column takes the greater value, so that there is no conflict.
     """
     covers = F.col("whole") | names_all_columns(F.col("schema_id"), target)
     complete = F.col("missing").isNull() & ~F.col("leaves") & covers
@@ -116,7 +138,7 @@ def latest_per_column(rows: DataFrame, target: Target, *, is_apart: bool) -> Dat
         target,
     )
     partial = ~F.col("leaves") & ~F.col("whole")
-    if is_apart:
+    if by_column:
         every = F.array(*(F.lit(name) for name in target.columns))
         every = F.array_except(every, unknown_columns(F.col("o"), F.col("schema_id"), target))
         partial, known_columns = (
@@ -124,12 +146,12 @@ def latest_per_column(rows: DataFrame, target: Target, *, is_apart: bool) -> Dat
             F.when(F.col("whole"), every).otherwise(known_columns),
         )
     part = F.when(partial, F.struct("o", known_columns.alias("has"), row.alias("r")))
-    laid = rows.withColumn("part", part).withColumn("covers", ~F.col("leaves") & covers)
-    if is_apart:
-        laid = laid.withColumn("whole", F.lit(False))
+    prepared = rows.withColumn("part", part).withColumn("covers", ~F.col("leaves") & covers)
+    if by_column:
+        prepared = prepared.withColumn("whole", F.lit(False))
     base = F.max(F.when(F.col("covers"), F.col("o"))).alias("b")
     every = F.collect_list("part").alias("parts")
-    return _with_conflicts(laid.groupBy("key").agg(*_newest_aggregates(), base, every))
+    return _with_conflicts(prepared.groupBy("key").agg(*_newest_aggregates(), base, every))
 
 
 def _newest_aggregates() -> list[Column]:
@@ -157,10 +179,10 @@ def conflict_count(rows: DataFrame) -> int:
 
 
 def parsed_row(text: Column, schema_id: Column, target: Target) -> Column:
-    """Return the row of *text*, parsed by the event's own schema and cast to the target's columns.
+    """Return the row of *text*, parsed by the event's schema and cast to the target's columns.
 
-    A column that the event's schema does not have is NULL. Casts are checked (ANSI), so that a
-    value that does not fit stops the statement instead of becoming another value.
+    A column that the event's schema lacks is NULL. Casts follow ANSI: a value that does not fit
+    fails the statement and never becomes another value.
     """
     result: Column | None = None
     for name, schema in target.schemas.items():
@@ -174,17 +196,17 @@ def parsed_row(text: Column, schema_id: Column, target: Target) -> Column:
 def typed_rows(
     rows: DataFrame, text: Column, schema_id: Column, target: Target, state: Mapping[str, Column]
 ) -> DataFrame:
-    """Return the rows of *text* as columns, beside other columns.
+    """Return the rows of *text* as typed columns, beside other columns.
 
-    The same as :func:`parsed_row`, which Spark compiles when there is but one schema.
+    The result is that of :func:`parsed_row`. With a single schema Spark compiles the expression.
 
     Args:
-        rows: What has the text.
-        text: JSON of rows.
-        schema_id: Whose schema it has.
+        rows: The rows with the text.
+        text: The image as JSON.
+        schema_id: The schema of the image.
         target: The table.
-        state: The other columns by name, at least one; every reader of the rows must read the
-            first, which stops the statement where the text is not what its schema says.
+        state: The other columns by name, at least one. A reader of the result must read the first
+            one, which fails the statement if the text does not fit its schema.
     """
     state_columns = [column.alias(name) for name, column in state.items()]
     if len(target.schemas) > 1:
@@ -193,21 +215,21 @@ def typed_rows(
     (schema,) = target.schemas.values()
     read = rows.select(_parsed_struct(text, schema).alias(_ROW), *state_columns)
     row, (checked, *other_columns) = F.col(_ROW), state
-    wrong = F.raise_error(F.lit(_WRONG_JSON)).cast(read.schema[checked].dataType)
-    check = F.when(row[CORRUPT].isNull(), F.col(checked)).otherwise(wrong).alias(checked)
+    failure = F.raise_error(F.lit(_WRONG_JSON)).cast(read.schema[checked].dataType)
+    check = F.when(row[CORRUPT].isNull(), F.col(checked)).otherwise(failure).alias(checked)
     return read.select(*_fields(row, schema, target), check, *other_columns)
 
 
 def _parsed_struct(text: Column, schema: RowSchema) -> Column:
     read_columns = [column for column in schema.columns if column.fixed is None]
     ddl = ", ".join(
-        f"{quoted(column.told or column.name)} {column.spark}" for column in read_columns
+        f"{quoted(column.source_name or column.name)} {column.spark}" for column in read_columns
     )
     return F.from_json(text, f"{ddl}, {quoted(CORRUPT)} STRING", OPTIONS)
 
 
 def _fields(row: Column, schema: RowSchema, target: Target) -> list[Column]:
-    """Return the target's columns of a row that was read by its own schema."""
+    """Return the target's columns of a row that was parsed by its own schema."""
     columns_by_lower = {column.name.lower(): column for column in schema.columns}
     fields = []
     for name, kind in target.columns.items():
@@ -217,7 +239,7 @@ def _fields(row: Column, schema: RowSchema, target: Target) -> list[Column]:
         elif column.fixed is not None:
             value = literal(column.fixed)
         else:
-            value = row[column.told or column.name]
+            value = row[column.source_name or column.name]
         fields.append(value.cast(kind).alias(name))
     return fields
 
@@ -227,35 +249,35 @@ def _projected_row(text: Column, schema: RowSchema, target: Target) -> Column:
         full_row = F.struct(*_fields(row, schema, target))
         return F.when(row[CORRUPT].isNull(), full_row).otherwise(F.raise_error(F.lit(_WRONG_JSON)))
 
-    # the lambda's variable is evaluated once, however many columns read it
+    # Spark evaluates a lambda's variable once, for any number of columns that read it
     return F.element_at(F.transform(F.array(_parsed_struct(text, schema)), project), 1)
 
 
 def carried_columns(
     schema_id: Column, missing: Column, target: Target, complete: Column | None = None
 ) -> Column:
-    """Return the names (the target's) of the columns that an event carries.
+    """Return the columns that an event carries, by the target's names.
 
     Args:
         schema_id: The event's schema.
-        missing: The columns of it that the event does not know.
+        missing: The columns of the schema that the event lacks.
         target: The table.
-        complete: Whether it tells a row that lacks nothing: then it carries columns, too, that
-            came after it, with the value that they have since (:attr:`RowColumn.fixed`).
+        complete: Whether the event lacks no column. Such an event also carries the columns that
+            were added after it, with the value of older rows (``RowColumn.fixed``).
     """
     complete = F.lit(False) if complete is None else complete
     names = {name.lower(): name for name in target.columns}
     lacking = F.coalesce(missing, F.array().cast("array<string>"))
 
     def is_known(pair: Column) -> Column:
-        return ~F.array_contains(lacking, pair["told"]) & (~pair["later"] | complete)
+        return ~F.array_contains(lacking, pair["source_name"]) & (~pair["later"] | complete)
 
     result: Column | None = None
     for schema, row_schema in target.schemas.items():
         pairs = F.array(
             *(
                 F.struct(
-                    F.lit(c.told or c.name).alias("told"),
+                    F.lit(c.source_name or c.name).alias("source_name"),
                     F.lit(names[c.name.lower()]).alias("name"),
                     F.lit(c.fixed is not None).alias("later"),
                 )
@@ -276,50 +298,54 @@ def carried_columns(
 
 
 def names_all_columns(schema_id: Column, target: Target) -> Column:
-    """Say whether the schema of an event names every column that its table had."""
+    """Return whether the schema of an event has every column that its table had."""
     partial = [name for name, schema in target.schemas.items() if schema.is_partial]
     return ~schema_id.isin(*partial) if partial else F.lit(True)
 
 
-def full_rows(folded: DataFrame, target: Target) -> DataFrame:
+def full_rows(key_rows: DataFrame, target: Target) -> DataFrame:
     """Return the source of the row form: typed columns, newest upsert and departure, liveness.
 
-    *folded* has ``d`` with what is remembered, never NULL. The statement that reads a tied row
-    fails (:data:`CONFLICT`).
+    A statement that reads a row with a conflict fails (:data:`CONFLICT`).
+
+    Args:
+        key_rows: The rows of :func:`latest_per_key`, where ``d`` includes stored tombstones and is
+            never NULL.
+        target: The table.
     """
     text = F.coalesce("w.text", "l.text")
     schema_id = F.coalesce("w.schema_id", "l.schema_id")
     newest = F.coalesce("u", empty_order())
     state = {
-        UPSERTED: _order_without_conflict("tied", newest),
+        UPSERTED: _order_without_conflict("is_conflict", newest),
         DEPARTED: F.col("d"),
         LIVE: newest > F.col("d"),
     }
-    return typed_rows(folded, text, schema_id, target, state)
+    return typed_rows(key_rows, text, schema_id, target, state)
 
 
-def _order_without_conflict(tied: str, order: Column) -> Column:
-    """Return the order of a row; the statement that reads that of a tied one fails."""
-    return F.when(F.col(tied), F.raise_error(F.lit(CONFLICT)).cast("binary")).otherwise(order)
+def _order_without_conflict(flag: str, order: Column) -> Column:
+    """Return the order of a row; a statement that reads it fails if the flag is set."""
+    return F.when(F.col(flag), F.raise_error(F.lit(CONFLICT)).cast("binary")).otherwise(order)
 
 
 def is_conflict(error: Exception) -> bool:
-    """Say whether a statement failed because a row of its source is tied."""
+    """Return whether a statement failed because a row of its source has a conflict."""
     return CONFLICT in str(error)
 
 
-def with_stored_rows(folded: DataFrame, table: DataFrame, target: Target) -> DataFrame:
-    """Return keys joined with their stored rows, the input of :func:`merge_source`."""
+def with_stored_rows(key_rows: DataFrame, table: DataFrame, target: Target) -> DataFrame:
+    """Return the rows of :func:`latest_per_column` joined with the stored rows of their keys."""
     text, schema_id = F.coalesce("w.text", "l.text"), F.coalesce("w.schema_id", "l.schema_id")
     newest = with_defaults(parsed_row(text, schema_id, target), F.col("w.o"), schema_id, target)
-    typed = folded.select(
+    typed = key_rows.select(
         "d",
         "u",
         "b",
         F.when(F.col("w").isNotNull(), F.col("w.o")).alias("w"),
         F.when(F.coalesce("w.text", "l.text").isNotNull(), newest).alias("row"),
         "parts",
-        "tied",
+        "is_conflict",
     )
     first = F.try_element_at("parts", F.lit(1))["r"]
     keys = [
@@ -345,26 +371,30 @@ def _column_value(name: str) -> Callable[[Column], Column]:
 def merge_source(rows: DataFrame, target: Target) -> DataFrame:
     """Return final rows by their registers (docs/merge-rule.md, Registers).
 
-    Each column takes the newest event that carries it, above ``d``. The base order is ``b`` or
-    that of the held row: the one that more columns have, of equals the newer, so that none is
-    older than the newest whole event. The others are exceptions, an empty one means unknown.
-    Where no event covers the row the base is empty, and every column is listed. The statement
-    that reads a tied row fails (:data:`CONFLICT`).
+    Each column takes the value of the newest event above ``d`` that carries the column. The base
+    order is ``b`` or the base order of the stored row: the one that more columns have, and of
+    equals the newer one. Other orders are exceptions; an empty order is an unknown value. If no
+    event covers the row, the base is empty and every column is an exception. A statement that
+    reads a row with a conflict fails (:data:`CONFLICT`).
+
+    Args:
+        rows: The rows of :func:`with_stored_rows` or :func:`truncated_rows`.
+        target: The table.
     """
     columns = list(target.columns)
     key_at = {name: index for index, name in enumerate(target.keys)}
     d, empty = F.col("d"), empty_order()
     stage = rows.withColumn("t_map", F.coalesce("t_columns", no_exceptions()))
-    held_u = F.greatest(
+    stored_upsert = F.greatest(
         F.coalesce("t_order", empty), F.coalesce(F.array_max(F.map_values("t_map")), empty)
     )
     cleared = d
     if target.keeps_deleted:
-        # a row that is gone keeps what a departure took
-        lives = F.greatest(F.coalesce("u", empty), held_u) > d
+        # a deleted row keeps the values that a departure would clear
+        lives = F.greatest(F.coalesce("u", empty), stored_upsert) > d
         stage = stage.withColumn("cleared", F.when(lives, d).otherwise(empty))
         cleared = F.col("cleared")
-    picks = []
+    newest_values = []
     for index, name in enumerate(columns):
         covering_order = F.when(
             F.col("w") > cleared, F.struct(F.col("w").alias("o"), F.col("row")[name].alias("v"))
@@ -375,16 +405,16 @@ def merge_source(rows: DataFrame, target: Target) -> DataFrame:
             stored_order > cleared, F.struct(stored_order.alias("o"), F.col(f"t{index}").alias("v"))
         )
         candidates = F.array_append(F.array_append(newer, covering_order), old)
-        picks.append(F.array_max(candidates).alias(f"p{index}"))
+        newest_values.append(F.array_max(candidates).alias(f"p{index}"))
     picked = stage.select(
         "d",
         "u",
-        "tied",
+        "is_conflict",
         *(f"k{i}" for i in range(len(target.keys))),
-        held_u.alias("t_u"),
+        stored_upsert.alias("t_u"),
         _order_above(F.col("b"), cleared).alias(_COVERED),
         _order_above(F.col("t_order"), cleared).alias(_STORED),
-        *picks,
+        *newest_values,
     )
     orders = F.array(*(F.coalesce(F.col(f"p{i}")["o"], empty) for i in range(len(columns))))
     values = [
@@ -399,22 +429,22 @@ def merge_source(rows: DataFrame, target: Target) -> DataFrame:
         orders.alias(_ORDERS),
         newest.alias(UPSERTED),
         (F.greatest(newest, F.col("t_u")) > d).alias(LIVE),
-        F.col("tied").alias(_HAS_CONFLICT),
+        F.col("is_conflict").alias(_HAS_CONFLICT),
     )
 
     def count(order: Column) -> Column:
         return F.size(F.filter(_ORDERS, lambda each_order: each_order == order))
 
-    covered_order, held_base = F.col(_COVERED), F.col(_STORED)
-    newer, older = F.greatest(covered_order, held_base), F.least(covered_order, held_base)
+    covered_order, stored_order = F.col(_COVERED), F.col(_STORED)
+    newer, older = F.greatest(covered_order, stored_order), F.least(covered_order, stored_order)
     is_older = (older != empty) & (count(older) > count(newer))
     based = placed.withColumn(ORDER, F.when(is_older, older).otherwise(newer))
     names = F.array(*(F.lit(name) for name in columns))
-    # without a base every column is listed, but for a row that nothing told
-    unbased = (F.col(ORDER) == empty) & (F.array_max(_ORDERS) > empty)
+    # without a base order every column is an exception, unless no event carried any
+    without_base = (F.col(ORDER) == empty) & (F.array_max(_ORDERS) > empty)
     exceptions = F.map_filter(
         F.map_from_arrays(names, F.col(_ORDERS)),
-        lambda name, order: (order != implied_order(name, target)) | unbased,
+        lambda name, order: (order != implied_order(name, target)) | without_base,
     )
     return based.withColumn(COLUMNS, F.when(F.size(exceptions) > 0, exceptions)).select(
         *(quoted(name) for name in columns),
@@ -430,7 +460,7 @@ def _order_above(order: Column, floor: Column) -> Column:
 
 
 def truncated_rows(table: DataFrame, target: Target, order: bytes) -> DataFrame:
-    """Return the rows of a table that a truncate touches, as ``merge_source`` wants them."""
+    """Return the rows of a table that a truncate changes, as input of :func:`merge_source`."""
     floor = F.lit(bytearray(order))
     if target.keeps_deleted:
         table = table.where(~F.col(DELETED))
@@ -443,7 +473,7 @@ def truncated_rows(table: DataFrame, target: Target, order: bytes) -> DataFrame:
         *(F.lit(None).cast("binary").alias(name) for name in ("u", "b", "w")),
         F.struct(*(F.col(quoted(name)).alias(name) for name in target.columns)).alias("row"),
         F.array().cast(none).alias("parts"),
-        F.lit(False).alias("tied"),
+        F.lit(False).alias("is_conflict"),
         *(F.col(quoted(name)).alias(f"k{index}") for index, name in enumerate(target.keys)),
         *_stored_columns(target),
     )
@@ -456,5 +486,5 @@ def _stored_columns(target: Target) -> list[Column]:
 
 
 def no_exceptions() -> Column:
-    """Return what a row has whose columns are all of one age."""
+    """Return the empty exceptions of a row whose columns share one order."""
     return F.expr("cast(map() as map<string,binary>)")

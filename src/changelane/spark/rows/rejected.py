@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is kept of a message or an event that is quarantined, beside its bytes and coordinates.
+"""The details of a quarantined message or event, beside its bytes and coordinates.
 
-It is what a replay needs to do with it what the stream would have done at its place.
+With them a replay processes the message or event as its stream would have done.
 """
 
 from typing import Any, Final, NamedTuple
@@ -16,15 +16,15 @@ Row = tuple[Any, ...]
 
 
 class MessageDetails(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The ``after`` of an ``error`` row: what else there is of a message that was refused.
+    """The ``after`` of an ``error`` row: the details of a rejected message.
 
     Attributes:
-        headers: Its headers, as a record of a file holds them.
+        headers: Its headers, in the form of a record in a file.
         epoch: The epoch of its events' orders.
-        is_line: Its value is a line of a file that could not be read as a record.
-        is_withheld: Key and value are hashes, because the pipeline masks columns, or the value is
-            only the beginning of a line over the limit.
-        file: The path of an unreadable file, which takes the place of a message.
+        is_line: Whether its value is a line of a file that is not a record.
+        is_withheld: Whether key and value are hashes, because the pipeline masks columns, or the
+            value is only the beginning of a line over the limit.
+        file: The path of an unreadable file, if the row is for a file and not for a message.
     """
 
     headers: list[tuple[str, Any]] = []
@@ -34,16 +34,16 @@ class MessageDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     file: str | None = None
 
     def message(self, value: bytes | None, key: bytes | None, place: "Coordinates") -> Message:
-        """Return the message as it was read.
+        """Return the message that was read.
 
         Raises:
-            DecodeError: The headers are none.
+            DecodeError: The headers have another form.
         """
         return Message(value, key, read_headers(self.headers), *place)
 
 
 class QuarantineEntry(NamedTuple):
-    """What is kept of a message or an event, by the columns of the quarantine."""
+    """An entry of the quarantine: a message or an event with its details, by column."""
 
     raw_key: bytes | None
     raw_value: bytes | None
@@ -57,7 +57,7 @@ class QuarantineEntry(NamedTuple):
 
     @property
     def coordinates(self) -> "Coordinates":
-        """Where it stood."""
+        """The coordinates of the message."""
         return self.topic, self.partition, self.offset
 
 
@@ -82,7 +82,7 @@ def details_of(
         is_masked: Whether the row contains hashes of key and value.
         is_line: Whether the value is a line that is not a record.
         is_cut: Whether the value is only the beginning of a line.
-        file: The path of an unreadable file, which takes the place of a message.
+        file: The path of an unreadable file, if the row is for a file and not for a message.
     """
     is_withheld = is_cut or (is_masked and file is None)
     headers: Any = [] if is_withheld else headers_of(message)
@@ -90,17 +90,17 @@ def details_of(
 
 
 def read_details(text: str | None) -> MessageDetails:
-    """Return what was kept; nothing more than bytes by versions that kept no more."""
+    """Return the details of an entry; older versions of changelane stored none."""
     return MessageDetails() if text is None else msgspec.json.decode(text, type=MessageDetails)
 
 
 class RejectedEvent(msgspec.Struct, frozen=True):
-    """The ``event`` of an entry: an event row that its table refused, as its stream told it.
+    """The ``event`` of an entry: an event row that a table rejected, as the stream delivered it.
 
     Attributes:
-        kind: ``data``, ``truncate`` or ``ddl``; ``refused`` is a ``data`` row that filters and
-            computes have not seen, or one of them could not take.
-        table: Its ``table_id``: what the event calls its table.
+        kind: ``data``, ``truncate`` or ``ddl``; ``refused`` is a ``data`` row that a filter or
+            compute rejected or did not evaluate; a replay evaluates them.
+        table: The ``table_id`` of the event.
         order: In hex digits.
         source_time_us: Microseconds since 1970-01-01 UTC.
     """
@@ -141,7 +141,7 @@ def event_row(text: str, place: Coordinates, row_index: int | None) -> Row:
 
 
 def schema_row(event: Row, schema: str) -> Row:
-    """Return the row that tells the schema of an event row."""
+    """Return the ``schema`` row of an event row."""
     names = {name: event[FIELD_INDEX[name]] for name in ("table_id", "schema_id")}
     place = (
         event[FIELD_INDEX["topic"]],

@@ -8,24 +8,24 @@ column             meaning
                    ``refused``: a ``data`` row that is quarantined, with ``code`` and ``reason``
 ``op``             ``c``, ``u``, ``d`` or ``r``; of ``other`` rows the event's kind
 ``table_id``       JSON array text of database, schema and name
-``schema_id``      16 hex digits naming columns, key and server (a ``schema`` row tells them); of a
-                   ``truncate`` the server itself, empty where none is told
-``key``            canonical key text of the row (of the new row when the key changed)
+``schema_id``      16 hex digits that identify the columns, key and server of a ``schema`` row; of
+                   a ``truncate`` the server itself, empty if the event has none
+``key``            canonical key text of the row (of the new row of a key change)
 ``other_key``      the key on the other side of a key change
-``before/after``   image as JSON text that Spark reads exactly (:mod:`.fidelity`)
-``*_missing``      columns that the image does not know; NULL = it is complete
-``whole``          the event sets every column: an insert, a snapshot row
+``before/after``   image as JSON text that Spark reads exactly (:mod:`.json_values`)
+``*_missing``      columns that the image lacks; NULL = the image is complete
+``whole``          the event sets every column, as an insert or a snapshot row does
 ``order``          docs/merge-rule.md, Orders, at the phase of an arrival (``d``: of a departure)
 ``transaction``    id of the transaction
 ``ordinal``        number of the change at its position (:mod:`changelane.apply.deduplication`)
-``source_time``    when the database made the change
+``source_time``    time of the change in the database
 ``topic`` ..       coordinates of the message, and the event's index in it
-``code`` ..        of an ``error``: reason code, reason, JSON path; the raw message is kept, and in
-                   ``after`` what a replay needs beside it (:mod:`.kept`)
+``code`` ..        of an ``error``: reason code, reason, JSON path and raw message; ``after`` has
+                   the other details for a replay (:mod:`.rejected`)
 =================  =============================================================================
 
-A schema travels as a row of its own, once per task and schema, in ``after``. So does a statement
-that changes the shape of tables (``ddl``): a :class:`DdlText`.
+The ``after`` of a ``schema`` row is a :class:`RowSchema`; each task writes one row per schema. The
+``after`` of a ``ddl`` row is a :class:`DdlText`, with statements that change tables.
 """
 
 from collections.abc import Iterable, Iterator
@@ -73,19 +73,19 @@ DATA: Final = "data"
 REJECTED: Final = "refused"
 
 MAX_BATCH_BYTES: Final = 64 * 1024 * 1024
-"""Arrow batches are cut by bytes, not only by count (design section 5)."""
+"""The approximate size of an Arrow batch: rows differ in size, so a row count is no limit."""
 
 
 class RowColumn(msgspec.Struct, frozen=True):
-    """A column as a ``schema`` row tells it.
+    """A column in a ``schema`` row.
 
     Attributes:
-        name: What the table calls it.
-        told: What the events call it, where that is something else.
-        fixed: A value that the events do not have and leave all the same, as JSON of a row with
-            one field ``v``, and its type; the column came after them.
-        default: The default that the schema declares.
-        value: That default, where it is a literal: as JSON of a row with one field ``v``.
+        name: Its name in the table.
+        source_name: Its name in the events, if another; ``told`` in the JSON.
+        fixed: For a column that was added after the events: its value in older rows, as JSON of a
+            row with one field ``v``, and the type of the value.
+        default: The kind of default that the schema declares.
+        value: That default, if it is a literal: as JSON of a row with one field ``v``.
     """
 
     name: str
@@ -94,22 +94,22 @@ class RowColumn(msgspec.Struct, frozen=True):
     source_type: str | None = None
     nullable: bool | None = None
     generated: bool = False
-    told: str | None = None
+    source_name: str | None = msgspec.field(default=None, name="told")
     fixed: tuple[str, str] | None = None
     default: DefaultKind | None = None
     value: str | None = None
 
 
 class RowSchema(msgspec.Struct, frozen=True):
-    """The ``after`` of a ``schema`` row: what events of one schema have in common.
+    """The ``after`` of a ``schema`` row: the schema of some events of one table.
 
     Attributes:
         columns: The table's columns.
-        key: Its key columns, when known.
-        server: The producer's name of the source, when it tells one.
-        is_partial: The events tell no schema and not whole rows: their table may have columns
-            that they do not name.
-        lists_columns: Its columns are all that the table had.
+        key: Its key columns, if known.
+        server: The producer's name of the source, if the events have one.
+        is_partial: Whether the events have neither a schema nor full images, so that the table
+            may have more columns.
+        lists_columns: Whether the columns are all columns of the table at that time.
     """
 
     columns: tuple[RowColumn, ...]
@@ -120,18 +120,18 @@ class RowSchema(msgspec.Struct, frozen=True):
 
 
 class DdlText(msgspec.Struct, frozen=True):
-    """The ``after`` of a ``ddl`` row: statements as the producer told them, and the database."""
+    """The ``after`` of a ``ddl`` row: the statements' text, and the database product."""
 
     ddl: str
     product: str
 
 
 SCHEMA_ACTIONS: Final = frozenset({"alter", "create", "drop", "rename", "drop_database"})
-"""Actions of statements that may change the shape of a table, or which table it is."""
+"""Actions of statements that may change the columns or the name of a table."""
 
 
 def row_of(message: Message, **values: object) -> tuple[Any, ...]:
-    """Return an event row of a message, with some columns by name; the others are NULL."""
+    """Return an event row of a message; columns without a value are NULL."""
     row: list[Any] = list(EMPTY_ROW)
     row[FIELD_INDEX["topic"]] = message.topic
     row[FIELD_INDEX["partition"]] = message.partition
@@ -143,14 +143,14 @@ def row_of(message: Message, **values: object) -> tuple[Any, ...]:
 
 
 def table_id_text(table: TableId, generation: str = "") -> str:
-    """Return the ``table_id`` of a table: injective, whatever its names hold.
+    """Return the ``table_id`` of a table: injective for names with any characters.
 
     >>> table_id_text(TableId("shop", None, "orders"))
     '["shop",null,"orders"]'
 
     Args:
         table: The table.
-        generation: Tells it from an older table that came under the same name.
+        generation: Distinguishes the table from an older table of the same name.
     """
     parts = (table.database, table.schema, table.name)
     name_parts = (*parts, generation) if generation else parts
@@ -163,7 +163,7 @@ def table_id_of(text: str) -> TableId:
 
 
 def generation_of(text: str) -> str:
-    """Return what tells the table of a ``table_id`` from an older one of its name."""
+    """Return the generation of a ``table_id``; empty = the first table of its name."""
     parts = msgspec.json.decode(text, type=list[str | None])
     return (parts[3] or "") if len(parts) > 3 else ""
 
@@ -171,7 +171,11 @@ def generation_of(text: str) -> str:
 def arrow_batches(
     sized_rows: Iterable[tuple[int, list[tuple[Any, ...]]]],
 ) -> Iterator[pa.RecordBatch]:
-    """Gather rows, told with the size of their message, into batches that are cut by bytes."""
+    """Yield rows in batches of about :data:`MAX_BATCH_BYTES`.
+
+    Args:
+        sized_rows: The size of each message in bytes, and its rows.
+    """
     gathered: list[tuple[Any, ...]] = []
     size = 0
     for length, rows in sized_rows:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns of a schema as ``schema`` rows have them: types of Spark, and declared defaults."""
+"""The columns of a schema in ``schema`` rows: Spark types and declared defaults."""
 
 import msgspec
 
@@ -28,7 +28,7 @@ def _row_column(column: Column) -> RowColumn:
         try:
             value = bytes(writer.write({"v": column.default})[0]).decode()
         except DecodeError:
-            default = DefaultKind.COMPUTED  # older rows have it, and nobody can say what it is
+            default = DefaultKind.COMPUTED  # older rows have the default, with an unknown value
     return RowColumn(
         column.name,
         str(column.type),
@@ -42,12 +42,12 @@ def _row_column(column: Column) -> RowColumn:
 
 
 def schema_columns_of(schema: RowSchema, oldest: bytes, newest: bytes) -> SchemaColumns:
-    """Return the columns that the events of a schema list, by the names of their table.
+    """Return the columns of a schema, by the names of the table.
 
     Args:
         schema: The schema.
-        oldest: The oldest event with it that tells a row.
-        newest: The newest one.
+        oldest: The order of the oldest upsert with the schema.
+        newest: The order of the newest upsert with the schema.
     """
     traits = (
         ColumnTraits(
@@ -63,5 +63,5 @@ def schema_columns_of(schema: RowSchema, oldest: bytes, newest: bytes) -> Schema
 
 
 def plain_column(column: RowColumn) -> RowColumn:
-    """Return a column as a table remembers it in its schema: its default stands elsewhere."""
-    return msgspec.structs.replace(column, told=None, default=None, value=None)
+    """Return a column for the schema in a table's properties, which stores no default."""
+    return msgspec.structs.replace(column, source_name=None, default=None, value=None)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """``sequence_by``: the values of columns as orders, whose bytes compare as the values do.
 
-Whole numbers, days and times are orders of the domain ``sequence_order``, as those of events are
-(:class:`changelane.position.SequencePosition`). Everything else is of the domain ``columns``:
-decimals beyond 18 digits as 38 of them after their sign (those of negative numbers complemented),
-text in UTF-8 with NUL as ``00 01`` and ``00 00`` at its end, and structs field by field. Fields
-have a fixed length or an end, so that no value goes on in the next one.
+Whole numbers, dates and times have the domain of :class:`changelane.position.SequencePosition`.
+Other values have the domain :data:`COLUMNS_DOMAIN`:
+
+- a decimal with more than 18 digits: its sign and 38 digits, complemented if it is negative;
+- text: UTF-8, with NUL as ``00 01``, and ``00 00`` at the end;
+- a struct: its fields, each with a fixed length or an end.
 """
 
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from changelane.errors import ConfigError
 from changelane.position import ORDER_VERSION, SequencePosition
 
 COLUMNS_DOMAIN: Final = 8
-"""The domain of orders that are no single number."""
+"""The domain of orders that are not a single number."""
 
 _LONG_DIGITS: Final = 18
 _EPOCH_DAY: Final = 719_163
@@ -27,10 +28,10 @@ _EPOCH_DAY: Final = 719_163
 
 
 class SequenceOrder(NamedTuple):
-    """An expression's values as orders.
+    """The values of an expression as orders.
 
     Attributes:
-        kind: What the values are, such as ``integer``; orders of two kinds do not compare.
+        kind: The kind of the values, such as ``integer``; orders of two kinds do not compare.
         order: The order without its phase; NULL where a part of the value is NULL.
     """
 
@@ -44,10 +45,10 @@ def sequence_order(value: Column, kind: t.DataType, *, epoch: int = 0) -> Sequen
     Args:
         value: The expression.
         kind: Its type.
-        epoch: Raised when the source's history changes (docs/merge-rule.md, Orders).
+        epoch: The epoch of the orders (docs/merge-rule.md, Orders).
 
     Raises:
-        ConfigError: Values of this type have no order here.
+        ConfigError: Values of this type have no order.
     """
     name, encode = _encoding_of(kind)
     single = _integer_encoding(kind) is not None
@@ -75,26 +76,26 @@ def _encoding_of(kind: t.DataType) -> tuple[str, Encode]:
             name = f"struct of {', '.join(part for _, part, _ in parts)}"
             return name, lambda value: F.concat(*(encode(value[f]) for f, _, encode in parts))
     msg = (
-        f"sequence_by is {kind.simpleString()}, which has no order here: give whole numbers, "
-        "decimals, dates, timestamps, text, or a struct of these; cast what is something else"
+        f"sequence_by has the type {kind.simpleString()}, which cannot order rows: give whole "
+        "numbers, decimals, dates, timestamps, text, or a struct of these; cast other types"
     )
     raise ConfigError(msg)
 
 
 def _field_encoding(kind: t.DataType) -> tuple[str, Encode]:
-    """Return the same of a field: its domain tells nothing of how long its decimals are."""
+    """Return the encoding of a struct's field, where long decimals have a name of their own."""
     name, encode = _encoding_of(kind)
     is_long = isinstance(kind, t.DecimalType) and _integer_encoding(kind) is None
     return (f"long {name}" if is_long else name), encode
 
 
 def _integer_encoding(kind: t.DataType) -> tuple[str, Encode] | None:
-    """Return how a kind of values is counted, if 64 bits are enough for it."""
+    """Return the encoding of a type as a 64-bit integer; ``None`` = it needs more bits."""
     match kind:
         case t.ByteType() | t.ShortType() | t.IntegerType() | t.LongType():
             return "integer", lambda value: value.cast("bigint")
         case t.DecimalType() if kind.precision <= _LONG_DIGITS:
-            # the digits without their point
+            # the unscaled value
             name = f"decimal of scale {kind.scale}" if kind.scale else "integer"
             return name, lambda value: F.replace(value.cast("string"), F.lit("."), F.lit("")).cast(
                 "bigint"

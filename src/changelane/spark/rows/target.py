@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns of a table, and how whole events from before some of them are read."""
+"""The columns of a table, and their values in full events from before they were added."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -22,10 +22,14 @@ OPTIONS: Final = {
 
 
 class Target(NamedTuple):
-    """The user columns of a table, name -> Spark type, and the schemas that its events use.
+    """A table as the target of a batch.
 
-    It may keep rows that are gone: with what was last known of them, and a mark. Some columns may
-    have come without a statement, and older rows do not know them.
+    Attributes:
+        columns: The user columns, name -> Spark type.
+        keys: The key columns.
+        schemas: The schemas of the events, by id.
+        keeps_deleted: Whether deleted rows stay with their last values and a mark.
+        additions: The columns that were added without a statement: unknown in older rows.
     """
 
     columns: Mapping[str, str]
@@ -35,7 +39,7 @@ class Target(NamedTuple):
     additions: Sequence[Addition] = ()
 
     def schemas_with(self, column: str) -> list[str]:
-        """Return the schemas whose events name a column."""
+        """Return the ids of the schemas with a column."""
         return [
             schema_id
             for schema_id, schema in self.schemas.items()
@@ -44,13 +48,13 @@ class Target(NamedTuple):
 
 
 def literal(default: tuple[str, str]) -> Column:
-    """Return a value that is the same for all events of a schema (:attr:`RowColumn.fixed`)."""
+    """Return the literal of a value as JSON and its type (``RowColumn.fixed``)."""
     text, kind = default
     return F.from_json(F.lit(text), f"v {kind}", OPTIONS)["v"]
 
 
 def with_defaults(row: Column, order: Column, schema_id: Column, target: Target) -> Column:
-    """Return the row of a whole event with the defaults of the columns that came after it."""
+    """Return the row of a full event with the defaults of columns that were added after it."""
     for addition in target.additions:
         if addition.value is not None and addition.column in target.columns:
             value = literal(addition.value).cast(target.columns[addition.column])
@@ -64,7 +68,7 @@ def with_defaults(row: Column, order: Column, schema_id: Column, target: Target)
 
 
 def unknown_columns(order: Column, schema_id: Column, target: Target) -> Column:
-    """Return the names of the columns that a whole event is too old to know."""
+    """Return the names of the columns that are unknown in a full event, because it is older."""
     names = (
         F.when(
             lacks_column(order, schema_id, addition, target.schemas_with(addition.column)),
@@ -77,9 +81,9 @@ def unknown_columns(order: Column, schema_id: Column, target: Target) -> Column:
 
 
 def implied_order(name: Column, target: Target) -> Column:
-    """Return the order of a column, by its name, that a row does not list.
+    """Return the order of a column without an exception in its row.
 
-    The same as :func:`changelane.apply.added_columns.unlisted_order`.
+    The same rule as :func:`changelane.apply.added_columns.unlisted_order`.
     """
     added = [addition for addition in target.additions if addition.is_unknown]
     if not added:

@@ -68,8 +68,8 @@ def check_budget(options: Options, report: RunCounts) -> None:
     over_budget = over_budget_text(options.budget, report.quarantined, report.total, is_ended=False)
     if over_budget is not None:
         msg = (
-            f"{over_budget}: the run stops here, and the next one goes on behind it with a new "
-            "budget; `changelane quarantine list` and `show` tell what it is"
+            f"{over_budget}: the run stops; the next run continues after this batch with a new "
+            "budget; `changelane quarantine list` and `show` display the entries"
         )
         raise BudgetError(msg)
 

@@ -24,10 +24,10 @@ def with_repeat_note(on_batch: OnBatch, notify: Callable[[str], None]) -> OnBatc
             return
         noted_tables.append(table_name := max(counts, key=lambda name: counts[name]))
         notify(
-            f"{counts[table_name]} rows that {table_name} took are possible duplicates: "
-            "they equal others at one position, and no number in the transaction tells whether "
-            "their producer sent one row twice, or two rows; let it send the number (Debezium: "
-            "provide.transaction.metadata: true); `changelane status` counts them"
+            f"{counts[table_name]} new rows of {table_name} are possible duplicates: each equals "
+            "another row at its position, and without numbers in the transaction one row that was "
+            "sent twice looks like two rows; let the producer send the numbers (Debezium: "
+            "provide.transaction.metadata: true); `changelane status` counts such rows"
         )
 
     return on_batch_with_note

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An archive of changelane and all that it needs on a worker, but Spark and the interpreter.
+"""An archive of changelane and its dependencies for workers, without Spark and the interpreter.
 
-``spark.archives`` brings it to each executor, which unpacks it as a folder; that folder is the
-``PYTHONPATH`` of its Python. So nothing is installed there, and nothing needs a compiler or a
-container. It holds exactly the versions that are installed where it is made: what a driver and its
-workers send each other is read by the code that wrote it.
+``spark.archives`` ships it to each executor, which unpacks it as a folder; that folder is the
+``PYTHONPATH`` of its Python. Workers need no installation, no compiler and no container. The
+archive contains exactly the installed versions, so that the driver and its workers pickle and
+unpickle with the same code.
 """
 
 import hashlib
@@ -28,25 +28,25 @@ from changelane.errors import ConfigError
 
 MANIFEST: Final = "changelane-archive.json"
 CLUSTER_PACKAGES: Final = frozenset({"pyspark", "py4j"})
-"""What the cluster brings."""
+"""The packages that the cluster has already."""
 
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 _REQUIREMENT: Final = re.compile(
     r"\s*([A-Za-z0-9._-]+)\s*(?:\[([^\]]*)\])?[^;]*(?:;.*)?", re.DOTALL
 )
 _EXTRA: Final = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")
-# what an installer writes of the machine it ran on
+# files of an installer about its own machine
 _MACHINE_FILES: Final = frozenset({"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"})
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What an archive says of itself.
+    """The manifest of an archive.
 
     Attributes:
-        python: The minor version of Python that runs it, such as ``3.11``.
-        platform: For what it was made, such as ``linux-x86_64``.
-        sources: :func:`fingerprint` of its changelane.
-        packages: What it holds, with versions.
+        python: The minor version of its Python, such as ``3.11``.
+        platform: Its platform, such as ``linux-x86_64``.
+        sources: The :func:`fingerprint` of its changelane.
+        packages: Its packages, with versions.
     """
 
     python: str
@@ -56,12 +56,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def python_version() -> str:
-    """The minor version of the running Python, such as ``3.11``."""
+    """Return the minor version of the running Python, such as ``3.11``."""
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def fingerprint() -> str:
-    """Return a hash of changelane's own sources: alike in two processes that run the same code."""
+    """Return a hash of changelane's sources: equal in two processes that run the same code."""
     digest = hashlib.sha256()
     for name, source in sorted(_sources(files("changelane"))):
         digest.update(f"{name} {len(source)}\n".encode())
@@ -78,17 +78,17 @@ def _sources(folder: Traversable, path: str = "") -> Iterator[tuple[str, bytes]]
 
 
 def check(archive: str | Path) -> Manifest:
-    """Return what an archive says of itself, if workers can use it with this driver.
+    """Return the manifest of an archive that workers can use with this driver.
 
     Raises:
-        ConfigError: It is none, or of another Python or another changelane.
+        ConfigError: The file is no archive, or has another Python or another changelane.
     """
-    fix = "type `changelane package` again, here"
+    fix = "run `changelane package` again in this environment"
     try:
-        with zipfile.ZipFile(archive) as opened:
-            manifest = msgspec.json.decode(opened.read(MANIFEST), type=Manifest)
+        with zipfile.ZipFile(archive) as zip_file:
+            manifest = msgspec.json.decode(zip_file.read(MANIFEST), type=Manifest)
     except FileNotFoundError:
-        msg = f"there is no archive {archive}: `changelane package --output {archive}` makes it"
+        msg = f"there is no archive {archive}: run `changelane package --output {archive}`"
         raise ConfigError(msg) from None
     except (KeyError, OSError, zipfile.BadZipFile, msgspec.DecodeError):
         raise ConfigError(f"{archive} was not made by `changelane package`") from None
@@ -96,11 +96,11 @@ def check(archive: str | Path) -> Manifest:
         msg = f"{archive} is for Python {manifest.python}, and this is {python_version()}: {fix}"
         raise ConfigError(msg)
     if manifest.sources != fingerprint():
-        raise ConfigError(f"{archive} holds another changelane than the one that runs: {fix}")
+        raise ConfigError(f"{archive} contains another changelane than the one that runs: {fix}")
     return manifest
 
 
-# -- what it holds
+# -- the packages
 
 
 class Package(NamedTuple):
@@ -111,10 +111,10 @@ class Package(NamedTuple):
 
 
 def required_packages(extras: Iterable[str] = ()) -> list[Package]:
-    """Return changelane and all that it needs on a worker, as it is installed here.
+    """Return changelane and its dependencies on a worker, in the installed versions.
 
     Args:
-        extras: Names of further packages that workers need, as one with a format of its own.
+        extras: Names of other packages that workers need, such as one with a format.
 
     Raises:
         ConfigError: One of them is not installed.
@@ -130,7 +130,7 @@ def _add_requirement(
 ) -> None:
     match = _REQUIREMENT.fullmatch(requirement)
     if match is None:
-        raise ConfigError(f"{requirement} is no name of a package")
+        raise ConfigError(f"{requirement} is not the name of a package")
     name = _normalized_name(match[1])
     extras = {_normalized_name(extra) for extra in (match[2] or "").split(",") if extra.strip()}
     if name in CLUSTER_PACKAGES or (name in packages and not extras):
@@ -139,9 +139,11 @@ def _add_requirement(
         metadata = distribution(name)
     except PackageNotFoundError:
         if not is_sure:
-            return  # its condition does not hold here, or it would be installed
-        why = f"{needs} needs it, and workers do, too" if needs else "only such can be packed"
-        raise ConfigError(f"{name} is not installed here: {why}") from None
+            return  # the condition of the requirement is false, or it would be installed
+        why = (
+            f"{needs} needs it, also on workers" if needs else "only installed packages are packed"
+        )
+        raise ConfigError(f"{name} is not installed: {why}") from None
     packages[name] = Package(name, metadata.version)
     for line in metadata.requires or ():
         condition = line.partition(";")[2]
@@ -165,7 +167,7 @@ class _Entry(NamedTuple):
 def _installed_files(package: Package) -> Iterator[_Entry]:
     metadata = distribution(package.name)
     if metadata.files is None:
-        raise ConfigError(f"nothing says which files {package.name} has: install it with pip")
+        raise ConfigError(f"the files of {package.name} are unknown: install it with pip")
     is_ours = package.name == "changelane"
     if is_ours:
         yield from _own_files()
@@ -175,8 +177,8 @@ def _installed_files(package: Package) -> Iterator[_Entry]:
     for file in metadata.files:
         name = file.as_posix()
         if is_ours and not file.parts[0].endswith(".dist-info"):
-            continue  # a checkout's are elsewhere
-        # commands of an environment lie outside
+            continue  # the sources of a checkout are elsewhere
+        # the commands of an environment are outside of its packages
         if file.parts[0] != ".." and not file.is_absolute() and _is_packed(name):
             yield _Entry(name, Path(str(metadata.locate_file(file))))
 
@@ -200,17 +202,17 @@ def _is_packed(name: str) -> bool:
     return "__pycache__" not in folders and not last.endswith((".pyc", ".pth"))
 
 
-# -- from wheels of another platform
+# -- wheels of another platform
 
 
 def wheel_tags(platform: str) -> list[str]:
-    """Return the tags of wheels that a platform runs; a tag of pip's own stands for itself.
+    """Return the tags of the wheels for a platform; a platform tag of pip is returned unchanged.
 
-    ``linux-x86_64`` and ``linux-aarch64`` mean any Linux of these with glibc 2.28 or newer.
+    ``linux-x86_64`` and ``linux-aarch64`` are Linux with glibc 2.28 or newer.
 
-    >>> tags("linux-aarch64")[:2]
+    >>> wheel_tags("linux-aarch64")[:2]
     ['manylinux_2_28_aarch64', 'manylinux_2_27_aarch64']
-    >>> tags("macosx_14_0_arm64")
+    >>> wheel_tags("macosx_14_0_arm64")
     ['macosx_14_0_arm64']
     """
     system, _, machine = platform.partition("-")
@@ -225,10 +227,10 @@ def wheel_tags(platform: str) -> list[str]:
 def _fetch_wheels(
     packages: Sequence[Package], platform: str, python: str, folder: Path, output: Any
 ) -> None:
-    """Unpack the wheels of these packages for another platform.
+    """Unpack the wheels of packages for another platform.
 
     Raises:
-        ConfigError: There is no pip, or pip finds one of them not.
+        ConfigError: There is no pip, or pip does not find one of the wheels.
     """
     command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check"]
     command += ["--no-deps", "--only-binary=:all:", "--no-compile", "--target", str(folder)]
@@ -239,8 +241,8 @@ def _fetch_wheels(
     process = subprocess.run(command, stdout=output, stderr=output, check=False)  # noqa: S603 - our own arguments
     if process.returncode:
         msg = (
-            f"pip could not fetch wheels for {platform} and Python {python} (see above): they must "
-            "be there in the versions that are installed here"
+            f"pip could not fetch wheels for {platform} and Python {python} (see above): the "
+            "archive needs wheels of the installed versions"
         )
         raise ConfigError(msg)
 
@@ -249,22 +251,22 @@ def _fetch_wheels(
 
 
 class ArchiveTarget(NamedTuple):
-    """For what an archive is made."""
+    """The platform and the Python of an archive."""
 
     platform: str
     python: str
 
 
 def target_of(platform: str | None = None, python: str | None = None) -> ArchiveTarget:
-    """Return the platform and the Python that are meant; by default this machine's own."""
+    """Return the platform and the Python of an archive; the default is this machine's."""
     return ArchiveTarget(platform or sysconfig.get_platform(), python or python_version())
 
 
 def default_name(platform: str, python: str) -> str:
-    """Return how an archive is called.
+    """Return the default name of an archive.
 
     Raises:
-        ConfigError: changelane is not installed: only its files are there.
+        ConfigError: changelane is not installed, so that its version is unknown.
     """
     own_package = next(package for package in required_packages() if package.name == "changelane")
     return f"changelane-{own_package.version}-py{python}-{platform}.zip"
@@ -279,16 +281,16 @@ def write(
     progress: Callable[[int, int], None] = lambda _done, _all: None,
     pip_output: Any = None,
 ) -> Manifest:
-    """Write an archive; the same environment gives the same bytes.
+    """Write an archive; the same environment produces the same bytes.
 
     Args:
-        output: The file; an older one is replaced at once, when the new one is whole.
-        platform: Of the workers, as :func:`wheel_tags` takes it; by default this machine's, whose
-            installed files are then packed as they are. Others' wheels are fetched with pip.
-        python: The minor version of the workers' Python; by default the running one.
-        extras: As for :func:`required_packages`.
-        progress: Told how many bytes of how many are packed.
-        pip_output: Where pip's own words go, as :mod:`subprocess` takes it.
+        output: The file; an older one is replaced when the new one is complete.
+        platform: The platform of the workers, as in :func:`wheel_tags`; default: this machine's,
+            with its installed files. For another one pip fetches the wheels.
+        python: The minor version of the workers' Python; default: the running one.
+        extras: Other packages, as in :func:`required_packages`.
+        progress: Called with the number of packed bytes and of all bytes.
+        pip_output: The destination of pip's output, as in :mod:`subprocess`.
 
     Raises:
         ConfigError: A package cannot be packed, or there is no wheel of it.
@@ -323,12 +325,14 @@ def _write_zip(
     written_bytes = 0
     part = output.with_name(f"{output.name}.{os.getpid()}.part")
     try:
-        # workers unpack it once; more than the lowest level costs minutes and gains a tenth
-        with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as opened:
-            opened.writestr(_zip_info(MANIFEST), msgspec.json.format(msgspec.json.encode(manifest)))
+        # workers unpack it once; higher compression levels take minutes and save a tenth
+        with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as zip_file:
+            zip_file.writestr(
+                _zip_info(MANIFEST), msgspec.json.format(msgspec.json.encode(manifest))
+            )
             for entry in sorted(dict(entries).items()):
                 content = entry[1].read_bytes()
-                opened.writestr(_zip_info(entry[0]), content)
+                zip_file.writestr(_zip_info(entry[0]), content)
                 written_bytes += len(content)
                 progress(written_bytes, total)
         os.replace(part, output)  # noqa: PTH105 - one call

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Kafka broker of one process on this machine, for tests and for trying things out.
+"""A Kafka broker in one local process, for tests and demonstrations.
 
-It is not for data that anybody needs: one node, no security, and its folder goes when it stops.
+It has one node and no security. Its data is deleted when it stops.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ class Broker:
     """A broker that runs as a child process.
 
     Attributes:
-        bootstrap_servers: Its address, as ``servers`` of a pipeline takes it.
+        servers: Its address, for ``bootstrap_servers`` of a pipeline.
     """
 
     def __init__(self, process: "subprocess.Popen[bytes]", servers: str, path: Path) -> None:
@@ -62,11 +62,11 @@ class Broker:
 
     @property
     def is_up(self) -> bool:
-        """Whether the process lives."""
+        """Whether the process runs."""
         return self._process.poll() is None
 
     def wait(self) -> int:
-        """Wait for the process's end; return its exit code."""
+        """Wait for the end of the process; return its exit code."""
         return self._process.wait()
 
     def _await(self) -> None:
@@ -92,11 +92,11 @@ class Broker:
 def broker(
     *, port: int | None = None, partitions: int = 1, settings: Sequence[str] = ()
 ) -> Iterator[Broker]:
-    """Start a broker on 127.0.0.1, and stop it with all that it holds at the end.
+    """Start a broker on 127.0.0.1; stop it and delete its data at the end.
 
     Args:
-        port: Where it listens; a free port unless told otherwise.
-        partitions: How many partitions a topic has that comes by itself.
+        port: Its port; ``None`` = a free one.
+        partitions: The number of partitions of automatically created topics.
         settings: More lines of its properties.
 
     Raises:
@@ -107,10 +107,13 @@ def broker(
     folder = Path(tempfile.mkdtemp(prefix="changelane-broker-"))
     process: subprocess.Popen[bytes] | None = None
     try:
-        listens, controls = _free_ports(port)
-        properties, log_file = folder / "server.properties", folder / "told.txt"
+        broker_port, controller_port = _free_ports(port)
+        properties, log_file = folder / "server.properties", folder / "broker.log"
         text = _PROPERTIES.format(
-            port=listens, controller=controls, logs=folder / "logs", partitions=partitions
+            port=broker_port,
+            controller=controller_port,
+            logs=folder / "logs",
+            partitions=partitions,
         )
         properties.write_text("\n".join((text, *settings, "")), "utf-8")
         environment = {**os.environ, "LC_ALL": "C.UTF-8"}
@@ -120,7 +123,7 @@ def broker(
             subprocess.run(  # noqa: S603 - our own arguments
                 _java(*tool), stdout=output, stderr=output, env=environment, check=False
             )
-            # a group of its own: Ctrl-C on a terminal is for us, and we stop it
+            # a process group of its own: Ctrl-C in a terminal must reach changelane only
             process = subprocess.Popen(  # noqa: S603 - our own arguments
                 _java("kafka.Kafka", str(properties)),
                 stdout=output,
@@ -128,7 +131,7 @@ def broker(
                 env=environment,
                 start_new_session=True,
             )
-        dev_broker = Broker(process, f"127.0.0.1:{listens}", log_file)
+        dev_broker = Broker(process, f"127.0.0.1:{broker_port}", log_file)
         dev_broker._await()
         yield dev_broker
     finally:
@@ -140,7 +143,7 @@ def broker(
 def _java(*arguments: str) -> list[str]:
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else "java"
-    # Spark brings the same Scala, which its Ivy therefore leaves out of what it fetches
+    # Spark's Ivy does not fetch Scala, because Spark has the same version
     scala = sorted((Path(pyspark.__file__).parent / "jars").glob("scala-library-2.*.jar"))
     path = os.pathsep.join((f"{broker_dir()}{os.sep}*", *map(str, scala)))
     return [java, "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", path, *arguments]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python of a cluster's executors: what they get, and whether they can run changelane."""
+"""The Python of a cluster's executors: the archive for them, and the check of their packages."""
 
 import importlib
 import re
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FOLDER: Final = "_changelane_packages"
-"""The name under which an executor finds the archive, unpacked, in its working folder."""
+"""The name of the unpacked archive in an executor's working folder."""
 
 PYTHONPATH: Final = "spark.executorEnv.PYTHONPATH"
 PYTHON: Final = "spark.pyspark.python"
@@ -25,13 +25,13 @@ PYTHON: Final = "spark.pyspark.python"
 _REQUIRED_MODULES: Final = ("pyarrow", "pandas", "changelane.spark.rows.decode")
 _WAIT_S: Final = 15.0
 _FIX: Final = (
-    "type `changelane package` and name what it wrote as options.executor_archive of the pipeline, "
-    "or install changelane on the workers (docs/deploy.md)"
+    "run `changelane package` and set options.executor_archive to the file that it writes, or "
+    "install changelane on the workers (docs/deploy.md)"
 )
 
 
 def is_local(master: str) -> bool:
-    """Say whether a master's workers run in the driver's own process group, with its Python.
+    """Return whether a master's workers run on the driver's machine, with its Python.
 
     >>> is_local("local[2]"), is_local("spark://there:7077"), is_local("local-cluster[2,1,1024]")
     (True, False, False)
@@ -40,42 +40,42 @@ def is_local(master: str) -> bool:
 
 
 def archive_settings(path: str | Path, settings: Mapping[str, str]) -> dict[str, str]:
-    """Return Spark's options that bring an archive to the executors, beside those of *settings*.
+    """Return the Spark options that ship an archive to the executors, merged with *settings*.
 
     Raises:
-        ConfigError: The archive is not there, or not one for this driver.
+        ConfigError: The archive does not exist, or does not fit this driver.
     """
     archive.check(path)
     archive_path = str(Path(path).resolve())
     if any(character in archive_path for character in ",#% "):
-        # a list of URIs, each with a fragment
+        # the option is a list of URIs, each with a fragment
         raise ConfigError(
-            f"Spark cannot ship {archive_path}: no comma, #, % or blank may be in the path"
+            f"Spark cannot ship {archive_path}: the path must not contain comma, #, % or blank"
         )
     archives = settings.get("spark.archives")
-    places = settings.get(PYTHONPATH)
+    python_path = settings.get(PYTHONPATH)
     archive_url = f"{archive_path}#{FOLDER}"
     return {
         "spark.archives": f"{archives},{archive_url}" if archives else archive_url,
-        PYTHONPATH: f"{FOLDER}:{places}" if places else FOLDER,
+        PYTHONPATH: f"{FOLDER}:{python_path}" if python_path else FOLDER,
     }
 
 
 def python_of(settings: Mapping[str, str], default: str | None) -> str:
-    """Return the interpreter that executors start: as said, else one of the driver's version."""
+    """Return the interpreter of executors: from settings, else one of the driver's version."""
     return settings.get(PYTHON) or default or f"python{python_version()}"
 
 
-def check(spark: "SparkSession", say: Callable[[str], None] = lambda _: None) -> None:
-    """Refuse a cluster whose workers cannot run changelane, before anything is read.
+def check(spark: "SparkSession", notify: Callable[[str], None] = lambda _: None) -> None:
+    """Check that the workers of a cluster can run changelane, before anything is read.
 
     Args:
-        spark: The session; nothing is asked where its workers are local.
-        say: Told when the cluster lets it wait.
+        spark: The session; local workers need no check.
+        notify: Shows a note to the user, if the cluster does not start executors soon.
 
     Raises:
-        ConfigError: Workers have another Python, lack a package, or have another changelane. It
-            names the way out.
+        ConfigError: Workers have another Python, lack a package, or have another changelane. The
+            message names the fix.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -84,7 +84,7 @@ def check(spark: "SparkSession", say: Callable[[str], None] = lambda _: None) ->
     if is_local(str(context.master)):
         return
     waiting = threading.Timer(
-        _WAIT_S, say, ("waiting for the cluster to start executors (it may have none free)",)
+        _WAIT_S, notify, ("waiting for the cluster to start executors (it may have none free)",)
     )
     waiting.daemon = True
     waiting.start()
@@ -100,29 +100,29 @@ def check(spark: "SparkSession", say: Callable[[str], None] = lambda _: None) ->
 
 
 def _worker_fingerprint(_number: int) -> str:
-    """On a worker: import all that its tasks will, and tell which changelane it has."""
+    """Import on a worker the modules of its tasks; return the fingerprint of its changelane."""
     for name in _REQUIRED_MODULES:
         importlib.import_module(name)
     return fingerprint()
 
 
 def _worker_error(text: str) -> str | None:
-    """Return why a worker could not begin, from Spark's words; none of them is of a row."""
+    """Return why a worker could not start, from Spark's message, which quotes no row."""
     own_version = python_version()
     if match := re.search(r"different version: ([0-9.]+) than", text):
         return (
             f"the workers run Python {match[1]} and the driver {own_version}; both must be the "
-            f"same: set {PYTHON} to a python{own_version} of theirs, or start the driver with "
+            f"same: set {PYTHON} to a python{own_version} on the workers, or start the driver with "
             f"{match[1]}"
         )
     if match := re.search(r'Cannot run program "([^"\n]+)"', text):
-        return f"the workers have no {match[1]}: set {PYTHON} to a Python {own_version} of theirs"
+        return f"the workers have no {match[1]}: set {PYTHON} to a Python {own_version} on them"
     if match := re.search(r"No module named '([\w.]+)'", text):
         name = match[1]
         if "._" in name or name.startswith("_"):
             return (
                 f"the workers cannot load {name}, which was built for another platform or another "
-                f"Python: `changelane package --platform`, and docs/deploy.md"
+                "Python: see `changelane package --platform` and docs/deploy.md"
             )
         return f"the Python of the workers has no {name}: {_FIX}"
     if match := re.search(r"\bImportError: ([^\n]+)", text):
@@ -131,14 +131,14 @@ def _worker_error(text: str) -> str | None:
 
 
 def unshared_paths(spark: "SparkSession", paths: Iterable[str]) -> list[str]:
-    """Return those of the paths that a cluster's machines may each have of their own."""
+    """Return the paths on local file systems, which the machines of a cluster may not share."""
     jvm: Any = spark._jvm
     if is_local(str(spark.sparkContext.master)):
         return []
     configuration = spark._jsc.sc().hadoopConfiguration()
-    packages = []
+    local_paths = []
     for path in dict.fromkeys(paths):
-        place = jvm.org.apache.hadoop.fs.Path(path)
-        if place.getFileSystem(configuration).getScheme() == "file":
-            packages.append(path)
-    return packages
+        hadoop_path = jvm.org.apache.hadoop.fs.Path(path)
+        if hadoop_path.getFileSystem(configuration).getScheme() == "file":
+            local_paths.append(path)
+    return local_paths

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The jars that Spark needs beside its own, and where they are kept.
+"""The additional jars that Spark needs, and the folder that stores them.
 
-Spark fetches them itself, through ``spark.jars.packages`` and its built-in Ivy; this table is the
-only place that names a version. All of one Spark work together in one session.
+Spark fetches them itself, through ``spark.jars.packages`` and its built-in Ivy. Only this module
+names versions. All packages of one Spark version work together in one session.
 
 >>> packages("kafka", spark="3.5")
 'org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.7'
@@ -24,9 +24,9 @@ PACKAGES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "4.0": {
         "delta": ("io.delta:delta-spark_2.13:4.0.1",),
         "iceberg": ("org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",),
-        # A catalog of Iceberg's in a file: for tests, and to try things out.
+        # an Iceberg catalog in a file, for tests and demonstrations
         "sqlite": ("org.xerial:sqlite-jdbc:3.47.1.0",),
-        # The newest connector whose token provider is published beside it for Spark 4.0.
+        # the newest connector with a published token provider for Spark 4.0
         "kafka": ("org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",),
     },
     "3.5": {
@@ -38,20 +38,20 @@ PACKAGES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 """Spark's version -> name -> the packages."""
 
 _FIXES: Final = {
-    "3.5": "type `make hudi`, then use .venv-hudi/bin/changelane; elsewhere: "
+    "3.5": "run `make hudi`, then use .venv-hudi/bin/changelane; elsewhere: "
     "pip install 'changelane[hudi]'",
     "4.0": "use .venv/bin/changelane; elsewhere: pip install 'pyspark>=4.0,<4.1'",
 }
 
 BROKERS: Final[dict[str, str]] = {
     "4.0": "org.apache.kafka:kafka_2.13:4.1.1",
-    # the newest for the Scala that this Spark brings
+    # the newest version for the Scala of this Spark
     "3.5": "org.apache.kafka:kafka_2.12:3.9.1",
 }
-"""Spark's version -> the broker of :mod:`.broker`: a process of its own, never in a session."""
+"""Spark's version -> the broker of :mod:`.dev_broker`, which is never part of a session."""
 
 EXCLUDES: Final = "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime"
-"""What the Kafka connector asks for and every Spark has: 50 MB that nobody needs twice."""
+"""Dependencies of the Kafka connector that every Spark has already (50 MB)."""
 
 LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 
@@ -59,17 +59,17 @@ IVY_DIR_VARIABLE: Final = "CHANGELANE_IVY_DIR"
 
 
 def spark_packages(spark: str | None = None) -> Mapping[str, tuple[str, ...]]:
-    """The entries of :data:`PACKAGES` for a version of Spark, by default the installed one."""
+    """Return the entries of :data:`PACKAGES` for a Spark version, by default the installed one."""
     return PACKAGES[_spark_line(spark)]
 
 
 def _spark_line(spark: str | None = None) -> str:
-    """The version of :data:`PACKAGES` that a Spark, by default the installed one, belongs to."""
+    """Return the key in :data:`PACKAGES` of a Spark version, by default of the installed one."""
     return "3.5" if (spark or pyspark_version()).startswith("3.") else "4.0"
 
 
 def pyspark_version() -> str:
-    """The version of PySpark; that of the default environment when there is none."""
+    """Return the version of PySpark; without PySpark, that of the default environment."""
     try:
         return version("pyspark")
     except PackageNotFoundError:
@@ -77,10 +77,10 @@ def pyspark_version() -> str:
 
 
 def packages(*names: str, spark: str | None = None) -> str:
-    """The value of ``spark.jars.packages`` for these entries of :data:`PACKAGES`.
+    """Return the value of ``spark.jars.packages`` for some entries of :data:`PACKAGES`.
 
     Raises:
-        ConfigError: There is none of them for this Spark; it names the one that has it.
+        ConfigError: This Spark version has no such entry; the message names the version with it.
     """
     packages_of_spark = spark_packages(spark)
     for name in names:
@@ -94,10 +94,10 @@ def packages(*names: str, spark: str | None = None) -> str:
 
 
 def ivy_dir() -> Path | None:
-    """The value of ``spark.jars.ivy``: where fetched jars are kept, None for Spark's own default.
+    """Return the value of ``spark.jars.ivy``, the folder of fetched jars; ``None`` = the default.
 
-    ``CHANGELANE_IVY_DIR`` decides; a checkout keeps them in its ``.cache/ivy``, those of Spark 3.5
-    in ``.cache/ivy-3.5``; an installed package leaves the choice to Spark.
+    It is ``CHANGELANE_IVY_DIR``, if set. Otherwise a checkout uses ``.cache/ivy``, or
+    ``.cache/ivy-3.5`` for Spark 3.5, and an installed package uses Spark's default.
     """
     if chosen := os.environ.get(IVY_DIR_VARIABLE):
         return Path(chosen).expanduser().absolute()
@@ -108,11 +108,11 @@ def ivy_dir() -> Path | None:
 
 
 def cached_jars(*names: str) -> list[Path]:
-    """The jars of these entries, if :func:`ivy_dir` holds them all already, else none.
+    """Return the jars of some entries if :func:`ivy_dir` contains all of them, else none.
 
-    A session that is given files starts faster than one that resolves packages, and says less. The
-    jars of other entries stay away: a driver serves what it is given to each executor. What they
-    brought with them nobody tells apart, so it comes along.
+    A session with files starts faster than one that resolves packages, and logs less. The jars of
+    other entries are left out, because the driver sends every jar to each executor. Their
+    dependencies are included: the folder does not show which entry a dependency belongs to.
     """
     ivy = ivy_dir()
     if ivy is None or not (folder := ivy / "jars").is_dir():
@@ -134,7 +134,7 @@ def cached_jars(*names: str) -> list[Path]:
 
 
 def are_cached(*names: str, ivy: str | None = None) -> bool:
-    """Return whether Spark finds these entries without fetching them.
+    """Return whether Spark finds some entries without fetching them.
 
     Args:
         names: Entries of :data:`PACKAGES`.
@@ -147,13 +147,13 @@ def are_cached(*names: str, ivy: str | None = None) -> bool:
 
 
 def _jar_name(coordinate: str) -> str:
-    """Return how Ivy calls the jar of a package."""
+    """Return the file name that Ivy gives the jar of a package."""
     group, artifact, version = coordinate.split(":")
     return f"{group}_{artifact}-{version}.jar"
 
 
 def broker_dir() -> Path:
-    """Where the jars of the broker are kept."""
+    """Return the folder of the broker's jars."""
     return _broker_ivy() / "jars"
 
 
@@ -162,14 +162,14 @@ def _broker_ivy() -> Path:
 
 
 def fetch_packages(coordinates: str, ivy: Path | None) -> None:
-    """Resolve packages into the folder of an Ivy, as a session with the same settings would.
+    """Fetch packages into an Ivy folder, as a session with the same settings would.
 
     Args:
-        coordinates: As ``spark.jars.packages`` takes them.
-        ivy: As ``spark.jars.ivy`` takes it; ``None`` = Spark's default.
+        coordinates: The value of ``spark.jars.packages``.
+        ivy: The value of ``spark.jars.ivy``; ``None`` = Spark's default.
 
     Raises:
-        ConfigError: With Ivy's own words.
+        ConfigError: Ivy failed; the message has the end of its output.
     """
     import pyspark
 
@@ -181,7 +181,7 @@ def fetch_packages(coordinates: str, ivy: Path | None) -> None:
         command += ["--packages", coordinates, "--exclude-packages", EXCLUDES]
         if ivy is not None:
             ivy.mkdir(parents=True, exist_ok=True)
-            # sessions load what lies there: nothing of an older table may stay
+            # sessions load all jars of the folder, so those of older versions must not stay
             shutil.rmtree(ivy / "jars", ignore_errors=True)
             command += ["--conf", f"spark.jars.ivy={ivy}"]
         environment = os.environ | {
@@ -200,7 +200,7 @@ def fetch_packages(coordinates: str, ivy: Path | None) -> None:
     if process.returncode != 0:
         output = "\n".join(process.stdout.splitlines()[-40:])
         msg = (
-            f"{output}\nchangelane could not fetch jars ({coordinates}): see above why; check the "
+            f"{output}\nchangelane could not fetch jars ({coordinates}), see above: check the "
             "network or proxy settings of Java and try again."
         )
         raise ConfigError(msg)
@@ -210,6 +210,6 @@ def fetch_broker() -> None:
     """Fetch the jars of the broker.
 
     Raises:
-        ConfigError: That failed.
+        ConfigError: The fetch failed.
     """
     fetch_packages(BROKERS[_spark_line()], _broker_ivy())

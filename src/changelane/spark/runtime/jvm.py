@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The JVM that a local run starts: whether there is a Java for it, and where its log goes.
+"""The JVM of a local run: the check for Java, its log file, and its environment.
 
-Spark writes stack traces of 40 to 150 lines to stderr. A command keeps them in a log file of its
-own and prints one sentence that names the file.
+Spark writes stack traces of 40 to 150 lines to stderr. A command redirects them to a log file and
+prints one sentence with the name of the file.
 """
 
 import contextlib
@@ -20,25 +20,25 @@ from changelane.errors import ConfigError
 
 LOG_DIR_VARIABLE: Final = "CHANGELANE_LOG_DIR"
 _MAX_LOGS: Final = 20
-"""The newest logs that are kept; older ones of ended processes are deleted with a new one."""
+"""The maximum number of logs; a new one deletes the oldest ones of ended processes."""
 _LOG: Final = re.compile(r"changelane-[0-9.-]+-([0-9]+)\.log")
 
 
 def check_java() -> None:
-    """Refuse to start where there is no Java: Spark's launcher would fail in several lines.
+    """Check that there is a Java: Spark's launcher would fail with several lines.
 
     Raises:
-        ConfigError: It names the fix.
+        ConfigError: There is none; the message names the fix.
     """
     if "SPARK_HOME" in os.environ or "SPARK_CONF_DIR" in os.environ:
-        return  # its spark-env.sh may know one
+        return  # spark-env.sh may set one
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else "java"
     if shutil.which(java) is None:
         where = f" in JAVA_HOME ({home})" if home else " on the PATH"
         msg = (
             f"Spark needs Java 17 or newer, and there is none{where}: install it (Debian: "
-            "apt-get install openjdk-17-jre-headless), or point JAVA_HOME to it"
+            "apt-get install openjdk-17-jre-headless), or set JAVA_HOME"
         )
         raise ConfigError(msg)
 
@@ -46,7 +46,7 @@ def check_java() -> None:
 def create_log() -> Path:
     """Create an empty log file that only this user can read, and delete the oldest ones.
 
-    The folder is ``CHANGELANE_LOG_DIR``, or one of this user below the folder for temporary files.
+    The folder is ``CHANGELANE_LOG_DIR``, or the user's own in the folder for temporary files.
     """
     folder = _log_folder()
     now = dt.datetime.now(dt.UTC)
@@ -55,19 +55,19 @@ def create_log() -> Path:
     logs = sorted(path for path in folder.iterdir() if _LOG.fullmatch(path.name))
     for old in logs[:-_MAX_LOGS]:
         with contextlib.suppress(OSError):
-            if old != path and not _is_written(old):
+            if old != path and not _is_in_use(old):
                 old.unlink()
     return path
 
 
-def _is_written(log: Path) -> bool:
-    """Say whether the process whose log it is still runs."""
+def _is_in_use(log: Path) -> bool:
+    """Return whether the process of a log still runs."""
     match = _LOG.fullmatch(log.name)
     try:
         os.kill(int(match[1]) if match else 0, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # it is somebody else's
+    except OSError:  # the process of another user
         return True
     return True
 
@@ -84,7 +84,7 @@ def _log_folder() -> Path:
         status = folder.lstat()
     except OSError:
         return Path(tempfile.mkdtemp(prefix="changelane-logs-"))
-    # everybody may write there: a folder of somebody else, or a link, is not ours
+    # all users can write to the parent: do not use another user's folder, or a link
     if folder.is_symlink() or status.st_uid != user or status.st_mode & 0o077:
         return Path(tempfile.mkdtemp(prefix="changelane-logs-"))
     return folder
@@ -92,7 +92,7 @@ def _log_folder() -> Path:
 
 @contextlib.contextmanager
 def stderr_into(path: Path | None) -> Iterator[None]:
-    """Let processes that start inside write their stderr into a file; ``None`` = as ever."""
+    """Redirect the stderr of processes that start inside to a file; ``None`` = do not."""
     try:
         terminal = None if path is None or sys.stderr is None else os.dup(2)
     except OSError:  # stderr is closed
@@ -114,7 +114,7 @@ def stderr_into(path: Path | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _environment_variable(name: str, value: str) -> Iterator[None]:
-    """Set a variable of the environment for processes that start inside."""
+    """Set an environment variable for processes that start inside."""
     variable = os.environ.get(name)
     os.environ[name] = value
     try:
@@ -128,9 +128,9 @@ def _environment_variable(name: str, value: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def in_utf8() -> Iterator[None]:
-    """Let a JVM that starts inside encode names of files in UTF-8, as Python does in every locale.
+    """Set a UTF-8 locale for a JVM that starts inside, as Python uses UTF-8 in every locale.
 
-    In the locale ``C`` it finds no file whose name is not ASCII.
+    In the locale ``C`` the JVM finds only files with ASCII names.
     """
     names = ("LC_ALL", "LC_CTYPE", "LANG")
     locale = next(filter(None, map(os.environ.get, names)), "")
@@ -143,9 +143,9 @@ def in_utf8() -> Iterator[None]:
 
 @contextlib.contextmanager
 def on_loopback(*, is_local: bool) -> Iterator[dict[str, str]]:
-    """Yield the settings with which a local run listens at the loopback address only.
+    """Yield the settings that make a local run listen on the loopback address only.
 
-    The UI's address comes from the environment of the JVM alone, which is set meanwhile.
+    The address of the UI is an environment variable of the JVM, which is set until the end.
     """
     if not is_local:
         yield {}

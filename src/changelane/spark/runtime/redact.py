@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why something failed, in words that quote no value of a row."""
+"""Reasons of failures, without the values of rows that Spark's messages may quote."""
 
 import re
 import tempfile
@@ -10,8 +10,8 @@ from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 FAILURES: Final = (PySparkException, Py4JJavaError)
-"""How a statement fails: by an error of Spark's, or by one of the code of a table format or of a
-catalog, such as Iceberg's ``RuntimeMetaException``, which PySpark has no class for."""
+"""The errors of a statement: Spark's own, and those of a table format or a catalog without a class
+in PySpark, such as Iceberg's ``RuntimeMetaException``."""
 
 _VALUES: Final = (
     (re.compile(r"'[^'\n]*'|\"[^\"\n]*\""), "'...'"),
@@ -23,48 +23,47 @@ _VALUES: Final = (
 
 
 def reason_of(error: BaseException) -> str:
-    """Return why a statement or a stream failed, without values that Spark's words may quote."""
+    """Return why a statement or a stream failed, without values of rows."""
     text = str(error).partition("=== Streaming Query ===")[0].strip()
     return without_values(text.partition("\n\tat ")[0]) or type(error).__name__
 
 
 def without_values(text: str) -> str:
-    """Return a text without the values of rows that Spark's words quote."""
+    """Return a message of Spark without the values of rows that it quotes."""
     for values, instead in _VALUES:
         text = values.sub(instead, text)
     return text
 
 
-JVM_GONE: Final = (
-    "Spark's JVM ended in the middle of the run: it was killed, or the machine's memory ran out; "
+JVM_ENDED: Final = (
+    "Spark's JVM ended during the run: it was killed, or the machine's memory ran out; "
     "run again, nothing is lost"
 )
 BROKEN_CHECKPOINT: Final = (
     "a file of the checkpoint is broken: move the checkpoint's folder (options.checkpoint) away; "
-    "tables go on with --recover-checkpoint, topics as source.starting_offsets says"
+    "tables continue with --recover-checkpoint, topics at source.starting_offsets"
 )
 _KNOWN_FAULTS: Final = (
     (
         re.compile(r"No space left on device|Disk quota exceeded"),
         (
             "no space is left on a device that the run writes to (the tables, the checkpoint, or "
-            "spark.local.dir, which is {temporary} unless options.spark_options sets it): free "
-            "some and run again, nothing is lost"
+            "spark.local.dir, by default {temporary}): free some space and run again, nothing is "
+            "lost"
         ),
     ),
     (
         re.compile(r"OutOfMemoryError|Java heap space|GC overhead limit"),
         (
-            "the JVM ran out of memory: give it more (spark.driver.memory under "
-            "options.spark_options), or "
-            "take smaller batches"
+            "the JVM ran out of memory: increase spark.driver.memory in options.spark_options, or "
+            "use smaller batches"
         ),
     ),
     (
         re.compile(r"Python worker (?:exited unexpectedly|was killed)|\(crashed\)"),
         (
-            "a Python worker of Spark was killed or crashed, most often because the machine's "
-            "memory ran out: run again, with smaller batches (max_files_per_batch, "
+            "a Python worker of Spark was killed or crashed, usually because the machine's "
+            "memory ran out: run again with smaller batches (max_files_per_batch, "
             "max_offsets_per_trigger)"
         ),
     ),
@@ -74,47 +73,47 @@ _KNOWN_FAULTS: Final = (
     ),
     (
         re.compile(r"LoginException|JAAS|sasl\.jaas\.config|No LoginModule"),
-        "Kafka's login is set wrongly: look at kafka.sasl.jaas.config and kafka.sasl.mechanism",
+        "the Kafka login is invalid: check kafka.sasl.jaas.config and kafka.sasl.mechanism",
     ),
     (
         re.compile(r"SaslAuthenticationException|UnsupportedSaslMechanism"),
-        "the broker refuses the login: look at kafka.sasl.jaas.config and kafka.sasl.mechanism",
+        "the broker rejects the login: check kafka.sasl.jaas.config and kafka.sasl.mechanism",
     ),
     (
         re.compile(r"SslAuthenticationException|SSLHandshakeException|PKIX path"),
-        "the broker's certificate is not trusted, or ours is refused: look at kafka.ssl.*",
+        "the certificate of the broker is not trusted, or ours is rejected: check kafka.ssl.*",
     ),
     (
         re.compile(r"(?:Topic|Group|Cluster)AuthorizationException"),
         (
-            "the broker does not allow it: the user needs READ on the topics (and WRITE on those "
-            "of a sink)"
+            "the broker denies access: grant the user READ on the source's topics and WRITE on the "
+            "sink's"
         ),
     ),
     (
         re.compile(r"AccessDeniedException|Permission denied|AccessControlException"),
-        "a file or folder of the run may not be read or written by this user: {line}",
+        "this user is not permitted to read or write a file or folder of the run: {line}",
     ),
 )
-"""What stands in the words of a known fault, and the sentence with its way out."""
+"""The pattern of a known fault in the error text, and the sentence with its fix."""
 _MAX_SENTENCE: Final = 400
 
 
 def sentence_of(error: BaseException) -> str:
-    """Return one line on why a run failed: a known fault with its way out, else Spark's words."""
+    """Return why a run failed, in one line: a known fault with its fix, else Spark's message."""
     errors = list(_error_chain(error))
     if any(isinstance(error, Py4JNetworkError | ConnectionError) for error in errors):
-        return JVM_GONE  # Python itself talks to nobody else while Spark works
-    words = "\n".join(f"{type(error).__name__}: {error}" for error in errors)
+        return JVM_ENDED  # during a run Python itself has no connection except to the JVM
+    error_text = "\n".join(f"{type(error).__name__}: {error}" for error in errors)
     line = _line_of(error)
     for fault, sentence in _KNOWN_FAULTS:
-        if fault.search(words):
+        if fault.search(error_text):
             return sentence.format(temporary=tempfile.gettempdir(), line=line)
     return line
 
 
 def _line_of(error: BaseException) -> str:
-    """Return the line of an error's words that says most; of a Python trace that is the last."""
+    """Return the first line of an error's text; of a Python trace the last line."""
     lines = [line.strip() for line in reason_of(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__

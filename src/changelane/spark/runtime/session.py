@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 SETTINGS: Final[dict[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.databricks.delta.properties.defaults.checkpointInterval": "20",
-    # batches are cut by bytes in our own code, so that Arrow's count may be generous
+    # changelane limits batches by bytes, so that Arrow's limit by rows can be high
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     "spark.sql.ansi.enabled": "true",
-    # names of columns stand in SQL, and "${env:SECRET}" may be one
+    # SQL contains names of columns, and "${env:SECRET}" may be one
     "spark.sql.variable.substitute": "false",
-    # a batch of one table needs some 120 classes, and Spark forgets all but a hundred
+    # a batch of one table needs some 120 generated classes, and Spark's default caches a hundred
     "spark.sql.codegen.cache.maxEntries": "2000",
-    # rows are kept for one batch: to look for a compression takes long, and JSON has none
+    # rows are cached for one batch: the choice of a compression takes long and gains nothing
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
 }
-"""What :func:`session` sets unless the user says otherwise."""
+"""The settings of :func:`session`; the user's settings override them."""
 
 LOCAL_SETTINGS: Final[dict[str, str]] = {
     "spark.sql.shuffle.partitions": "4",
     "spark.databricks.delta.snapshotPartitions": "2",
 }
-"""The same where all workers are this machine: fewer tasks than a cluster has."""
+"""More settings if all workers are local: fewer tasks than in a cluster."""
 
 LAKE_SETTINGS: Final[dict[str, dict[str, str]]] = {
     "delta": {
@@ -60,7 +60,7 @@ LAKE_SETTINGS: Final[dict[str, dict[str, str]]] = {
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
     },
 }
-"""What the table formats need of a session; extensions are joined."""
+"""The settings of each table format; the extensions of several formats are joined."""
 
 REQUIRED_SETTINGS: Final[dict[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
@@ -68,7 +68,7 @@ REQUIRED_SETTINGS: Final[dict[str, str]] = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.variable.substitute": "false",
 }
-"""What a session must have for results to be exact, and names to be only names."""
+"""The settings that every session must have, so that values stay exact and names are not parsed."""
 
 
 def session(
@@ -78,29 +78,29 @@ def session(
     settings: Mapping[str, str] | None = None,
     lakes: Sequence[str] = ("delta",),
     archive: str | Path | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    notify: Callable[[str], None] = lambda _: None,
     log: Path | None = None,
 ) -> "SparkSession":
-    """Return the running session, or a new one that has table formats and exact time zones.
+    """Return the running session, or create one with table formats and the required settings.
 
-    In a program that ``spark-submit`` started, the master, the jars and what else was said there
-    hold; the rest is set as in a new session.
+    In a program that ``spark-submit`` started, its settings (master, jars and others) stay in
+    effect; other settings are those of a new session.
 
     Args:
         name: The application's name.
-        master: Where to run; Spark's own default, else ``local[*]``.
-        settings: Spark's own options by their own names; they win over :data:`SETTINGS`.
+        master: Spark's master URL; default ``local[*]``.
+        settings: Spark's options by their own names, which override :data:`SETTINGS`.
         lakes: The table formats: ``delta`` and ``iceberg``, or ``hudi`` with PySpark 3.5; and
             ``kafka`` for its connector.
-        archive: What ``changelane package`` wrote, for the executors of a cluster; unused where
-            the workers are local.
-        say: Told when a cluster lets it wait.
-        log: Where the JVM writes its stderr; ``None`` = where this process does.
+        archive: The archive of ``changelane package`` for the executors of a cluster; local
+            workers do not use it.
+        notify: Shows a note to the user if the start takes long.
+        log: The file for the JVM's stderr; ``None`` = the stderr of this process.
 
     Raises:
         MissingExtraError: pyspark is not installed.
-        ConfigError: A session that runs already has settings that would make values wrong, or
-            this PySpark has no such table format, or the workers cannot run changelane.
+        ConfigError: A running session has settings that would change values, or this PySpark has
+            no such table format, or the workers cannot run changelane.
     """
     try:
         from pyspark.sql import SparkSession
@@ -112,15 +112,15 @@ def session(
     else:
         submitted = _submit_settings()
         user_settings = submitted | dict(settings or {})
-        said = user_settings.pop("spark.master", None)
-        place = master or said or os.environ.get("MASTER") or "local[*]"
-        is_local = executors.is_local(place)
-        builder = builder.master(place)
+        submitted_master = user_settings.pop("spark.master", None)
+        master_url = master or submitted_master or os.environ.get("MASTER") or "local[*]"
+        is_local = executors.is_local(master_url)
+        builder = builder.master(master_url)
         spark_settings = _jvm_settings(lakes) if not submitted else {}
         spark_settings |= SETTINGS | _lake_settings(lakes)
         if is_local:
             spark_settings |= LOCAL_SETTINGS
-            # the workers must be the interpreter that runs us, not whatever `python3` is
+            # the workers must use the driver's interpreter, and not `python3` of the PATH
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         else:
             python = executors.python_of(user_settings, os.environ.get("PYSPARK_PYTHON"))
@@ -132,7 +132,7 @@ def session(
             jvm.check_java()
             ivy = user_settings.get("spark.jars.ivy") or spark_settings.get("spark.jars.ivy")
             if "spark.jars.packages" in spark_settings and not are_cached(*lakes, ivy=ivy):
-                say("Spark fetches its packages, once: about a minute")
+                notify("Spark fetches its packages once, which takes about a minute")
         with jvm.on_loopback(is_local=is_local and not submitted) as addresses:
             for key, value in (spark_settings | addresses | user_settings).items():
                 if submitted.get(key) != value:
@@ -140,7 +140,7 @@ def session(
             with jvm.in_utf8(), jvm.stderr_into(None if submitted else log):
                 spark = _create_session(builder)
     check(spark)
-    executors.check(spark, say)
+    executors.check(spark, notify)
     return spark
 
 
@@ -153,14 +153,14 @@ def _create_session(builder: "SparkSession.Builder") -> "SparkSession":
         if "JAVA_GATEWAY_EXITED" not in str(error):
             raise
         msg = (
-            "Spark's JVM ended before it was up: its options may be wrong (options.spark_options, "
-            "JAVA_TOOL_OPTIONS, --master), or its packages cannot be fetched"
+            "Spark's JVM ended during its start: check its options (options.spark_options, "
+            "JAVA_TOOL_OPTIONS, --master), and whether its packages can be fetched"
         )
         raise ConfigError(msg) from error
 
 
 def _submit_settings() -> dict[str, str]:
-    """What ``spark-submit`` was told, if it started this process."""
+    """Return the settings of ``spark-submit``; empty if it did not start this process."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
     from pyspark import SparkConf, SparkContext
@@ -170,7 +170,7 @@ def _submit_settings() -> dict[str, str]:
 
 
 def _jvm_settings(lakes: Sequence[str]) -> dict[str, str]:
-    """What only the start of a JVM can set: jars, and how it logs."""
+    """Return the settings that apply only at the start of a JVM: jars, logging, UI."""
     spark_settings = {
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG4J.as_uri()}",
         "spark.ui.enabled": "false",
@@ -194,23 +194,23 @@ def _lake_settings(lakes: Sequence[str]) -> dict[str, str]:
 
 
 def check(spark: "SparkSession") -> None:
-    """Refuse a session whose settings would make values wrong.
+    """Check that a session has the required settings.
 
     Raises:
-        ConfigError: It names the setting and the value that it must have.
+        ConfigError: A setting differs; the message names it and the required value.
     """
     for key, value in REQUIRED_SETTINGS.items():
         current = spark.conf.get(key)
         if current != value:
-            msg = f"Spark's {key} is {current!r} and must be {value!r}: set it before"
+            msg = f"Spark's {key} is {current!r} and must be {value!r}: set it before the run"
             raise ConfigError(msg)
 
 
 def check_class(spark: "SparkSession", name: str, lake: str) -> None:
-    """Refuse a session that has not loaded a table format's classes.
+    """Check that a session has loaded the classes of a table format.
 
     Raises:
-        ConfigError: It names the package to add.
+        ConfigError: They are missing; the message names the package to add.
     """
     from py4j.protocol import Py4JJavaError
 

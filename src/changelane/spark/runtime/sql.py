@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names in SQL and in paths: table and column names are hostile input."""
+"""Names in SQL and in paths: table and column names are untrusted input."""
 
 import hashlib
 import re
@@ -9,22 +9,22 @@ ORDER: Final = "_changelane_order"
 COLUMNS: Final = "_changelane_columns"
 
 DELETED: Final = "_changelane_deleted"
-"""With soft deletes, whether the row is gone."""
+"""With soft deletes: whether the row is deleted."""
 
 UPSERTED: Final = "_changelane_upserted"
 DEPARTED: Final = "_changelane_departed"
 LIVE: Final = "_changelane_live"
-"""What a statement's source holds beside the columns of the table."""
+"""The columns of a merge's source in addition to those of the table."""
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")
 _MAX_FOLDER: Final = 200
 _HASH_DIGITS: Final = 32
-"""128 bits: nobody finds two names with one hash."""
+"""128 bits, so that no two names with one hash can be found."""
 _PLAIN_SHAPES: Final = {"001", "101", "111"}
 
 
 def quoted(name: str) -> str:
-    """Return a column's name for SQL and for ``F.col``.
+    """Return a column's name, quoted for SQL and for ``F.col``.
 
     >>> quoted('a`; DROP TABLE b')
     '`a``; DROP TABLE b`'
@@ -33,24 +33,27 @@ def quoted(name: str) -> str:
 
 
 def sql_literal(value: str) -> str:
-    """Return a text as SQL's literal."""
+    """Return a text as an SQL literal."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def folder_name(*parts: str | None, generation: str = "") -> str:
-    """Return one folder name for a table: injective, and safe on any file system.
+    """Return the folder name of a table: injective, and safe on any file system.
 
-    Letters, digits, ``_`` and ``-`` stay; every other byte is ``~`` and two hex digits, so that
-    ``../../x`` stays inside its parent; parts are joined with ``.``. Long names end in ``~h`` and a
-    hash, which no escape can be: ``h`` is no hex digit.
-    A generation tells a table from an older one that came under its name.
+    Letters, digits, ``_`` and ``-`` stay. Every other byte becomes ``~`` and two hex digits, so
+    that ``../../x`` stays inside its parent. Parts are joined with ``.``. A long name ends in
+    ``~h`` and a hash, which is no escape because ``h`` is no hex digit.
 
-    >>> folder("shop", None, "../../x")
+    Args:
+        parts: Database, schema and name; ``None`` = the source has no such level.
+        generation: Distinguishes the table from an older table of the same name.
+
+    >>> folder_name("shop", None, "../../x")
     'shop.~2E~2E~2F~2E~2E~2Fx'
     """
     name = ".".join("".join(map(_escape, part)) or "~" for part in parts if part is not None)
     shape = "".join("0" if part is None else "1" for part in parts)
-    # absent parts move the others: only one shape of each length goes without saying
+    # of the names with the same number of parts only one shape needs no suffix
     if shape not in _PLAIN_SHAPES:
         name += "~p" + shape
     if generation:

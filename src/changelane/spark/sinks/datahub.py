@@ -2,9 +2,9 @@
 """The DataHub sink: each task converts the messages of its partitions and writes them itself.
 
 One ``mapInArrow`` runs :class:`~changelane.datahub.sender.Sending` per task and returns only the
-rejected messages. The order of a key is kept: its messages are in one partition of the source,
-and one task reads that partition from its first message to its last. A retried task
-sends its messages once more: at least once.
+rejected messages. The messages of a key stay in their order: they are in one partition of the
+source, and one task reads that partition from its first message to its last. A retried task sends
+its messages again: delivery is at least once.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -141,7 +141,7 @@ def _check_topic(sink: DataHubSink) -> None:
     retries = patience(min(_START_TIMEOUT_S, sink.retry_seconds))
     topic = retries.call(f"topic {sink.topic}", lambda: service.topic(sink.topic))
     if topic is None and sink.create is None:
-        msg = f"project {sink.project} has no topic {sink.topic}: create it, or give sink.create"
+        msg = f"project {sink.project} has no topic {sink.topic}: create it, or set sink.create"
         raise ConfigError(msg)
     if topic is None and sink.create is not None and sink.kind == "BLOB":
         create_topic(service, retries, sink.topic, Topic("BLOB"), sink.create)

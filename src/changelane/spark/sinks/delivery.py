@@ -68,7 +68,7 @@ def run_to_topics(
     if checkpoint.is_created:
         read.check(log.read())
     elif log.read():
-        notify(f"the checkpoint {checkpoint.path} is gone: messages are sent again")
+        notify(f"the checkpoint {checkpoint.path} does not exist: messages are sent again")
         log.clear()
 
     def process_batch(batch: DataFrame, number: int) -> None:

@@ -84,7 +84,7 @@ def ends_of(pipeline: Pipeline) -> tuple[KafkaSource, TopicSink]:
         ConfigError: The sink is a lake, or the source is no topic.
     """
     if not pipeline.sink.is_topics:
-        raise ConfigError("only topics are delivered into topics")
+        raise ConfigError("the sink is a lake, and only topics are delivered into topics")
     sink = cast("TopicSink", pipeline.sink)
     return topics_of(pipeline.source, pipeline.options, sink.type_name), sink
 
@@ -113,16 +113,17 @@ def check_order(
     """Reject settings that break the order of messages; warn of updates split by a batch's end."""
     codec = get_codec(source.format, **source.format_options)
     if str(spark.conf.get("spark.speculation", "false")).lower() == "true":
-        msg = "spark.speculation sends messages twice at the same time, out of order: turn it off"
+        msg = "spark.speculation sends messages twice in parallel, out of order: turn it off"
         raise ConfigError(msg)
     if sink.blocks_keys and (codec.carries.pair or source.format in _PAIRED_FORMATS):
         msg = (
-            f"{source.format} tells an update in two messages: one that waits for its half would "
-            "be overtaken by others of its key, so that block_keys_on_error cannot keep their order"
+            f"{source.format} splits an update into two messages: other messages of the key would "
+            "overtake one that waits for its other half, so block_keys_on_error cannot keep their "
+            "order: turn it off"
         )
         raise ConfigError(msg)
     if codec.carries.pair:
         notify(
-            f"{source.format} tells an update in two messages: where a batch ends between them "
-            "both are quarantined as `orphan_half`; larger batches make that rarer"
+            f"{source.format} splits an update into two messages: if a batch ends between them, "
+            "both are quarantined as `orphan_half`; this is rarer with larger batches"
         )

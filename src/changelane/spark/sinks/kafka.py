@@ -166,7 +166,7 @@ def check_topics(spark: SparkSession, source: KafkaSource, sink: KafkaSink) -> N
         if source.topic_pattern is not None and source.bootstrap_servers == sink.bootstrap_servers:
             topics = set(broker.matching_names(source.topic_pattern))
             if sink.topic in topics:
-                msg = "source.topic_pattern matches sink.topic: each message would come again"
+                msg = "source.topic_pattern matches sink.topic: each message would be read again"
                 raise ConfigError(msg)
 
 
@@ -228,8 +228,8 @@ class _KafkaSender:
                 rejected_count = rejected.count()
                 if rejected_count != failed:
                     msg = (
-                        f"{failed} messages cannot be sent, "
-                        f"and only {rejected_count} are still there"
+                        f"{failed} messages cannot be sent, and the source has only "
+                        f"{rejected_count} of them in the second pass"
                     )
                     raise RunError(msg)
                 self._quarantine.record(rejected, (), marker)
@@ -244,7 +244,7 @@ class _KafkaSender:
         ) as broker:
             is_one_topic = (
                 self._sink.is_one_topic and not self._transforms
-            )  # a route may name others
+            )  # a route may write to other topics
             names = [self._sink.topic] if is_one_topic else broker.names()
             topics = broker.describe(names)
         return {name: len(topic.partitions) for name, topic in topics.items()}

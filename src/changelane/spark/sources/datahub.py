@@ -44,8 +44,8 @@ _ARROW: Final = pa.schema(
 _BATCH_BYTES: Final = 8 * 1024 * 1024
 _START_S: Final = 30.0
 _DATA_LOSS_HINT: Final = (
-    "to go on without them, once it is clear why: move the checkpoint {checkpoint} away and run "
-    "again, which takes what the topic still has; rows that tables with keys hold stay right"
+    "find the cause; to continue without them, move the checkpoint {checkpoint} away and run "
+    "again, which reads the records that the topic still has; tables with keys stay correct"
 )
 
 
@@ -82,7 +82,7 @@ class DataHubInput:
 
         Raises:
             ConfigError: The topic does not exist, or is of the other kind.
-            DeliveryError: The service does not answer, or refuses.
+            DeliveryError: The service does not answer, or denies access.
         """
         self._topic_schema()
 
@@ -91,7 +91,7 @@ class DataHubInput:
 
         Raises:
             ConfigError: The topic does not exist, or is of the other kind.
-            DeliveryError: The service does not answer, or refuses.
+            DeliveryError: The service does not answer, or denies access.
         """
         self._topic_schema()
         source, topic = self._source, self._source.topic
@@ -166,7 +166,7 @@ class DataHubInput:
         }
 
     def check(self, entries: list[OffsetLogEntry]) -> None:
-        """Refuse a checkpoint whose records are lost.
+        """Check that the topic still has the records after the checkpoint.
 
         Raises:
             ConfigError: Records after its offsets are gone.
@@ -177,21 +177,21 @@ class DataHubInput:
         try:
             self._call_service("its shards", lambda: reader.check(self._service, topic, position))
         except reader.LostError as error:
-            way_out = _DATA_LOSS_HINT.format(checkpoint=self._checkpoint.path)
-            raise ConfigError(f"{error}: {way_out}") from None
+            hint = _DATA_LOSS_HINT.format(checkpoint=self._checkpoint.path)
+            raise ConfigError(f"{error}: {hint}") from None
 
     def resume(
         self, entries: list[OffsetLogEntry], apply_batch: ApplyBatch, *, allow_data_loss: bool
     ) -> BatchOffsets | None:
-        """Refuse to continue from the tables.
+        """Reject a recovery from the tables, which the source does not support.
 
         Raises:
             ConfigError: Always.
         """
         del entries, apply_batch, allow_data_loss
         msg = (
-            "--recover-checkpoint is not there for a datahub source: run without it, which begins "
-            "as source.starting_offsets says; rows that tables with keys hold stay right"
+            "a datahub source does not support --recover-checkpoint: run without it, which starts "
+            "at source.starting_offsets; tables with keys stay correct"
         )
         raise ConfigError(msg)
 
@@ -205,11 +205,14 @@ class DataHubInput:
             ConfigError: The topic does not exist, or is of the other kind.
         """
         source = self._source
-        topic = self._call_service("what it is", lambda: self._service.topic(source.topic))
+        topic = self._call_service("its schema", lambda: self._service.topic(source.topic))
         if topic is None:
             raise ConfigError(f"project {source.project} has no topic {source.topic}")
         if topic.kind != source.kind:
-            msg = f"topic {source.topic} is a {topic.kind} topic, and source.format {source.format}"
+            msg = (
+                f"topic {source.topic} is a {topic.kind} topic, and source.format {source.format} "
+                f"needs {source.kind}: set source.format: datahub-{topic.kind.lower()}"
+            )
             raise ConfigError(msg)
         schema: str | None = topic.schema
         return schema
@@ -292,7 +295,7 @@ class _Reader(DataSourceStreamReader):
         except ServiceError as error:
             raise DeliveryError(str(error)) from None
         if remote_topic is None:
-            raise DeliveryError(f"topic {source.topic} is gone")
+            raise DeliveryError(f"topic {source.topic} does not exist any more")
         for stretch in partition.stretches:
             yield from _record_batches(
                 messages(service, retry, source.topic, stretch, remote_topic.schema)

@@ -50,7 +50,7 @@ _UNSUPPORTED_ENDINGS: Final = (
 _BLOCK: Final = 1 << 20
 NO_FILE: Final = "it does not exist any more"
 SHORTER: Final = "it is shorter than at the time of the listing"
-NO_PERMISSION: Final = "we are not permitted to read it"
+NO_PERMISSION: Final = "this user is not permitted to read it"
 
 
 class ReadingError(ChangelaneError):
@@ -66,8 +66,8 @@ class Piece(NamedTuple):
         size: The number of bytes to read; ``None`` = the whole file.
         begin: The piece contains the lines that begin at this byte or later,
         end: and before this byte; ``None`` = up to the end of the file.
-        inside: The folder that must contain the target of the path.
-        refusal: The reason why the file is not read.
+        required_folder: The folder that must contain the target of the path.
+        rejection: The reason why the file is not read.
     """
 
     path: str
@@ -270,12 +270,12 @@ def _unreadable_error(reason: str) -> DecodeError:
 
 
 def _unknown_compression_error() -> DecodeError:
-    reason = "the file is compressed in a way that is not read: gzip, zstd and bzip2 are"
+    reason = "the file has an unsupported compression: use gzip, zstd or bzip2"
     return DecodeError(reason, code=ReasonCode.UNREADABLE_FILE)
 
 
 def _cut_error() -> DecodeError:
-    return DecodeError("the file is shorter than it should be", code=ReasonCode.CORRUPT_COMPRESSION)
+    return DecodeError("the compressed file is cut", code=ReasonCode.CORRUPT_COMPRESSION)
 
 
 def retry_once(read: Callable[[], T]) -> T:

@@ -266,7 +266,7 @@ class FilesInput:
             if missing_count := len(paths) - len(files):
                 msg = (
                     f"{missing_count} files of batch {entry.batch}, which may be incomplete, "
-                    "are gone from the source: put them back"
+                    "do not exist in the source any more: restore them"
                 )
                 raise ConfigError(msg)
             if files:

@@ -29,11 +29,11 @@ _EARLIEST: Final = -2
 _MAX_SHOWN: Final = 5
 
 _TABLES_HINT: Final = (
-    "to go on without them, once it is clear why: move the checkpoint {checkpoint} away and run "
-    "with --recover-checkpoint --allow-data-loss, which goes on with what the source still has"
+    "find the cause; to continue without them, move the checkpoint {checkpoint} away and run with "
+    "--recover-checkpoint --allow-data-loss, which reads the messages that the source still has"
 )
 _TOPICS_HINT: Final = (
-    "to go on without them, once it is clear why: move the checkpoint {checkpoint} away and give "
+    "find the cause; to continue without them, move the checkpoint {checkpoint} away and set "
     "source.starting_offsets; the last offsets that were sent are in {checkpoint}/offsets"
 )
 
@@ -209,7 +209,7 @@ class KafkaInput:
         }
 
     def check(self, entries: list[OffsetLogEntry]) -> None:
-        """Refuse a checkpoint whose messages are lost.
+        """Check that the topics still have the messages after the checkpoint.
 
         Args:
             entries: The entries of the offset log.
@@ -360,7 +360,7 @@ class KafkaInput:
                 elif offset > latest[topic][number]:
                     losses.append(
                         f"{topic}-{number} ends at {latest[topic][number]}, before the offset "
-                        f"{offset} that was read up to: it was created again or cut"
+                        f"{offset} of the checkpoint: it was created again or cut"
                     )
         return losses
 
@@ -384,14 +384,14 @@ class KafkaInput:
 
 
 def check_starts(starts: Offsets, topics: Mapping[str, Topic]) -> None:
-    """Refuse start offsets of a partition that does not exist.
+    """Reject start offsets of a partition that does not exist.
 
     Raises:
         ConfigError: There is such a partition.
     """
     for topic, number, _ in partitions(starts):
         if topic not in topics or number not in topics[topic].partitions:
-            msg = f"source.starting_offsets names {topic}-{number}, which is not there"
+            msg = f"source.starting_offsets names {topic}-{number}, which does not exist"
             raise ConfigError(msg)
 
 

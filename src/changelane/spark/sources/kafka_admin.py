@@ -52,8 +52,8 @@ class TopicAdmin:
             compiled_pattern = self._jvm.java.util.regex.Pattern.compile(anchored_pattern(pattern))
         except Py4JJavaError:
             msg = (
-                "source.topic_pattern is no regular expression of Java, or does not end where it "
-                "should (a comment of (?x), \\Q without \\E)"
+                "source.topic_pattern is no regular expression of Java, or its end is open (a "
+                "comment of (?x), \\Q without \\E)"
             )
             raise ConfigError(msg) from None
         return [name for name in self.names() if compiled_pattern.matcher(name).matches()]
@@ -138,13 +138,13 @@ def topic_admin(
 
     Args:
         spark: The session.
-        bootstrap_servers: Addresses of brokers.
+        servers: Addresses of brokers.
         options: More options for Kafka's client, by its own names: security.
         timeout_ms: The timeout of an answer, milliseconds, unless *options* set one.
 
     Raises:
         UnreachableError: The broker does not answer.
-        ConfigError: The broker refuses, or an option is wrong; options are never quoted.
+        ConfigError: The broker denies access, or an option is wrong; options are never quoted.
     """
     check_class(spark, "org.apache.kafka.clients.admin.AdminClient", "kafka")
     jvm: Any = spark._jvm
@@ -161,16 +161,16 @@ def topic_admin(
         admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
     except Py4JJavaError as error:
         if "No resolvable bootstrap" in str(error):
-            raise UnreachableError(f"nobody knows the broker's address {servers}") from None
+            raise UnreachableError(f"the broker's address {servers} is unknown") from None
         # the cause names the option; its message may quote the value
-        msg = f"no client of the broker at {servers} can be made ({exception_names(error)})"
+        msg = f"the client of the broker at {servers} does not start ({exception_names(error)})"
         raise ConfigError(msg) from None
     try:
         yield TopicAdmin(jvm, admin)
     except Py4JJavaError as error:
         causes = exception_names(error)
         if _ACCESS_ERROR.search(causes):
-            raise ConfigError(f"the broker at {servers} refuses us ({causes})") from None
+            raise ConfigError(f"the broker at {servers} denies access ({causes})") from None
         raise UnreachableError(f"the broker at {servers} does not answer ({causes})") from None
     finally:
         admin.close(jvm.java.time.Duration.ofSeconds(1))

@@ -47,7 +47,7 @@ def sample_topics(
         limit_s: The time limit for messages, seconds.
 
     Raises:
-        ConfigError: The broker refuses, or an option is wrong; options are never quoted.
+        ConfigError: The broker denies access, or an option is wrong; options are never quoted.
     """
     samples: Samples = {topic: [] for topic in starts}
     shares = {

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from changelane.spark.lake.interface import Lake, Marker, is_conflict, retried
+from changelane.spark.lake.interface import Lake, Marker, is_commit_conflict, retry_conflicts
 from changelane.spark.rows import schema
 from changelane.spark.runtime.redact import FAILURES
 from changelane.spark.runtime.sql import sql_literal
@@ -92,7 +92,7 @@ class ChangeLog:
             events = events.where(
                 ~F.coalesce(F.col("table_id").isin(*sorted(stored_tables)), F.lit(False))
             )
-        self._append_rows(events, marker, self._lake.committing(marker, details or {}))
+        self._append_rows(events, marker, self._lake.commit_session(marker, details or {}))
 
     def append_tables(self, events: DataFrame, tables: Iterable[str], marker: Marker) -> None:
         """Add the rows of some tables, unless the log has rows of them in this batch.
@@ -179,7 +179,7 @@ class ChangeLog:
         condition = f"query = {sql_literal(query)} AND batch < {before}"
         if names := sorted(kept_tables):
             condition += f" AND table_id NOT IN ({', '.join(map(sql_literal, names))})"
-        retried(lambda: self._lake.delete(self._lake.spark, NAME, condition))
+        retry_conflicts(lambda: self._lake.delete(self._lake.spark, NAME, condition))
 
     def delete_tables(self, query: str, tables: Iterable[str], last_batch: int) -> None:
         """Delete the rows of some tables, in batches up to a number."""
@@ -187,7 +187,7 @@ class ChangeLog:
         condition = (
             f"query = {sql_literal(query)} AND batch <= {last_batch} AND table_id IN ({names})"
         )
-        retried(lambda: self._lake.delete(self._lake.spark, NAME, condition))
+        retry_conflicts(lambda: self._lake.delete(self._lake.spark, NAME, condition))
 
     def properties(self) -> dict[str, str]:
         """Return the properties of the log; empty if it does not exist."""
@@ -207,7 +207,7 @@ class ChangeLog:
             try:
                 self._lake.set_properties(NAME, properties)
             except FAILURES as error:
-                if attempt + 1 == _ATTEMPTS or not is_conflict(error):
+                if attempt + 1 == _ATTEMPTS or not is_commit_conflict(error):
                     raise
             else:
                 return

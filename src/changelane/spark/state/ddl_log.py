@@ -103,7 +103,9 @@ class DdlLog:
 
     def _mapping_of_statements(self) -> TableMapping:
         return TableMapping(
-            turn for statements in self._statements or () for turn in self.entries_of(statements)
+            schema_change
+            for statements in self._statements or ()
+            for schema_change in self.entries_of(statements)
         )
 
     def entries_of(self, statements: StatementRow) -> list[SchemaChangeEntry]:

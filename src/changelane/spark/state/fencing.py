@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from changelane.errors import ApplyError
-from changelane.spark.lake.interface import Lake, is_conflict
+from changelane.spark.lake.interface import Lake, is_commit_conflict
 from changelane.spark.runtime.redact import FAILURES
 
 ALL_PIPELINES: Final = ""
@@ -60,8 +60,8 @@ class FencingToken(msgspec.Struct, frozen=True):
             owner = "of this pipeline" if self.pipeline != ALL_PIPELINES else "of this folder"
             run = "began at the same moment" if is_taken else f"is run {self.number}"
             msg = (
-                f"run {newest} {owner} writes these tables, and this one {run}: it stops, so that "
-                "only one writes; stop the other one first if this one should go on"
+                f"run {newest} {owner} writes these tables, and this run {run}: this run stops, "
+                "because a table has one writer; to continue with it, stop the other run first"
             )
             raise FencedError(msg)
 
@@ -90,10 +90,10 @@ def create_fencing_token(lake: Lake, table: str, pipeline: str) -> FencingToken:
         try:
             lake.set_properties(table, {key: run_property})
         except FAILURES as error:
-            if not is_conflict(error):
+            if not is_commit_conflict(error):
                 raise
             continue
         if lake.properties(table).get(key) == run_property:
             return FencingToken(pipeline, newest + 1, token)
-    msg = "several runs of this pipeline start at the same moment: start one"
+    msg = "several runs of this pipeline start at the same moment: start only one"
     raise FencedError(msg)

@@ -29,8 +29,8 @@ def prepare_full_history(lake: Lake, name: str, columns: Mapping[str, str]) -> s
     }
     if stored_columns.keys() - columns.keys():
         return (
-            "a column was renamed or dropped, and a table that tracks some columns cannot follow: "
-            "move it away and load it anew"
+            "a column was renamed or dropped, which a table that tracks some columns does not "
+            "support: move the table away and load it again"
         )
     if added_columns := {c: kind for c, kind in columns.items() if c not in stored_columns}:
         lake.add_columns(full_history, added_columns)

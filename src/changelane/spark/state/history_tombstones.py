@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from changelane.spark.lake.interface import Lake, retried
+from changelane.spark.lake.interface import Lake, retry_conflicts
 from changelane.spark.lake.merge import Clause, Merge
 from changelane.spark.runtime.sql import quoted
 
@@ -61,7 +61,7 @@ class HistoryTombstones:
         newest = tombstones.groupBy("table_id", "key", "order").agg(
             F.max("source_time").alias("source_time"), F.max("arrived").alias("arrived")
         )
-        retried(lambda: self._lake.merge(self._spark, NAME, newest, _MERGE))
+        retry_conflicts(lambda: self._lake.merge(self._spark, NAME, newest, _MERGE))
 
     def for_keys(self, table_id: str, keys: DataFrame, *, are_few: bool = True) -> DataFrame:
         """Return ``key``, ``order``, ``source_time`` and ``arrived`` of tombstones of some keys.

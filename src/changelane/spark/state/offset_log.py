@@ -106,7 +106,7 @@ class OffsetLog:
             self._write(query, _entry_name(batch), batch_offsets)
 
     def check(self, query: str, batch: int, batch_offsets: BatchOffsets, checkpoint: str) -> None:
-        """Refuse a batch whose number belongs to a batch with another input.
+        """Reject a batch with a number of an earlier batch with another input.
 
         Its marker would let tables skip rows that they do not have.
 
@@ -239,18 +239,19 @@ def _finished_name(batch: int) -> str:
 
 
 LOST_CHECKPOINT: Final = (
-    "the checkpoint {checkpoint} is gone, but the tables hold batches of this pipeline, and one "
-    "without a key would take their rows a second time: run with --recover-checkpoint to go on "
-    "from what the tables hold, or put the checkpoint back as it was last"
+    "the checkpoint {checkpoint} does not exist, but tables have batches of this pipeline, and a "
+    "table without a key would get their rows a second time: run with --recover-checkpoint to "
+    "continue from the batches in the tables, or restore the newest checkpoint"
 )
 OLDER_CHECKPOINT: Final = (
-    "batch {batch} of the checkpoint {checkpoint} is another one than it was: the checkpoint is an "
-    "older copy of itself, or lost files, and tables would skip what they do not have; move it "
-    "away and run with --recover-checkpoint, which goes on from what the tables hold"
+    "batch {batch} of the checkpoint {checkpoint} has another input than before: the checkpoint is "
+    "an older copy, or lost files, and tables would skip rows that they do not have; move it away "
+    "and run with --recover-checkpoint, which continues from the batches in the tables"
 )
 READ_AGAIN: Final = (
-    "the checkpoint {checkpoint} is gone: all is read and applied again, which changes no row of a "
-    "table with a key; --recover-checkpoint goes on from what the tables hold instead"
+    "the checkpoint {checkpoint} does not exist: all files are read and applied again, which "
+    "changes no row of a table with a key; --recover-checkpoint continues from the batches in the "
+    "tables instead"
 )
 
 

@@ -225,7 +225,7 @@ class Quarantine:
                 F.broadcast(stored_rows), reduce(and_, is_equal), "left_anti"
             )
         # Delta ignores a second commit with the same marker
-        spark = self._spark if is_again else self._lake.committing(marker, {})
+        spark = self._spark if is_again else self._lake.commit_session(marker, {})
         self._lake.append(spark, NAME, quarantined)
 
 
@@ -256,8 +256,8 @@ def stop_error_of(quarantined: Mapping[str, int], shown_errors: Sequence[str]) -
     """Return the error of ``on_error: stop``, with the counts and the first errors."""
     count, _, codes = quarantined_text(quarantined).partition(" quarantined ")
     return BudgetError(
-        f"{count} cannot be read or applied {codes}, and options.on_error is stop: nothing of "
-        f"that is quarantined; mend the cause and run again, which takes the batch again from its "
+        f"{count} cannot be read or applied {codes}, and options.on_error is stop, so nothing is "
+        f"quarantined: correct the cause and run again, which repeats the batch from its "
         f"beginning; {'; '.join(shown_errors)}"
     )
 

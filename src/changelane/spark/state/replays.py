@@ -216,9 +216,13 @@ class Replays:
         then, and both runs must read the same content.
         """
         is_begun = (F.col("number") == number) & (F.col("state") == "begun")
-        entry_content = F.min(F.struct(*_ENTRY_COLUMNS)).alias("told")
+        entry_content = F.min(F.struct(*_ENTRY_COLUMNS)).alias("content")
         return (
-            self._rows().where(is_begun).groupBy(ENTRY).agg(entry_content).select(ENTRY, "told.*")
+            self._rows()
+            .where(is_begun)
+            .groupBy(ENTRY)
+            .agg(entry_content)
+            .select(ENTRY, "content.*")
         )
 
     def record_done(self, number: int) -> None:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from changelane.spark.lake.interface import Lake, retried
+from changelane.spark.lake.interface import Lake, retry_conflicts
 from changelane.spark.lake.merge import Clause, Merge
 from changelane.spark.rows.batch_stats import TableBatch
 
@@ -197,7 +197,7 @@ class TombstoneTable:
                 for name in _TRANSACTION_COLUMNS
             ),
         )
-        retried(lambda: self._lake.merge(self._spark, NAME, newest, _MERGE_TOMBSTONES))
+        retry_conflicts(lambda: self._lake.merge(self._spark, NAME, newest, _MERGE_TOMBSTONES))
 
     def record_watermarks(self, watermarks: DataFrame) -> None:
         """Raise H, in one commit, before any tombstone up to it is deleted.
@@ -206,7 +206,9 @@ class TombstoneTable:
             watermarks: ``table_id`` and ``purged``.
         """
         watermark_rows = watermarks.withColumn("key", F.lit(None).cast("string"))
-        retried(lambda: self._lake.merge(self._spark, NAME, watermark_rows, _MERGE_WATERMARKS))
+        retry_conflicts(
+            lambda: self._lake.merge(self._spark, NAME, watermark_rows, _MERGE_WATERMARKS)
+        )
 
     def delete(self, deleted_keys: DataFrame) -> None:
         """Delete tombstones that are not newer than given orders, in one commit.
@@ -214,7 +216,9 @@ class TombstoneTable:
         Args:
             deleted_keys: ``table_id``, ``key`` and ``deleted``.
         """
-        retried(lambda: self._lake.merge(self._spark, NAME, deleted_keys, _DELETE_TOMBSTONES))
+        retry_conflicts(
+            lambda: self._lake.merge(self._spark, NAME, deleted_keys, _DELETE_TOMBSTONES)
+        )
 
     def table_tombstones(self) -> dict[str, TableTombstones]:
         """Return the tombstones of each table that ever lost a row."""

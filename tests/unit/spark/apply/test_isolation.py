@@ -6,7 +6,7 @@ import pytest
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from changelane.spark.apply.isolation import Isolation
-from changelane.spark.lake.interface import retried
+from changelane.spark.lake.interface import retry_conflicts
 from changelane.spark.rows.batch_stats import BatchReport, TableBatch
 
 SHOP = '["shop",null,"orders"]'
@@ -58,7 +58,7 @@ def test_a_commit_that_met_another_is_tried_again(monkeypatch: pytest.MonkeyPatc
         if errors:
             raise errors.pop()
 
-    retried(write)
+    retry_conflicts(write)
     assert not errors
     with pytest.raises(JavaError):
-        retried(lambda: (_ for _ in ()).throw(JavaError("RuntimeMetaException: away")))
+        retry_conflicts(lambda: (_ for _ in ()).throw(JavaError("RuntimeMetaException: away")))

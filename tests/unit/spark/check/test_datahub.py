@@ -108,13 +108,15 @@ def test_a_topic_that_cannot_be_read_is_a_problem_with_its_fix():
     assert texts == ["problem  source: project shop has no topic other"]
     assert found is None
     texts, _ = looked(service, format="datahub-tuple")
-    assert texts == ["problem  source.topic: it is a BLOB topic: set source.format: datahub-blob"]
+    assert texts == [
+        "problem  source.topic: orders is a BLOB topic: set source.format: datahub-blob"
+    ]
     service.expire("0", 2)
     texts, _ = looked(service, {READ: {0: 1}, closed(READ): {}})
     assert texts == [
         (
             "problem  source: 1 records of shard 0 of topic orders that were not read yet are gone"
-            ": a run stops there, and tells the way out"
+            ": a run stops with this error, and its fix"
         )
     ]
 
@@ -125,14 +127,14 @@ def test_a_topic_that_cannot_be_read_is_a_problem_with_its_fix():
         (
             ServiceError("NoPermission", 403),
             (
-                "DataHub says NoPermission (status 403): see the access keys of the source, and "
-                "what they may do"
+                "DataHub says NoPermission (status 403): check the access keys of the source, and "
+                "their permissions"
             ),
         ),
         (
             ServiceError("Unreachable"),
             (
-                "topic orders did not go on for 13 seconds: DataHub says Unreachable: see the "
+                "topic orders did not go on for 13 seconds: DataHub says Unreachable: check the "
                 "endpoint of the source, and the network"
             ),
         ),
@@ -154,18 +156,18 @@ def test_a_topic_that_is_written_is_looked_at_and_never_made():
         return drained(check_sink(sink(**more), service, Time().patience(10.0)))[0]
 
     assert told() == [
-        "problem  sink.topic: project shop has no topic orders: create it, or give sink.create"
+        "problem  sink.topic: project shop has no topic orders: create it, or set sink.create"
     ]
     assert told(create={"shards": 2}) == ["ok       sink: a run would create the BLOB topic orders"]
     assert service.created == []
     service.topics[READ] = Topic("BLOB")
-    assert told() == ["ok       sink: the BLOB topic orders is there"]
+    assert told() == ["ok       sink: the BLOB topic orders exists"]
     assert told(format="datahub-tuple") == [
         (
             "problem  sink.topic: topic orders is a BLOB topic, and datahub-tuple needs TUPLE: "
-            "name another, or another sink.format"
+            "change sink.topic or sink.format"
         )
     ]
     assert told(format="datahub-tuple", topic="{table}") == [
-        "warning  sink.topic: topics of tables are asked for when their rows come"
+        "warning  sink.topic: the topics of tables are checked during a run"
     ]

@@ -80,9 +80,9 @@ def test_messages_that_fit_are_told_with_their_table_and_order() -> None:
         "ok       messages of in: all 98 first messages read as native-json",
         (
             "ok       table shop.orders: 98 events, key (id), 2 columns, mode upsert; "
-            "the table would be made"
+            "a run would create the table"
         ),
-        "ok       order: events are compared by numbers of a sequence",
+        "ok       order: the order of events is by numbers of a sequence",
     ]
 
 
@@ -104,14 +104,14 @@ def test_where_none_fits_the_format_that_they_look_like_is_named() -> None:
     assert (one.state, one.fix) == ("problem", "no format recognises them")
     keyed = tables(told(1, after={"v": "x"}, schema=FIELDS[1:]))
     assert keyed[0].state == "problem"
-    assert keyed[0].fix.startswith("the format is right, so look at ")
+    assert keyed[0].fix.startswith("the format is right: check ")
 
 
 def test_transforms_that_let_nothing_pass_are_a_warning() -> None:
     found = lines(tables(told(1), transforms=[{"type": "exclude", "tables": ["shop.orders"]}]))
     assert found == [
         "ok       messages of in: all 1 first messages read as native-json",
-        "warning  messages of in: the transforms let none of the first messages pass",
+        "warning  messages of in: the transforms exclude all of the first messages",
     ]
 
 
@@ -127,8 +127,8 @@ def test_events_without_a_key_are_told_unless_options_say_what_becomes_of_them(
 
 
 LSN = {"domain": "postgresql", "lsn": 5}
-PLACELESS = "warning  table shop.orders: its events tell no positions: "
-SHARED = "warning  table shop.orders: 2 events tell a position that several rows may have"
+PLACELESS = "warning  table shop.orders: its events have no positions: "
+SHARED = "warning  table shop.orders: 2 events have a position that several rows may share"
 
 
 @pytest.mark.parametrize("options", [{"tables_without_key": "append"}, {"mode": "append"}])
@@ -172,38 +172,40 @@ def test_a_name_in_the_options_that_is_nearly_that_of_a_table_is_told() -> None:
 
 def test_several_servers_are_told_unless_they_may_feed_a_table() -> None:
     both = [told(n, source={"server": f"db{n}"}) for n in (1, 2)]
-    assert any("2 servers or routed tables feed it" in line for line in lines(tables(*both)))
+    assert any("2 servers or routed tables write it" in line for line in lines(tables(*both)))
     found = lines(tables(*both, options={"source_servers": "multiple"}))
-    assert not any("feed it" in line for line in found)
+    assert not any("write it" in line for line in found)
 
 
 def test_positions_of_another_kind_than_the_table_compares_are_told() -> None:
     odd = told(3, position={"domain": "mysql", "file": "bin.000001", "pos": 4})
     found = lines(tables(told(1), told(2), odd))
     (line,) = [line for line in found if line.startswith("warning")]
-    assert line.startswith("warning  table shop.orders: it compares places in MySQL's binary log")
+    assert line.startswith(
+        "warning  table shop.orders: its order is by positions in MySQL's binary log"
+    )
     assert line.endswith("2 of 3 would be quarantined as `unordered`")
 
     order = encode_order(MySqlPosition("bin.000001", 4)).hex()
     lake = Lake(orders={"schema": "{}", "order": order})
     found = lines(tables(told(1), lake=lake))
-    assert any("the table is there" in line for line in found)
+    assert any("the table exists" in line for line in found)
     assert any("1 of 1 would be quarantined as `unordered`" in line for line in found)
     # without a position, offsets order events
     assert lines(tables(told(1, position=None)))[-1] == (
-        "ok       order: events are compared by offsets inside one partition, or file"
+        "ok       order: the order of events is by offsets within one partition or file"
     )
 
 
 def test_a_table_of_another_mode_and_one_that_is_not_ours_are_problems() -> None:
     lake = Lake(orders={"schema": "{}", "mode": "append"})
     assert tables(told(1), lake=lake)[1].text == (
-        "it has the mode append, and the pipeline asks for upsert"
+        "it has the mode append, and the pipeline has upsert"
     )
     foreign = tables(told(1), lake=Lake(orders={}))[1]
     assert (foreign.state, foreign.text) == (
         "problem",
-        "/lake/tables/shop.orders is a table that changelane did not make",
+        "changelane did not create the table /lake/tables/shop.orders",
     )
 
 
@@ -232,10 +234,10 @@ def test_what_the_target_cannot_carry_is_set_aside_or_told_as_lost() -> None:
     )
     assert sent.startswith("ok ")
     assert position.startswith("warning  sink: canal-json does not carry position (a sequence ")
-    assert lost.startswith("ok       sink: canal-json would lose of metadata: 1 ")
+    assert lost.startswith("ok       sink: canal-json would lose metadata: 1 ")
     data = {"after": {"id": "NaN"}, "schema": [{"name": "id", "type": "float64"}]}
     found = lines(topics(told(1, **data), format="canal-json", topic="out", on_loss="warn"))
-    assert found[-3].startswith("warning  sink: canal-json would lose of data: 1 value:float (NaN")
+    assert found[-3].startswith("warning  sink: canal-json would lose data: 1 value:float (NaN")
 
 
 def test_a_producer_that_needs_a_key_is_a_conflict_with_messages_that_have_none() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changelane.spark.lake.hive_names import MOST, to_hive
+from changelane.spark.lake.hive_names import MAX_LENGTH, to_hive
 from changelane.spark.runtime.sql import folder_name
 
 PART: Final = st.one_of(
@@ -54,11 +54,25 @@ def test_a_table_has_a_name_that_the_metastore_takes(name: str, there: str) -> N
 def test_every_name_can_be_told_from_all_others(name: str) -> None:
     found = to_hive(name)
     assert re.fullmatch("[a-z0-9_]*", found)
-    assert len(found) == MOST or from_hive(found) == name
+    assert len(found) == MAX_LENGTH or from_hive(found) == name
 
 
 def test_long_names_stay_apart() -> None:
-    names = ["a" * (MOST - 1), "a" * MOST, "a" * MOST + "b", "A" * 62, "A" * 63, "A" * 64]
+    names = [
+        "a" * (MAX_LENGTH - 1),
+        "a" * MAX_LENGTH,
+        "a" * MAX_LENGTH + "b",
+        "A" * 62,
+        "A" * 63,
+        "A" * 64,
+    ]
     found = [to_hive(name) for name in names]
-    assert [len(name) for name in found] == [MOST - 1, MOST, MOST, MOST - 1, MOST, MOST]
+    assert [len(name) for name in found] == [
+        MAX_LENGTH - 1,
+        MAX_LENGTH,
+        MAX_LENGTH,
+        MAX_LENGTH - 1,
+        MAX_LENGTH,
+        MAX_LENGTH,
+    ]
     assert len(set(found)) == len(names)

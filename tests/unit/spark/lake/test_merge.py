@@ -5,11 +5,11 @@ from changelane.spark.lake.merge import (
     Clause,
     Merge,
     column_form,
-    merge_changed,
-    merge_final,
-    merge_shown,
-    merge_versions,
+    final_row_merge,
+    full_row_merge,
     row_form,
+    version_merge,
+    version_replacement,
 )
 
 
@@ -26,7 +26,7 @@ def test_a_merge_without_values_makes_no_new_rows() -> None:
 
 
 def test_a_column_is_named_in_quotes_wherever_it_stands() -> None:
-    told = merge_final(["k`; DROP"], ["k`; DROP", "a.b"])
+    told = final_row_merge(["k`; DROP"], ["k`; DROP", "a.b"])
     assert sql(told) == (
         "MERGE INTO t1 t USING v1 s ON t.`k``; DROP` <=> s.`k``; DROP` "
         "WHEN MATCHED AND NOT s._changelane_live THEN DELETE "
@@ -40,7 +40,7 @@ def test_a_column_is_named_in_quotes_wherever_it_stands() -> None:
 
 
 def test_of_two_versions_the_newer_wins_and_of_two_alike_the_greater() -> None:
-    told = merge_changed(["id"], ["id", "a"])
+    told = full_row_merge(["id"], ["id", "a"])
     newer, tie, departed = told.matched
     assert newer.condition.endswith("> t._changelane_order")
     assert newer.sets is not None
@@ -52,7 +52,7 @@ def test_of_two_versions_the_newer_wins_and_of_two_alike_the_greater() -> None:
 
 
 def test_a_row_of_keys_only_has_no_greater_values() -> None:
-    assert len(merge_changed(["id"], ["id"]).matched) == 2
+    assert len(full_row_merge(["id"], ["id"]).matched) == 2
 
 
 def test_where_rows_that_are_gone_stay_each_clause_says_whether_the_row_is_there() -> None:
@@ -69,8 +69,8 @@ def test_where_rows_that_are_gone_stay_each_clause_says_whether_the_row_is_there
 
 def test_a_version_is_known_by_its_key_and_its_order() -> None:
     columns = ["id", "a", "_changelane_order"]
-    assert merge_versions(["id"], columns).keys == ("id", "_changelane_order")
-    shown = merge_shown(["id"], [*columns, "_changelane_live"])
+    assert version_merge(["id"], columns).keys == ("id", "_changelane_order")
+    shown = version_replacement(["id"], [*columns, "_changelane_live"])
     assert shown.keys == ("id", "_changelane_order")
     assert "_changelane_live" not in shown.values
     assert [clause.sets is None for clause in shown.matched] == [True, False]

@@ -111,9 +111,9 @@ def test_mended_messages_are_records_with_the_name_of_their_entry() -> None:
     ):
         with pytest.raises(ConfigError, match=f"line 1: .*{words}"):
             read_repaired([wrong])
-    with pytest.raises(ConfigError, match="there is no entry in it"):
+    with pytest.raises(ConfigError, match="the file has no entries"):
         read_repaired([b"\n"])
-    with pytest.raises(ConfigError, match="line 2: entry e1 comes a second time"):
+    with pytest.raises(ConfigError, match="line 2: entry e1 is there twice"):
         read_repaired([line, line])
 
 

@@ -19,7 +19,7 @@ from changelane.spark.runtime.jars import (
 
 def test_hudi_on_spark_4_says_how_to_get_spark_3_5():
     with pytest.raises(
-        ConfigError, match=r"hudi needs PySpark 3\.5, and this is 4\.0\.2: type `make hudi`"
+        ConfigError, match=r"hudi needs PySpark 3\.5, and this is 4\.0\.2: run `make hudi`"
     ):
         packages("hudi", spark="4.0.2")
 

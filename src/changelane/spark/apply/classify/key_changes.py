@@ -26,7 +26,7 @@ from changelane.spark.apply.classify.deferred_constraints import (
 from changelane.spark.apply.merge_worker import RecordKind, resolve_keys
 from changelane.spark.evolution.compatibility import is_of_table
 from changelane.spark.evolution.table_plan import TablePlan
-from changelane.spark.lake.lookup import held_rows, typed, written
+from changelane.spark.lake.lookup import existing_rows, json_type, value_of_text
 from changelane.spark.rows import latest_per_key
 from changelane.spark.rows.added_columns import lacks_column
 from changelane.spark.rows.target import Target, with_defaults
@@ -150,7 +150,7 @@ def _occupied_keys(
     upserts = rows.where("op != 'd'").select("key", "order")
     older_upserts = upserts.join(inserts, "key").where(F.col("order") < F.col("inserted_at"))
     live_rows = stored.rows.where(~F.col(DELETED)) if plan.target.keeps_deleted else stored.rows
-    stored_rows = held_rows(live_rows, inserts.select("key"), plan.target)
+    stored_rows = existing_rows(live_rows, inserts.select("key"), plan.target)
     return older_upserts.select("key").unionByName(stored_rows.select("key")).distinct()
 
 
@@ -271,7 +271,7 @@ def final_rows(states: DataFrame, plan: TablePlan) -> DataFrame:
     """Return the states of keys as rows of the table; ``LIVE`` is false for deleted rows."""
     target = plan.target
     columns = [
-        typed(F.try_element_at("values", F.lit(name)), kind).alias(name)
+        value_of_text(F.try_element_at("values", F.lit(name)), kind).alias(name)
         for name, kind in target.columns.items()
     ]
     return states.where("code IS NULL").select(
@@ -287,7 +287,7 @@ def _as_text(row: Column, kind: str, name: str) -> Column:
     if kind == "binary":
         return F.base64(value)
     if kind.startswith(("array", "struct")):
-        return F.to_json(F.struct(value.cast(written(kind)).alias("v")))
+        return F.to_json(F.struct(value.cast(json_type(kind)).alias("v")))
     return value.cast("string")
 
 
@@ -372,7 +372,7 @@ def _carried_columns(target: Target, complete: Column) -> Column:
 
 
 def _stored_rows(table: DataFrame, keys: DataFrame, target: Target, what: str) -> DataFrame:
-    return held_rows(table, keys, target).select(
+    return existing_rows(table, keys, target).select(
         F.lit(what).alias("what"),
         "key",
         "order",

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from changelane.reason_codes import ReasonCode
 from changelane.spark.apply.classify.classifier import RejectedKeys, StoredTable
 from changelane.spark.evolution.table_plan import TablePlan
-from changelane.spark.lake.lookup import held_rows
+from changelane.spark.lake.lookup import existing_rows
 from changelane.spark.rows.batch_stats import epoch_partition, epoch_partition_of
 
 REASON: Final = (
@@ -43,7 +43,7 @@ def conflicting_keys(rows: DataFrame, plan: TablePlan, stored: StoredTable) -> R
     keys = keys.distinct().persist(StorageLevel.MEMORY_AND_DISK)
     try:
         names = keys.select("key").distinct()
-        stored_rows = held_rows(stored.rows, names, plan.target).select("key", partition)
+        stored_rows = existing_rows(stored.rows, names, plan.target).select("key", partition)
         tombstones = stored.tombstones.for_keys(table_id, names).select(
             "key", epoch_partition(F.col("deleted")).alias("place")
         )

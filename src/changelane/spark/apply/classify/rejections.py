@@ -45,7 +45,9 @@ def rejected_partitions(plan: TablePlan, lost_partitions: Sequence[str]) -> list
         return []
     is_lost = F.lit(False)
     for schema_id, schema in plan.target.schemas.items():
-        names = [c.told or c.name for c in schema.columns if c.name.lower() in partition_columns]
+        names = [
+            c.source_name or c.name for c in schema.columns if c.name.lower() in partition_columns
+        ]
         if not names:
             continue
         row_type = ", ".join(f"{quoted(name)} STRING" for name in names)

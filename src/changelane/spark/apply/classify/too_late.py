@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from changelane.apply import TOO_LATE
 from changelane.spark.apply.classify.classifier import RejectedKeys, StoredTable
 from changelane.spark.evolution.table_plan import TablePlan
-from changelane.spark.lake.lookup import held_rows
+from changelane.spark.lake.lookup import existing_rows
 from changelane.spark.rows import latest_per_key
 
 _DELETED_AT: Final = "_changelane_deleted_at"
@@ -70,7 +70,7 @@ def late_keys(rows: DataFrame, plan: TablePlan, stored: StoredTable) -> Rejected
         orders = F.array(*(F.coalesce(F.try_element_at("orders", c), "order") for c in columns))
         known_orders = F.filter(orders, lambda order: order > latest_per_key.empty_order())
         lacks_nothing = F.size(known_orders) == len(columns)
-        known_rows = held_rows(stored.rows, old_events, plan.target, are_few=False).where(
+        known_rows = existing_rows(stored.rows, old_events, plan.target, are_few=False).where(
             (F.array_max(known_orders) > truncate_order)
             & (lacks_nothing | (F.array_min(known_orders) <= watermark_order))
         )

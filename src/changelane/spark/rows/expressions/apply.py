@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``filter`` and ``compute`` on a batch of event rows, before tables take them.
+"""``filter`` and ``compute`` on a batch of event rows, before tables apply them.
 
-A filter makes deletes of events whose rows do not pass (:mod:`.filtering`), a compute writes into
-images and schemas (:mod:`.computing`). What cannot be decided is quarantined.
+A filter turns events into deletes if their rows do not pass (:mod:`.filter`). A compute changes
+images and schemas (:mod:`.compute`). An event that cannot be decided is quarantined.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,13 +24,13 @@ from changelane.transforms.filter_compute import Filter
 
 @contextmanager
 def apply_expressions(events: DataFrame, steps: Sequence[PreparedTransform]) -> Iterator[DataFrame]:
-    """Give what filters and computes make of a batch of event rows.
+    """Yield a batch of event rows after its filters and computes.
 
-    The batch is decoded once: it is kept as long as the result is used.
+    The batch is decoded once: it is cached until the context ends.
 
     Args:
         events: The event rows, with before images.
-        steps: What is to be done, in this order.
+        steps: The filters and computes, in their order.
     """
     if not steps:
         yield events

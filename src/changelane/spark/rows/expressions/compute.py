@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``compute`` on event rows: columns that expressions give, in images and schemas.
+"""``compute`` on event rows: adds columns from expressions to images and schemas.
 
-A column is computed where its image knows all columns that the expression reads. An image that
-knows none of them, or only such as did not change, leaves the column as it is: it is one more that
-the image does not know. One that knows some of them says that the old value may be wrong and not
-what the new one is, so the event is quarantined.
+- The image has all columns that the expression reads: the column is computed.
+- The image has none of them, or only unchanged ones: the column is missing from the image, too, so
+  the table keeps its value.
+- Otherwise the value may have changed and cannot be computed: the event is quarantined.
 """
 
 import hashlib
@@ -55,17 +55,18 @@ _TYPES: Final[Mapping[str, str]] = {
     "timestamp": "instant(6)",
     "timestamp_ntz": "timestamp(6)",
 }
-"""What a computed column is, as ``native-json`` spells it, by Spark's name of its type."""
+"""Spark's name of a type -> the logical type of a computed column, as ``native-json`` spells it."""
 
 
 class _ComputedColumn(NamedTuple):
-    """A computed column of a group.
+    """A computed column of a group of schemas.
 
     Attributes:
-        name: Its name, as the schema spells it where it has it.
-        kind: Its Spark type.
-        reads: The columns that it is made of, as the schemas spell them.
-        after: Where the outcome over the row after is; ``before``: over the row before.
+        name: The name, as the expression spells it.
+        kind: The Spark type.
+        reads: The columns that the expression reads, as the schemas spell them.
+        after: The column with the value over the after image.
+        before: The column with the value over the before image.
     """
 
     name: str
@@ -107,7 +108,7 @@ def computed_events(
         events = with_rejected(events, rows, UNKNOWN, why)
     if keyed:
         table_rows = schemas.rows_of(keyed, compute.transform)
-        why = f"{compute.where} would change the key, and a row is known by it"
+        why = f"{compute.where} would change the key, which identifies the row"
         events = with_rejected(events, table_rows, KEY_COLUMN, why)
     return _with_new_schemas(events, schemas, compute, renewed)
 
@@ -120,7 +121,7 @@ def _is_keyed(schema: RowSchema, compute: PreparedTransform) -> bool:
 def _computed_types(
     events: DataFrame, compute: PreparedTransform, group: SchemaGroup
 ) -> dict[str, DataType] | str:
-    """Return the types of the computed columns, or why there are none."""
+    """Return the types of the computed columns, or the reason if there are none."""
     kinds: dict[str, DataType] = {}
     for name, expression in compute.expressions.items():
         kind = type_of(events, expression, group)
@@ -128,13 +129,13 @@ def _computed_types(
             return kind
         if kind.simpleString() not in _TYPES and not isinstance(kind, DecimalType):
             problem = f"{compute.where}: {name!r} would be {kind.simpleString()}"
-            return f"{problem}: cast it to a plain type, such as string"
+            return f"{problem}: cast it to a type without fields or elements, such as string"
         kinds[name] = kind
     return kinds
 
 
 def schema_with_columns(schema: RowSchema, kinds: Mapping[str, DataType]) -> RowSchema:
-    """Return a schema with computed columns, in the place of those that they replace."""
+    """Return a schema with computed columns; a column of the same name is replaced."""
     indexes = {column.name.lower(): index for index, column in enumerate(schema.columns)}
     columns = list(schema.columns)
     for name, kind in kinds.items():
@@ -150,7 +151,7 @@ def schema_with_columns(schema: RowSchema, kinds: Mapping[str, DataType]) -> Row
 
 
 def schema_id_of(schema_id: str, schema: RowSchema) -> str:
-    """Return the id of a schema that was made of another one."""
+    """Return the id of a schema that a compute derived from another one."""
     identity = msgspec.json.encode((schema_id, schema))
     return hashlib.blake2b(identity, digest_size=8).hexdigest()
 
@@ -208,11 +209,11 @@ def _compute_group(
 
 def _unknown_reason(compute: PreparedTransform, group: SchemaGroup) -> str:
     names = ", ".join(map(repr, group.columns.values()))
-    return f"{compute.where} reads {names}, and the event does not tell all of it"
+    return f"{compute.where} reads {names}, and the event lacks some of these columns"
 
 
 def _is_unchanged(column: _ComputedColumn) -> Column:
-    """Say whether what the event tells of the columns that are read is as it was."""
+    """Return whether all columns that the after image has of those read are unchanged."""
     now, then = F.col(AFTER), F.col(BEFORE)
 
     def is_as_before(name: str) -> Column:
@@ -225,10 +226,9 @@ def _is_unchanged(column: _ComputedColumn) -> Column:
 def _image_columns(
     image: str, computed_columns: list[_ComputedColumn], outcomes: list[Column]
 ) -> dict[str, Column]:
-    """Return an image with computed columns, and the columns that it does not know.
+    """Return an image with computed columns, and the columns that it lacks.
 
-    A column that is computed anew stands twice in the text; the later one counts, for Spark as for
-    every reader of JSON.
+    A replaced column is twice in the text; Spark and other JSON readers take the later member.
     """
     missing = F.coalesce(F.col(f"{image}_missing"), F.array().cast("array<string>"))
     parts, unknown = [], []
@@ -266,7 +266,7 @@ def _with_new_schemas(
     compute: PreparedTransform,
     renewed: Mapping[str, tuple[str, RowSchema]],
 ) -> tuple[DataFrame, BatchSchemas]:
-    """Return event rows that name the new schemas, and tell them."""
+    """Return event rows with the ids of the new schemas, and with their ``schema`` rows."""
     if not renewed:
         return events, known_schemas
     ids = F.create_map(
@@ -282,7 +282,7 @@ def _with_new_schemas(
     old = F.col("schema_id")
     is_row = known_schemas.rows_of(renewed, compute.transform)
     is_schema = known_schemas.rows_of(renewed, compute.transform, kinds=("schema",))
-    # the schema as it was is kept with what is quarantined
+    # quarantined events need the old schema
     row = (
         F.when(is_row, F.array(event_struct(schema_id=ids[old])))
         .when(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What filters and computes share: event rows, and expressions over the images in them.
+"""Expressions over the images in event rows, for filters and computes.
 
-An image is JSON text by the schema of its event. Of it only the columns that an expression reads
-are parsed, by the types that the schema says. Schemas that agree in these are treated as one.
+An image is JSON text. Only the columns that an expression reads are parsed, with the types of the
+event's schema. Schemas that agree in these columns form a group.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -24,8 +24,8 @@ from changelane.transforms.filter_compute import Compute, Filter, SqlTransform
 AFTER: Final = "_changelane_after"
 BEFORE: Final = "_changelane_before"
 ROW: Final = "_changelane_row"
-ORIGINAL: Final = "_changelane_told"
-"""What the stream told of a row, before any filter or compute."""
+ORIGINAL: Final = "_changelane_original"
+"""The original fields of an event row, before any filter or compute."""
 _CHANGED_FIELDS: Final = (
     "schema_id",
     "before",
@@ -37,20 +37,20 @@ _CHANGED_FIELDS: Final = (
 
 
 class BatchSchemas(NamedTuple):
-    """The schemas of a batch: by id, and which tables have each."""
+    """The schemas of a batch by id, and the tables of each schema."""
 
     schemas: Mapping[str, RowSchema]
     tables: Mapping[str, frozenset[str]]
 
     def covered_tables(self, step: SqlTransform) -> list[str]:
-        """Return the tables, by ``table_id``, that a step is meant for."""
+        """Return the ``table_id`` of each table that a step applies to."""
         table_ids = frozenset[str]().union(*self.tables.values())
         return sorted(table_id for table_id in table_ids if step.covers(table_id_of(table_id)))
 
     def rows_of(
         self, schemas: Collection[str], step: SqlTransform, kinds: Sequence[str] = (DATA,)
     ) -> Column:
-        """Return the condition of a step's rows that have one of some schemas."""
+        """Return the condition of rows with one of some schemas, in the tables of a step."""
         is_covered = F.col("schema_id").isin(*schemas) & F.col("table_id").isin(
             *self.covered_tables(step)
         )
@@ -58,13 +58,13 @@ class BatchSchemas(NamedTuple):
 
 
 class SchemaGroup(NamedTuple):
-    """Schemas that have the columns which expressions read, in the same types.
+    """Schemas that agree in the columns that expressions read.
 
     Attributes:
-        rows: The condition of their rows.
-        ids: The schemas.
-        columns: The columns, as these schemas spell them, by their names in lower case.
-        type: A row of them.
+        rows: The condition of the event rows with these schemas.
+        ids: The ids of the schemas.
+        columns: The names of the columns in these schemas, by their names in lower case.
+        type: The type of a row of these columns.
     """
 
     rows: Column
@@ -74,7 +74,7 @@ class SchemaGroup(NamedTuple):
 
 
 def batch_schemas(events: DataFrame) -> BatchSchemas:
-    """Return the schemas that a batch of event rows tells."""
+    """Return the schemas in the ``schema`` rows of a batch."""
     schema_rows = (
         events.where("kind = 'schema'")
         .groupBy("schema_id")
@@ -92,16 +92,19 @@ def batch_schemas(events: DataFrame) -> BatchSchemas:
 def schema_groups(
     schemas: BatchSchemas, step: SqlTransform, reads: Sequence[str]
 ) -> tuple[list[SchemaGroup], list[tuple[Column, str]]]:
-    """Return the schemas of a step's tables in groups, and rows that lack a column, with its name.
+    """Return the schemas of a step's tables in groups, and the rows that lack a column.
 
     Args:
         schemas: The schemas of the batch.
         step: The filter or compute.
         reads: The columns that its expressions read.
+
+    Returns:
+        The groups; and per missing column the condition of the rows that lack it, and its name.
     """
     covered = schemas.covered_tables(step)
     lacking: dict[str, list[str]] = {}
-    alike: dict[tuple[RowColumn, ...], list[str]] = {}
+    ids_by_columns: dict[tuple[RowColumn, ...], list[str]] = {}
     for schema_id, schema in schemas.schemas.items():
         if schemas.tables[schema_id].isdisjoint(covered):
             continue
@@ -114,7 +117,7 @@ def schema_groups(
         if len(row_columns) < len(read_columns):
             lacking.setdefault(reads[read_columns.index(None)], []).append(schema_id)
         else:
-            alike.setdefault(row_columns, []).append(schema_id)
+            ids_by_columns.setdefault(row_columns, []).append(schema_id)
     groups = [
         SchemaGroup(
             schemas.rows_of(ids, step),
@@ -122,13 +125,13 @@ def schema_groups(
             {name.lower(): column.name for name, column in zip(reads, columns, strict=True)},
             _type_of(columns),
         )
-        for columns, ids in alike.items()
+        for columns, ids in ids_by_columns.items()
     ]
     return groups, [(schemas.rows_of(ids, step), name) for name, ids in lacking.items()]
 
 
 def _column(schema: RowSchema, name: str) -> RowColumn | None:
-    """Return a column by its name, as Spark compares names; none where two differ by case."""
+    """Return a column by its name, ignoring case; ``None`` = there is none, or more than one."""
     matches = [column for column in schema.columns if column.name.lower() == name.lower()]
     return matches[0] if len(matches) == 1 else None
 
@@ -143,38 +146,38 @@ def _type_of(columns: Sequence[RowColumn]) -> StructType:
 
 
 def parsed_image(image: str, group: SchemaGroup) -> Column:
-    """Return the columns that expressions read of an image, in rows of a group."""
+    """Return the columns of an image that expressions read; NULL outside the rows of a group."""
     row = StructType([*group.type.fields]).add(CORRUPT, "string")
     return F.when(group.rows, F.from_json(F.col(image), row, OPTIONS))
 
 
 def knows_columns(image: str, names: Sequence[str]) -> Column:
-    """Say whether an image knows all of some columns."""
+    """Return whether an image has all of some columns."""
     missing = F.col(f"{image}_missing")
     lacks = F.arrays_overlap(missing, F.array(*map(F.lit, names)))
     return F.col(image).isNotNull() & ~F.coalesce(lacks, F.lit(False))
 
 
 def outcome(expression: SqlExpression, parsed_as: str) -> Column:
-    """Return what an expression says of parsed images: a struct of ``v``, NULL = it failed."""
+    """Return the value of an expression over parsed images: a struct of ``v``; NULL = it failed."""
     row = F.col(parsed_as)
     return F.when(row.isNotNull() & row[CORRUPT].isNull(), expression.evaluate(parsed_as))
 
 
 def event_struct(**changed: Column) -> Column:
-    """Return an event row as a struct, with other values in some fields."""
+    """Return an event row as a struct, with new values in some fields."""
     return F.struct(
         *(changed.get(name, F.col(quoted(name))).cast(kind).alias(name) for name, kind, _ in FIELDS)
     )
 
 
 def rejected_struct(code: ReasonCode, reason: str) -> Column:
-    """Return an event row that is quarantined."""
+    """Return an event row that goes to the quarantine."""
     return event_struct(kind=F.lit(REJECTED), code=F.lit(code), reason=F.lit(reason))
 
 
 def with_rejected(events: DataFrame, rows: Column, code: ReasonCode, reason: str) -> DataFrame:
-    """Return event rows of which some are quarantined; deletes among them pass."""
+    """Return event rows, some of them rejected; deletes pass."""
     row = F.when(rows & (F.col("op") != "d"), rejected_struct(code, reason)).otherwise(
         event_struct()
     )
@@ -182,27 +185,27 @@ def with_rejected(events: DataFrame, rows: Column, code: ReasonCode, reason: str
 
 
 def unpacked_events(events: DataFrame, row: Column) -> DataFrame:
-    """Return event rows that a column holds as a struct; what the stream told stays beside them."""
+    """Return the event rows in a column of structs, with their original fields."""
     return events.select(row.alias(ROW), ORIGINAL).select(f"{ROW}.*", ORIGINAL)
 
 
 def with_originals(events: DataFrame) -> DataFrame:
-    """Return event rows, each beside what the stream told of it."""
+    """Return event rows with a copy of their original fields."""
     return events.withColumn(ORIGINAL, F.struct(*_CHANGED_FIELDS))
 
 
 def without_originals(events: DataFrame) -> DataFrame:
-    """Return event rows; those that are quarantined are as the stream told them, to be replayed."""
-    is_refused = F.col("kind") == REJECTED
+    """Return event rows; rejected ones get their original fields back, for a replay."""
+    is_rejected = F.col("kind") == REJECTED
     column_types = {
-        name: F.when(is_refused, F.col(ORIGINAL)[name]).otherwise(F.col(name))
+        name: F.when(is_rejected, F.col(ORIGINAL)[name]).otherwise(F.col(name))
         for name in _CHANGED_FIELDS
     }
     return events.withColumns(column_types).drop(ORIGINAL)
 
 
 def type_of(events: DataFrame, expression: SqlExpression, group: SchemaGroup) -> DataType | str:
-    """Return the type of an expression over rows of a group, or why it does not fit them."""
+    """Return the type of an expression over rows of a group, or why the expression does not fit."""
     try:
         return expression.result_type(events.sparkSession, group.type)
     except ConfigError as error:
@@ -210,7 +213,7 @@ def type_of(events: DataFrame, expression: SqlExpression, group: SchemaGroup) ->
 
 
 class PreparedTransform(NamedTuple):
-    """A step with its expressions, by column; that of a filter has no name."""
+    """A filter or compute with its expressions, by column; a filter's has an empty name."""
 
     transform: SqlTransform
     where: str
@@ -218,7 +221,7 @@ class PreparedTransform(NamedTuple):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The columns that it reads."""
+        """The columns that the expressions read."""
         names_by_lower = {
             name.lower(): name
             for expression in self.expressions.values()
@@ -238,7 +241,7 @@ def prepared_transforms(
         first: The number of the first of them among its transforms.
 
     Raises:
-        ConfigError: An expression is none, or cannot be repeated.
+        ConfigError: An expression is invalid, or its value may change when a batch runs again.
     """
     fields = []
     for number, step in enumerate(steps, first):

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """``filter`` on event rows.
 
-The newest known state of a row decides: the image after, by the columns that the filter reads.
+The filter is evaluated over the after image:
 
-- It is true, and the image is whole: the event passes.
-- It is true, and the image is partial: the event passes if the row before is known and passed,
-  too. Otherwise the table may not have the row, and would get a part of one.
-- It is false or NULL: the event becomes the departure of its key, and of its old key, at its own
-  position. So a row that left leaves the table, whenever it came, and stays away from it however
-  late older events come. For a table that never had the key it is a delete too many.
-- The image does not know a column that the filter reads, or the filter fails: it is quarantined.
+- true, and the image is full: the event passes.
+- true, and the image is partial: the event passes if the before image passes, too. Otherwise the
+  table may lack the row, and would get a part of it. The event is quarantined.
+- false or NULL: the event becomes the departure of its key, and of its old key, at its own
+  position. A row that does not pass any more leaves the table, and older events that come late do
+  not bring it back. If the table never had the key, the delete only adds a tombstone.
+- the image lacks a column that the filter reads, or the filter fails: the event is quarantined.
 
 Deletes and truncates pass.
 """
@@ -50,7 +50,7 @@ _NAMES: Final = tuple(name for name, _, _ in FIELDS)
 def filtered_events(
     events: DataFrame, schemas: BatchSchemas, filter: PreparedTransform
 ) -> DataFrame:
-    """Return event rows of which only those pass that a filter lets pass.
+    """Return the event rows that pass a filter; others become deletes or are rejected.
 
     Args:
         events: The event rows of a batch, with before images.
@@ -98,12 +98,12 @@ def _filter_group(events: DataFrame, filter: PreparedTransform, group: SchemaGro
         **delete_columns, before=F.col("after"), before_missing=F.col("after_missing")
     )
     departure_event = event_struct(**delete_columns, key=F.col("other_key"))
-    shown = ", ".join(map(repr, names))
+    column_names = ", ".join(map(repr, names))
     filtered_rows = (
         F.when(~group.rows | (F.col("op") == "d") | F.col("key").isNull(), F.array(event_struct()))
         .when(
             ~knows_columns("after", names),
-            F.array(rejected_struct(UNKNOWN, _unknown_reason(filter, shown))),
+            F.array(rejected_struct(UNKNOWN, _unknown_reason(filter, column_names))),
         )
         .when(now.isNull(), F.array(rejected_struct(FAILED, _failed_reason(filter))))
         .when(passes & (F.col("whole") | was_there), F.array(event_struct()))
@@ -115,11 +115,11 @@ def _filter_group(events: DataFrame, filter: PreparedTransform, group: SchemaGro
 
 
 def _not_boolean_reason(filter: PreparedTransform, kind: DataType) -> str:
-    return f"{filter.where} is no condition: it says {kind.simpleString()}"
+    return f"{filter.where} is no condition: its type is {kind.simpleString()}, not boolean"
 
 
 def _unknown_reason(filter: PreparedTransform, names: str) -> str:
-    return f"{filter.where} reads {names}, and the event does not tell all of it"
+    return f"{filter.where} reads {names}, and the event lacks some of these columns"
 
 
 def _failed_reason(filter: PreparedTransform) -> str:
@@ -128,6 +128,6 @@ def _failed_reason(filter: PreparedTransform) -> str:
 
 def _entering_reason(filter: PreparedTransform) -> str:
     return (
-        f"the row passes {filter.where}, and the event tells only a part of it: it is not known "
-        "whether the table has the rest"
+        f"the row passes {filter.where}, but the event is partial and the row before may not have "
+        "passed: the table may lack the other columns"
     )

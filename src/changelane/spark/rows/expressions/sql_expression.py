@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SQL expressions that users write over the columns of a row: checked, and evaluated safely.
+"""SQL expressions of users over the columns of a row: checked, and evaluated safely.
 
-A row that an expression fails for (a division by zero, a text that is no number) must neither stop
-a batch nor be told in an error, and ANSI mode must stay on, or sums would silently wrap. So the
-expression is evaluated inside Spark's own ``TryEval``, which makes NULL of what fails. It is the
-body of a lambda over the row, because Spark evaluates common parts of other expressions ahead of
-them, outside of ``TryEval``; for the same reason a column of the row never meets one of ours.
+An expression may fail for a row, for example by a division by zero. The failure must neither stop
+the batch nor quote the row in an error. ANSI mode must stay on, because sums would overflow without
+an error. Spark's own ``TryEval`` therefore evaluates the expression and returns NULL on failure.
+
+The expression is the body of a lambda over the row. Outside a lambda Spark would evaluate common
+subexpressions first, without ``TryEval``. The lambda also separates the columns of the row from
+changelane's own.
 """
 
 import re
@@ -20,12 +22,12 @@ from pyspark.sql.types import DataType, StructType
 from changelane.errors import ConfigError
 from changelane.spark.runtime.sql import quoted
 
-_ROW: Final = "_changelane_one"
+_ROW: Final = "_changelane_lambda_row"
 _VALUE: Final = "v"
 _FORBIDDEN_GROUPS: Final = {
     "agg_funcs": "aggregates rows",
-    "window_funcs": "looks at other rows",
-    "generator_funcs": "makes several rows of one",
+    "window_funcs": "reads other rows",
+    "generator_funcs": "returns several rows",
 }
 _NONDETERMINISTIC: Final = frozenset(
     """
@@ -36,7 +38,7 @@ _NONDETERMINISTIC: Final = frozenset(
     shuffle spark_partition_id try_reflect uniform user uuid version window window_time
     """.split()
 )
-"""Functions that may say something else when a batch is run again, or that group rows by time."""
+"""Functions whose value may change when a batch runs again, or that group rows by time."""
 _CURRENT_TIME_LITERAL: Final = re.compile(
     r"\b(?:date|timestamp(?:_ntz|_ltz)?)\s*['\"]\s*(?:now|today|tomorrow|yesterday)\b",
     re.IGNORECASE,
@@ -46,8 +48,8 @@ _FORBIDDEN_NODES: Final = {
     "Exists": "has a subquery",
     "ListQuery": "has a subquery",
     "InSubquery": "has a subquery",
-    "WindowExpression": "looks at other rows",
-    "UnresolvedWindowExpression": "looks at other rows",
+    "WindowExpression": "reads other rows",
+    "UnresolvedWindowExpression": "reads other rows",
     "UnresolvedStar": "has a star: name the columns",
     "UnresolvedRegex": "has a pattern of columns: name them",
     "NamedParameter": "has a parameter",
@@ -62,13 +64,14 @@ class SqlExpression:
     Args:
         spark: The session.
         text: The expression.
-        where: Where it stands, for people: ``transform 2 (filter)``.
+        where: The name of its option in messages, such as ``transform 2 (filter)``.
 
     Attributes:
-        columns: The columns that it reads, as it spells them.
+        columns: The columns that it reads, as the expression spells them.
 
     Raises:
-        ConfigError: It is no expression, or none that says the same whenever it is asked.
+        ConfigError: The text is no expression over one row, or its value may change when a batch
+            runs again.
     """
 
     def __init__(self, spark: SparkSession, text: str, where: str) -> None:
@@ -89,7 +92,7 @@ class SqlExpression:
             condition = str(error.getCondition() or "").lower().replace("_", " ")
             raise ConfigError(f"{where} is no SQL expression ({condition})") from None
         if _CURRENT_TIME_LITERAL.search(text):
-            self._reject("tells the time")
+            self._reject("depends on the current time")
         starts: list[int] = []
         names: dict[str, None] = {}
         for reference in _walk(parsed):
@@ -107,11 +110,11 @@ class SqlExpression:
         self._text = prefixed
 
     def _reject(self, why: str) -> None:
-        msg = f"{self._where} {why}; an expression is over the columns of one row"
-        raise ConfigError(f"{msg}, and says the same whenever a batch is run again")
+        msg = f"{self._where} {why}: an expression may only read the columns of one row"
+        raise ConfigError(f"{msg}, and must have the same value when a batch runs again")
 
     def _check(self, node: Any) -> None:
-        """Refuse a part of the expression."""
+        """Reject a forbidden node of the expression."""
         kind = _class_name(node)
         if why := _FORBIDDEN_NODES.get(kind):
             self._reject(why)
@@ -123,24 +126,25 @@ class SqlExpression:
             self._jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name)
         )
         if not function.isDefined() or str(function.get().getSource()) != "built-in":
-            raise ConfigError(f"{self._where} has {name!r}, which is no function of Spark's own")
+            msg = f"{self._where} calls {name!r}, which is not a built-in function of Spark"
+            raise ConfigError(msg)
         if why := _FORBIDDEN_GROUPS.get(str(function.get().getGroup())):
-            self._reject(f"has {name}, which {why}")
+            self._reject(f"calls {name}, which {why}")
         if name in _NONDETERMINISTIC or (name == "unix_timestamp" and node.children().size() == 0):
-            self._reject(f"has {name}, which another run answers otherwise")
+            self._reject(f"calls {name}, which has another value in another run")
 
     def _check_name(self, parts: Any) -> None:
-        """Refuse a clock, which is asked without parentheses, too."""
+        """Reject a clock without parentheses, such as ``current_date``."""
         name = str(parts.apply(0)).lower()
         if (
             parts.size() == 1
             and name in _NONDETERMINISTIC
             and name.startswith(("current_", "localtime"))
         ):
-            self._reject(f"has {name}, which another run answers otherwise")
+            self._reject(f"calls {name}, which has another value in another run")
 
     def evaluate(self, row: str) -> Column:
-        """Return the outcome over a column that holds rows: a struct of ``v``, NULL = it failed.
+        """Return the value over a column of rows: a struct of ``v``; NULL = it failed.
 
         Args:
             row: The name of the column, a struct with at least the :attr:`columns`.
@@ -158,11 +162,11 @@ class SqlExpression:
         """Return the type of its values over rows of a type.
 
         Raises:
-            ConfigError: It does not fit these columns.
+            ConfigError: The expression does not fit the types of the columns.
         """
         frame = spark.createDataFrame([], StructType().add("r", row))
         try:
-            result = frame.select(self.evaluate("r").alias("made"))
+            result = frame.select(self.evaluate("r").alias("result"))
             (resolved,) = _elements(result._jdf.queryExecution().analyzed().expressions())
         except PySparkException as error:
             condition = str(error.getCondition() or "").lower().replace("_", " ")
@@ -170,8 +174,8 @@ class SqlExpression:
             raise ConfigError(msg) from None
         clock = any(_class_name(node).startswith(_CLOCK_PREFIXES) for node in _walk(resolved))
         if clock or not resolved.deterministic():
-            self._reject("says something else when it is asked again")
-        kind = result.schema["made"].dataType
+            self._reject("has another value in another run")
+        kind = result.schema["result"].dataType
         if not isinstance(kind, StructType):
             raise TypeError(kind)
         return kind[_VALUE].dataType
@@ -193,7 +197,7 @@ def _walk(node: Any) -> Iterator[Any]:
 
 
 def _references(node: Any, bound: frozenset[str]) -> Iterator[Any]:
-    """Yield the names of columns; in a lambda the parser takes all names for its variables."""
+    """Yield the references to columns; inside a lambda the parser makes variables of all names."""
     kind = _class_name(node)
     if kind == "LambdaFunction":
         own = {str(name.nameParts().apply(0)).lower() for name in _elements(node.arguments())}
