@@ -273,7 +273,7 @@ def test_value_that_is_not_of_its_type_is_refused_without_showing_it(kind, wrong
 
 def test_event_without_its_row_is_refused():
     for event in (change(Op.DELETE), change(Op.UPDATE, before={"id": "1"}), change()):
-        with pytest.raises(EncodeError, match="has no (before|after) image"):
+        with pytest.raises(EncodeError, match=r"has no (before|after) image"):
             value(event)
 
 

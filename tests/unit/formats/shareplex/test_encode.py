@@ -144,7 +144,7 @@ def test_native_leaves_null_out_of_inserts_and_deletes_but_not_of_updates():
 
 def test_event_without_its_row_is_refused():
     for event in (change(), change(Op.DELETE), change(Op.UPDATE, before={"a": "1"})):
-        with pytest.raises(EncodeError, match="has no (before|after) image"):
+        with pytest.raises(EncodeError, match=r"has no (before|after) image"):
             SHAREPLEX.encode(event)
 
 
