@@ -36,7 +36,7 @@ from changelane.event import (
 from changelane.formats.contract import json
 from changelane.formats.contract.capabilities import Carries, Extreme, SchemaDetail
 from changelane.formats.contract.format import Format, Report
-from changelane.formats.debezium_envelope.details_check import carefully
+from changelane.formats.debezium_envelope.details_check import encode_with_checked_details
 from changelane.formats.debezium_envelope.envelope_reader import (
     Draft,
     Member,
@@ -183,12 +183,12 @@ _CARRIES: Final = Carries(
 def _member(options: Options) -> Member:
     places: dict[tuple[str | None, ...], tuple[TableId, Source, dict[str, object]]] = {}
 
-    def origin(draft: Draft) -> None:
+    def read_source(draft: Draft) -> None:
         block: ArcionSource = draft.envelope.source
         words = (block.connector, block.name, block.snapshot, block.db, block.schema, block.table)
         place = places.get(words)
         if place is None:
-            if len(places) >= _MOST_PLACES:
+            if len(places) >= _MAX_PLACES:
                 places.clear()
             place = places[words] = _place(options, block)
         draft.table, draft.source, source_fields = place
@@ -210,7 +210,7 @@ def _member(options: Options) -> Member:
             }
         keep_other_fields(draft, other_fields)
 
-    def settle(draft: Draft) -> None:
+    def after_conversion(draft: Draft) -> None:
         base = draft.plan.base
         if base and base != _base(options, draft.source, draft.table):
             draft.details["name"] = base
@@ -227,13 +227,13 @@ def _member(options: Options) -> Member:
     return Member(
         envelope=ArcionEnvelope,
         integers=frozenset({"ts_ms", "pos", "row", "thread"}),
-        origin=origin,
-        settle=settle,
+        read_source=read_source,
+        after_conversion=after_conversion,
         source_offset_ms=options.source_ts_offset_ms,
     )
 
 
-_MOST_PLACES: Final = 10_000
+_MAX_PLACES: Final = 10_000
 
 
 def _place(options: Options, block: ArcionSource) -> tuple[TableId, Source, dict[str, object]]:
@@ -293,7 +293,7 @@ class Arcion:
             return False
 
     def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
-        return carefully(self._written, self._decode, event, report)
+        return encode_with_checked_details(self._written, self._decode, event, report)
 
     def _written(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
         match event:

@@ -286,7 +286,7 @@ def load(value: bytes) -> StreamxMessage:
     message = json.loads(value, StreamxMessage)
     if message.payload.op not in streamx_wire.OPERATIONS:
         raise DecodeError(
-            "the operation is unknown",
+            "an unknown operation",
             code=ReasonCode.UNKNOWN_OPERATION,
             path="$.payload.op",
         )

@@ -25,10 +25,10 @@ from changelane.event import (
 from changelane.formats.contract import json
 from changelane.formats.contract.format import Report
 from changelane.formats.debezium_envelope import blocks
-from changelane.formats.debezium_envelope.fillers import report_doubt
+from changelane.formats.debezium_envelope.fillers import report_possible_fillers
 from changelane.formats.debezium_envelope.message_key import NEW_KEY, OLD_KEY
 from changelane.formats.debezium_envelope.options import BeforeImage, Dialect, Options, Tombstones
-from changelane.formats.debezium_envelope.other_events_writer import Announcer
+from changelane.formats.debezium_envelope.other_events_writer import OtherEventWriter
 from changelane.formats.debezium_envelope.rows.columns import Modes, modes_of
 from changelane.formats.debezium_envelope.rows.connect_schema import Schema, struct
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
@@ -39,7 +39,7 @@ from changelane.formats.debezium_envelope.source_block import topic_of
 from changelane.message import Message
 from changelane.schema import TableId, TableSchema
 
-_MOST_WRITERS: Final = 1024
+_MAX_WRITERS: Final = 1024
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -52,7 +52,7 @@ class Encoder:
         self._options = options
         self._dialect = dialect
         self._placeholder = Placeholder(options.placeholder)
-        self._announcer = Announcer(dialect)
+        self._other_events = OtherEventWriter(dialect)
         self._writers: dict[tuple[object, ...], RowWriter] = {}
         self._blocks: dict[tuple[object, ...], bytes] = {}
 
@@ -73,7 +73,7 @@ class Encoder:
             case Truncate():
                 return (self._truncate(event, report),)
             case SchemaChange() | TransactionMarker() | Watermark() | LogicalMessage() | Control():
-                return self._announcer.encode(event, report)
+                return self._other_events.encode(event, report)
 
     def _change(self, event: DataChange, report: Report) -> tuple[Message, ...]:
         tombstones = self._options.tombstones
@@ -139,7 +139,7 @@ class Encoder:
         key = (schema, product, json.dumps(raw) if raw else b"")
         writer = self._writers.get(key)
         if writer is None:
-            if len(self._writers) >= _MOST_WRITERS:
+            if len(self._writers) >= _MAX_WRITERS:
                 self._writers.clear()
                 self._blocks.clear()  # they are found by the writers' identity
             writer = RowWriter(schema, raw, self._modes(product), self._placeholder)
@@ -164,8 +164,8 @@ class Encoder:
         has_schema = self._options.schemas_enable and event.schema is not None
         if event.schema is not None and not has_schema:
             report(("schema", "column types are not written (schemas_enable is false)"))
-        if before is not None and self._is_doubted(event):
-            report_doubt(event, before, writer, report, has_schema=has_schema)
+        if before is not None and self._may_have_fillers(event):
+            report_possible_fillers(event, before, writer, report, has_schema=has_schema)
         _report_rest(event, report)
         blocks.report_snapshot(event, report)
         block = None
@@ -175,14 +175,14 @@ class Encoder:
             shape = (id(writer), base, event.source.product, _shape(payload))
             block = self._blocks.get(shape)
             if block is None:
-                if len(self._blocks) >= _MOST_WRITERS:
+                if len(self._blocks) >= _MAX_WRITERS:
                     self._blocks.clear()
                 rows = writer.structs(before, after, base)
                 block = self._blocks[shape] = self._envelope(event, rows, base, payload)
         key = self._key(event, key_row(event.key, before, after), writer, base, has_schema)
         return Message(wrapped(block, payload), key, headers, topic or None)
 
-    def _is_doubted(self, event: DataChange) -> bool:
+    def _may_have_fillers(self, event: DataChange) -> bool:
         """Say whether a reader believes a before image in its key only."""
         if event.key is None or "before_image" in event.details:
             return False
@@ -195,7 +195,7 @@ class Encoder:
 
     def _may_fill(self, event: DataChange) -> bool:
         """Say whether Debezium writes fillers for columns of a deleted row that are not known."""
-        return event.op is Op.DELETE and self._is_doubted(event)
+        return event.op is Op.DELETE and self._may_have_fillers(event)
 
     def _tail(self, event: DataChange | Truncate, op: str) -> dict[str, Any]:
         details = event.details
@@ -229,7 +229,7 @@ class Encoder:
             blocks.transaction_schema(transaction),
             blocks.OP,
             *blocks.TIMES,
-            *(blocks.guessed(name, payload[name]) for name in extra),
+            *(blocks.schema_of_value(name, payload[name]) for name in extra),
         )
         return json.dumps(struct(fields, name=f"{base}.Envelope", version=2))
 

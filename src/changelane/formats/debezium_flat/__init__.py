@@ -20,12 +20,12 @@ from changelane.errors import DecodeError
 from changelane.event import ChangeEvent, Op, Source
 from changelane.formats.contract.capabilities import AbsentMeans, Carries, Extreme, SchemaDetail
 from changelane.formats.contract.format import Format, Report
-from changelane.formats.debezium_envelope.details_check import carefully
+from changelane.formats.debezium_envelope.details_check import encode_with_checked_details
 from changelane.formats.debezium_flat.added_fields import (
     ENVELOPE,
     SOURCE,
     TRANSACTION,
-    Added,
+    AddedField,
     listed,
 )
 from changelane.formats.debezium_flat.decode import Decoder
@@ -62,7 +62,7 @@ def _unit(fields: set[str]) -> str:
 def _carries(options: Options) -> Carries:
     """Return what rows with these added fields tell; an empty list adds whatever is told."""
     mode = options.delete_tombstone_handling_mode
-    added: tuple[Added, ...] = (
+    added: tuple[AddedField, ...] = (
         *listed(options.add_fields, options.add_fields_prefix, "add_fields"),
         *listed(options.add_headers, options.add_headers_prefix, "add_headers"),
     )
@@ -129,7 +129,9 @@ class FlatJson:
         return self._decoder.decode(message)
 
     def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
-        return carefully(self._encoder.encode, self._decoder.decode, event, report)
+        return encode_with_checked_details(
+            self._encoder.encode, self._decoder.decode, event, report
+        )
 
     def detects(self, message: Message) -> bool:
         """Say whether a row has an added field that tells its operation."""

@@ -14,7 +14,7 @@ from changelane.errors import ConfigError, DecodeError
 from changelane.event import Op, Transaction
 from changelane.formats.debezium_envelope import blocks, other_events, source_block
 from changelane.formats.debezium_envelope.rows.wire import TransactionBlock
-from changelane.formats.debezium_envelope.source_block import Place
+from changelane.formats.debezium_envelope.source_block import TableOrigin
 from changelane.formats.debezium_flat.options import Options, table_parts, topic_parts
 from changelane.position import Position
 from changelane.reason_codes import ReasonCode
@@ -34,10 +34,10 @@ _OF_SOURCE: Final = tuple(
         )
     )
 )
-_MOST_PLACES: Final = 10_000
+_MAX_PLACES: Final = 10_000
 
 
-class Added(msgspec.Struct, frozen=True):
+class AddedField(msgspec.Struct, frozen=True):
     """One added field: its name on the wire, and the part and field of the envelope."""
 
     name: str
@@ -45,28 +45,30 @@ class Added(msgspec.Struct, frozen=True):
     field: str
 
 
-def every(prefix: str) -> dict[str, Added]:
+def every(prefix: str) -> dict[str, AddedField]:
     """Return all that may be added under a prefix; without one only what the user lists."""
     if not prefix:
         return {}
-    all_fields = [Added(prefix + field, ENVELOPE, field) for field in _OF_ENVELOPE]
+    all_fields = [AddedField(prefix + field, ENVELOPE, field) for field in _OF_ENVELOPE]
     all_fields += [
-        Added(prefix + field, SOURCE, field) for field in _OF_SOURCE if field not in _OF_ENVELOPE
+        AddedField(prefix + field, SOURCE, field)
+        for field in _OF_SOURCE
+        if field not in _OF_ENVELOPE
     ]
-    all_fields += [Added(f"{prefix}source_{field}", SOURCE, field) for field in _OF_SOURCE]
+    all_fields += [AddedField(f"{prefix}source_{field}", SOURCE, field) for field in _OF_SOURCE]
     all_fields += [
-        Added(f"{prefix}transaction_{field}", TRANSACTION, field) for field in _OF_TRANSACTION
+        AddedField(f"{prefix}transaction_{field}", TRANSACTION, field) for field in _OF_TRANSACTION
     ]
     return {added_field.name: added_field for added_field in all_fields}
 
 
-def listed(text: str, prefix: str, option: str) -> tuple[Added, ...]:
+def listed(text: str, prefix: str, option: str) -> tuple[AddedField, ...]:
     """Return what a list such as ``op,source.ts_ms:at`` adds.
 
     Raises:
         ConfigError: An entry names no field.
     """
-    added: list[Added] = []
+    added: list[AddedField] = []
     for entry in filter(None, map(str.strip, text.split(","))):
         reference, _, new_name = entry.partition(":")
         part, dot, field = reference.rpartition(".")
@@ -77,18 +79,18 @@ def listed(text: str, prefix: str, option: str) -> tuple[Added, ...]:
             msg = f"{option}: {entry!r} is no field of the envelope"
             raise ConfigError(msg)
         name = new_name or (f"{part}_{field}" if dot else field)
-        added.append(Added(prefix + name, part, field))
+        added.append(AddedField(prefix + name, part, field))
     return tuple(added)
 
 
-class Origin(msgspec.Struct):
+class RowMetadata(msgspec.Struct):
     """What the added fields of one message tell.
 
     Attributes:
         op: The producer's word, ``None`` when it is not told.
     """
 
-    place: Place
+    table_origin: TableOrigin
     op: str | None = None
     position: Position | None = None
     transaction: Transaction | None = None
@@ -108,13 +110,13 @@ class Shape:
         has_flag: Whether it is.
         told: Part and field -> the name that tells it.
         op: The name of the operation, empty when there is none.
-        place: Names that tell who and where, with what they are.
+        table_origin: Names that tell who and where, with what they are.
         source_ms: The name of the source time in milliseconds.
         process_ms: The name of the process time in milliseconds.
         is_plain: There is nothing else, and nothing twice.
     """
 
-    def __init__(self, names: Iterable[str], known_fields: Mapping[str, Added]) -> None:
+    def __init__(self, names: Iterable[str], known_fields: Mapping[str, AddedField]) -> None:
         self.names = tuple(names)
         self.has_flag = DELETED in self.names
         self.added = tuple(known_fields[name] for name in self.names if name != DELETED)
@@ -125,26 +127,26 @@ class Shape:
         self.op = fields.pop((ENVELOPE, "op"), "")
         self.source_ms = fields.pop((SOURCE, "ts_ms"), "")
         self.process_ms = fields.pop((ENVELOPE, "ts_ms"), "")
-        self.place = tuple(
+        self.table_origin = tuple(
             (name, field)
             for (part, field), name in fields.items()
             if part == SOURCE and field in _PLACE
         )
-        used = sum(map(bool, (self.op, self.source_ms, self.process_ms))) + len(self.place)
+        used = sum(map(bool, (self.op, self.source_ms, self.process_ms))) + len(self.table_origin)
         self.is_plain = used == len(self.added)
 
 
-class OriginReader:
+class MetadataReader:
     """Makes the origin of an event of its added fields, its topic and the options."""
 
     def __init__(self, options: Options) -> None:
         self._table = table_parts(options.table)
         self._topic = topic_parts(options.topic)
-        self._places: dict[tuple[Any, ...], Place] = {}
+        self._table_origins: dict[tuple[Any, ...], TableOrigin] = {}
 
     def read(
-        self, values: Iterable[tuple[Added, Any]], topic: str | None, details: dict[str, Any]
-    ) -> Origin:
+        self, values: Iterable[tuple[AddedField, Any]], topic: str | None, details: dict[str, Any]
+    ) -> RowMetadata:
         """Return what the added fields tell.
 
         Raises:
@@ -155,11 +157,11 @@ class OriginReader:
             if value is not None:
                 parts[added_field.part].setdefault(added_field.field, value)
         envelope, fields = parts[ENVELOPE], parts[SOURCE]
-        place = self._place(fields, topic)
+        table_origin = self._table_origin(fields, topic)
         position, other_fields = source_block.read(fields) if fields else (None, {})
         time_ns, stored_times = _instant(fields, "$.source")
         other_fields.update(stored_times)
-        other_fields.update(place.rest)
+        other_fields.update(table_origin.other_fields)
         if other_fields:
             details["source"] = other_fields
         process_ns, times = _instant(envelope, "$")
@@ -167,13 +169,15 @@ class OriginReader:
             details["times"] = times
         block = other_events.transaction_block(parts[TRANSACTION], details)
         op = source_block.text(envelope.get("op"), "$.op")
-        return Origin(place, op, position, other_events.transaction_of(block), time_ns, process_ns)
+        return RowMetadata(
+            table_origin, op, position, other_events.transaction_of(block), time_ns, process_ns
+        )
 
     def read_plain(
         self, shape: Shape, added_values: Mapping[str, Any], topic: str | None
-    ) -> Origin | None:
+    ) -> RowMetadata | None:
         """Return what :meth:`read` returns, for plain shapes; ``None`` = go the long way."""
-        values = tuple([added_values[name] for name, _ in shape.place])
+        values = tuple([added_values[name] for name, _ in shape.table_origin])
         op = added_values[shape.op] if shape.op else None
         source_ms = added_values[shape.source_ms] if shape.source_ms else None
         process_ms = added_values[shape.process_ms] if shape.process_ms else None
@@ -185,16 +189,18 @@ class OriginReader:
         ):
             return None
         key = (shape, topic, values)
-        place = self._places.get(key)
-        if place is None:
-            place = self._place({field: added_values[name] for name, field in shape.place}, topic)
-            if len(self._places) >= _MOST_PLACES:
-                self._places.clear()
-            self._places[key] = place
-        if place.rest:
+        table_origin = self._table_origins.get(key)
+        if table_origin is None:
+            table_origin = self._table_origin(
+                {field: added_values[name] for name, field in shape.table_origin}, topic
+            )
+            if len(self._table_origins) >= _MAX_PLACES:
+                self._table_origins.clear()
+            self._table_origins[key] = table_origin
+        if table_origin.other_fields:
             return None
-        return Origin(
-            place,
+        return RowMetadata(
+            table_origin,
             op,
             None,
             None,
@@ -202,22 +208,22 @@ class OriginReader:
             None if process_ms is None else process_ms * 1_000_000,
         )
 
-    def _place(self, fields: Mapping[str, Any], topic: str | None) -> Place:
+    def _table_origin(self, fields: Mapping[str, Any], topic: str | None) -> TableOrigin:
         names = _PLACE
         try:
             words = (topic, *(fields.get(name) for name in names))
-            place = self._places.get(words)
+            table_origin = self._table_origins.get(words)
         except TypeError:  # a list or an object, which the slow way refuses
-            words, place = (), None
-        if place is None:
+            words, table_origin = (), None
+        if table_origin is None:
             parts = {**self._of_topic(topic), **self._table}
             parts.update((name, fields[name]) for name in names if fields.get(name) is not None)
-            place = source_block.place(parts)
-            if len(self._places) >= _MOST_PLACES:
-                self._places.clear()
+            table_origin = source_block.table_origin(parts)
+            if len(self._table_origins) >= _MAX_PLACES:
+                self._table_origins.clear()
             if words:
-                self._places[words] = place
-        return place
+                self._table_origins[words] = table_origin
+        return table_origin
 
     def _of_topic(self, topic: str | None) -> dict[str, str]:
         """Return what the topic's name tells, from its end; its server may have dots."""

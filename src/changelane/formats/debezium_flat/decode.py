@@ -9,9 +9,14 @@ import msgspec
 from changelane.errors import DecodeError
 from changelane.event import ChangeEvent, Completeness, DataChange, HalfUpdate, Op
 from changelane.formats.debezium_envelope import other_events
-from changelane.formats.debezium_envelope.message_key import MISFIT, JsonRow, KeyReader, read_as
+from changelane.formats.debezium_envelope.message_key import (
+    READ_ERRORS,
+    JsonRow,
+    KeyReader,
+    key_as_row,
+)
 from changelane.formats.debezium_envelope.options import STANDARD, BeforeImage
-from changelane.formats.debezium_envelope.row_images import finish
+from changelane.formats.debezium_envelope.row_images import convert_image
 from changelane.formats.debezium_envelope.rows import connect_schema
 from changelane.formats.debezium_envelope.rows.columns import (
     Modes,
@@ -33,9 +38,9 @@ from changelane.formats.debezium_envelope.rows.semantic_types import Wire
 from changelane.formats.debezium_flat.added_fields import (
     DELETED,
     OPS,
-    Added,
-    Origin,
-    OriginReader,
+    AddedField,
+    MetadataReader,
+    RowMetadata,
     Shape,
     every,
     flag,
@@ -48,14 +53,14 @@ from changelane.schema import TableSchema
 from changelane.types import UNKNOWN
 
 _BOM: Final = b"\xef\xbb\xbf"
-_MISFIT: Final = (*MISFIT, DecodeError)
+_READ_ERRORS: Final = (*READ_ERRORS, DecodeError)
 _PARTS: Final = decoder(dict[str, msgspec.Raw])
 _TEXT: Final = decoder(Any)
 _TRANSACTION: Final = frozenset(("status", "id", "event_count", "data_collections", "ts_ms"))
 _TIMES: Final = frozenset(other_events.TIMES)
-_MOST_SHAPES: Final = 4096
+_MAX_SHAPES: Final = 4096
 
-Names = Mapping[str, Added]
+Names = Mapping[str, AddedField]
 
 
 class FlatPlan(RowPlan):
@@ -113,7 +118,7 @@ class Decoder:
         self._placeholder = Placeholder(options.placeholder)
         self._blocks: Blocks[FlatPlan] = Blocks(lambda block: FlatPlan(block, names, modes))
         self._keys = KeyReader()
-        self._origins = OriginReader(options)
+        self._metadata = MetadataReader(options)
         self._shapes: dict[tuple[str, ...], Shape] = {}
 
     def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
@@ -123,16 +128,16 @@ class Decoder:
             return (self._gone(message),)
         try:
             plan: RowPlan = PLAIN
-            known_block = self._blocks.find(value)
-            if known_block is not None:
-                plan, start = known_block
+            cached_block = self._blocks.find(value)
+            if cached_block is not None:
+                plan, start = cached_block
                 row = plan.rows(memoryview(value)[start:-1])
             else:
                 row = PLAIN.rows(value)
             # a message with its schema, or one that is no row, goes the long way
             if row is not None and (plan is not PLAIN or self._shape(row).names):
                 return (self._row(message, row, plan),)
-        except _MISFIT:
+        except _READ_ERRORS:
             pass  # the long way reads it, or says what is wrong with it
         return self._slow(message, value.removeprefix(_BOM))
 
@@ -165,7 +170,7 @@ class Decoder:
             else:
                 plan = PLAIN
             parts = other_events.loads(_PARTS, payload)
-            if block is not None or is_notice(parts, self.names):
+            if block is not None or is_other_event(parts, self.names):
                 return other_events.decode(message, parts, block, plan, payload)
             return (self._row(message, other_events.loads(PLAIN.rows_reader, payload), PLAIN),)
         except DecodeError as error:
@@ -179,7 +184,7 @@ class Decoder:
         columns = tuple(row)
         shape = self._shapes.get(columns)
         if shape is None:
-            if len(self._shapes) >= _MOST_SHAPES:
+            if len(self._shapes) >= _MAX_SHAPES:
                 self._shapes.clear()
             added_names = (name for name in columns if name in self.names or name == DELETED)
             shape = self._shapes[columns] = Shape(added_names, self.names)
@@ -190,54 +195,60 @@ class Decoder:
         shape = self._shape(row)
         added_values = {name: row.pop(name) for name in shape.names}
         is_deleted = shape.has_flag and flag(added_values.pop(DELETED), f"$.{DELETED}")
-        origin: Origin | None = None
+        origin: RowMetadata | None = None
         if shape.is_plain and (not message.headers or self._repeats(message, shape, added_values)):
-            origin = self._origins.read_plain(shape, added_values, message.topic)
+            origin = self._metadata.read_plain(shape, added_values, message.topic)
         if origin is None:
             origin = self.origin(message, added_values, details)
-        place = origin.place
+        table_origin = origin.table_origin
         op = Op.UPDATE if origin.op is None else OPS.get(origin.op)
         if op is None:
             path = f"$.{next((n for n in added_values if self.names[n].field == 'op'), 'op')}"
             raise DecodeError("an unknown operation", code=ReasonCode.UNKNOWN_OPERATION, path=path)
         if is_deleted and op is not Op.DELETE:
             details["op"], op = origin.op, Op.DELETE
-        if op is Op.CREATE and place.source.snapshot is not None:
+        if op is Op.CREATE and table_origin.source.snapshot is not None:
             details["op"], op = origin.op, Op.READ
         if plan.details:
             details.update(plan.details)
-        if message.topic != place.topic:
+        if message.topic != table_origin.topic:
             details["topic"] = message.topic
         if plan.base and plan.base != message.topic:
             details["name"] = plan.base
         key = key_row = None
         if message.key is not None:
             key, key_row = self._keys.read(message.key, row, plan, details)
-        holds = _UNKNOWN if plan.schema is not None else Completeness.FULL
-        blank: tuple[str, ...] = ()
-        if op is Op.DELETE and key_row is not None and not self.believes(place.source.product):
+        completeness = _UNKNOWN if plan.schema is not None else Completeness.FULL
+        blank_columns: tuple[str, ...] = ()
+        if (
+            op is Op.DELETE
+            and key_row is not None
+            and not self.believes(table_origin.source.product)
+        ):
             # columns that are NOT NULL have invented values: trust only the key
-            blank = tuple(name for name in row if name not in key_row)
-            told_key = key_row if key_row.items() <= row.items() else read_as(key_row, plan) or {}
+            blank_columns = tuple(name for name in row if name not in key_row)
+            told_key = (
+                key_row if key_row.items() <= row.items() else key_as_row(key_row, plan) or {}
+            )
             row.update((name, value) for name, value in told_key.items() if name in row)
-            row.update(dict.fromkeys(blank))
-            holds = Completeness.KEY if plan.schema is None else holds
-        finish(row, plan, self._placeholder, "$", details, blank)
+            row.update(dict.fromkeys(blank_columns))
+            completeness = Completeness.KEY if plan.schema is None else completeness
+        convert_image(row, plan, self._placeholder, "$", details, blank_columns)
         is_gone = op is Op.DELETE
         change = DataChange(
             op,
-            place.table,
+            table_origin.table,
             key,
             row if is_gone else None,
             None if is_gone else row,
             plan.schema,
             origin.position,
             origin.transaction,
-            place.source,
+            table_origin.source,
             origin.time_ns,
             origin.process_ns,
-            holds if is_gone else _UNKNOWN,
-            _UNKNOWN if is_gone else holds,
+            completeness if is_gone else _UNKNOWN,
+            _UNKNOWN if is_gone else completeness,
             details,
         )
         return self._keys.half(change, message, plan) if message.headers else change
@@ -265,7 +276,7 @@ class Decoder:
 
     def origin(
         self, message: Message, added_values: Mapping[str, Any], details: dict[str, Any]
-    ) -> Origin:
+    ) -> RowMetadata:
         """Return what a message tells beside its row: added fields first, then headers.
 
         Raises:
@@ -278,7 +289,7 @@ class Decoder:
             if added_field is not None and value is not None:
                 fields.append((added_field, _header(added_field, value)))
         try:
-            return self._origins.read(fields, message.topic, details)
+            return self._metadata.read(fields, message.topic, details)
         except DecodeError as error:
             path = _wire_path(error.path, fields)
             raise DecodeError(error.reason, code=error.code, path=path) from None
@@ -292,18 +303,18 @@ class Decoder:
             return tombstone
         details = dict(tombstone.details)
         origin = self.origin(message, {}, details)
-        place = origin.place
-        if message.topic == place.topic:
+        table_origin = origin.table_origin
+        if message.topic == table_origin.topic:
             details.pop("topic", None)
         change = DataChange(
             Op.DELETE,
-            place.table,
+            table_origin.table,
             self._keys.key_of(tuple(tombstone.key)),
             before=tombstone.key,
             schema=tombstone.schema,
             position=origin.position,
             transaction=origin.transaction,
-            source=place.source,
+            source=table_origin.source,
             source_time_ns=origin.time_ns,
             process_time_ns=origin.process_ns,
             before_holds=_UNKNOWN if tombstone.schema is not None else Completeness.KEY,
@@ -317,7 +328,7 @@ class Decoder:
 _UNKNOWN: Final = Completeness.UNKNOWN
 
 
-def is_notice(parts: Mapping[str, object], names: Names) -> bool:
+def is_other_event(parts: Mapping[str, object], names: Names) -> bool:
     """Say whether a message without schema is none of a row: the transformation lets it pass.
 
     Heartbeats, transaction markers, schema changes and logical messages have fields that no row
@@ -335,21 +346,21 @@ def is_notice(parts: Mapping[str, object], names: Names) -> bool:
     )
 
 
-def _header(added: Added, value: bytes) -> Any:
+def _header(added: AddedField, value: bytes) -> Any:
     """Return the value of a header, as Connect's simple or JSON converter writes it."""
     if added.field == "op" and len(value) == 1:
         return value.decode("latin-1")
     try:
         wrapped = unwrap(value)
         text = _TEXT.decode(value if wrapped is None else wrapped[1])
-    except MISFIT:
+    except READ_ERRORS:
         return as_text(value)
     if isinstance(text, str | int):
         return text
     return as_text(value)
 
 
-def _wire_path(path: str, fields: list[tuple[Added, Any]]) -> str:
+def _wire_path(path: str, fields: list[tuple[AddedField, Any]]) -> str:
     """Return the path in the message of a path in Debezium's envelope."""
     parts = path.removeprefix("$.").split(".")
     part, field = (parts[0], parts[1]) if len(parts) == 2 else ("envelope", parts[0])

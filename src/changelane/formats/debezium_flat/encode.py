@@ -22,7 +22,7 @@ from changelane.formats.contract.format import Report
 from changelane.formats.debezium_envelope import blocks
 from changelane.formats.debezium_envelope.message_key import NEW_KEY, OLD_KEY
 from changelane.formats.debezium_envelope.options import STANDARD
-from changelane.formats.debezium_envelope.other_events_writer import Announcer
+from changelane.formats.debezium_envelope.other_events_writer import OtherEventWriter
 from changelane.formats.debezium_envelope.rows.connect_schema import Schema, struct
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
 from changelane.formats.debezium_envelope.rows.raw_json import from_text, is_foreign, wrapped
@@ -34,19 +34,19 @@ from changelane.formats.debezium_flat.added_fields import (
     ENVELOPE,
     SOURCE,
     TRANSACTION,
-    Added,
-    Origin,
+    AddedField,
+    RowMetadata,
     listed,
 )
-from changelane.formats.debezium_flat.decode import Decoder, is_notice
+from changelane.formats.debezium_flat.decode import Decoder, is_other_event
 from changelane.formats.debezium_flat.options import REWRITTEN, Deletes, Options, row_modes
 from changelane.message import Message
 from changelane.schema import TableId, TableSchema
 from changelane.types import UNAVAILABLE
 
-_MOST_WRITERS: Final = 1024
+_MAX_WRITERS: Final = 1024
 _NOTHING: Final[Mapping[str, Any]] = {}
-_FLAG: Final = Added(DELETED, ENVELOPE, DELETED)
+_FLAG: Final = AddedField(DELETED, ENVELOPE, DELETED)
 _FIRST: Final = ("db", "schema", "table")
 _LAST: Final = ("ts_ms", "ts_us", "ts_ns")
 
@@ -65,7 +65,7 @@ class Encoder:
         self._headers = listed(options.add_headers, options.add_headers_prefix, "add_headers")
         self._decoder = decoder
         self._placeholder = Placeholder(options.placeholder)
-        self._announcer = Announcer(STANDARD)
+        self._other_events = OtherEventWriter(STANDARD)
         self._writers: dict[tuple[object, ...], RowWriter] = {}
         self._blocks: dict[tuple[object, ...], bytes] = {}
 
@@ -83,7 +83,7 @@ class Encoder:
             case Tombstone():
                 return (self._tombstone(event, report),)
             case SchemaChange() | TransactionMarker() | Watermark() | LogicalMessage() | Control():
-                return self._announcer.encode(event, report)
+                return self._other_events.encode(event, report)
             case _:
                 kind = event.__struct_config__.tag
                 report((f"event:{kind}", "the transformation drops it"))
@@ -107,7 +107,7 @@ class Encoder:
         key = (schema, json.dumps(raw) if raw else b"")
         writer = self._writers.get(key)
         if writer is None:
-            if len(self._writers) >= _MOST_WRITERS:
+            if len(self._writers) >= _MAX_WRITERS:
                 self._writers.clear()
                 self._blocks.clear()  # they are found by the writers' identity
             writer = RowWriter(schema, raw, self._modes, self._placeholder)
@@ -123,7 +123,7 @@ class Encoder:
         # of a deleted row nobody believes more than the key
         fillers = {n: None for n in image if n not in writer.fillers} if is_gone else None
         row = writer.write(image, report, placeholders, fillers)
-        metadata = _Told(event)
+        metadata = _Envelope(event)
         added = self._added(metadata)
         headers += self._added_headers(metadata)
         topic, base = _topic(event)
@@ -147,7 +147,7 @@ class Encoder:
         else:
             if event.schema is not None:
                 report(("schema", "column types are not written (schemas_enable is false)"))
-            if is_notice(payload, self._decoder.names):
+            if is_other_event(payload, self._decoder.names):
                 report(("event:data", "its fields are those of a message that is no row"))
         key = self._key(event, row, writer, base, has_schema)
         return Message(wrapped(block, payload), key, headers, topic or None)
@@ -161,12 +161,12 @@ class Encoder:
         report(("column", "a column has the name of an added field; not written"))
         return {name: value for name, value in image.items() if name not in taken_names}
 
-    def _added(self, metadata: "_Told") -> tuple[Added, ...]:
+    def _added(self, metadata: "_Envelope") -> tuple[AddedField, ...]:
         """Return the added fields in their order."""
         flag = (_FLAG,) if self._deletes in REWRITTEN else ()
         return flag + (self._fields or metadata.every(self._options.add_fields_prefix))
 
-    def _added_headers(self, metadata: "_Told") -> Headers:
+    def _added_headers(self, metadata: "_Envelope") -> Headers:
         values = ((header, metadata.value(header)) for header in self._headers)
         return tuple((added_field.name, _header_text(value)) for added_field, value in values)
 
@@ -176,13 +176,13 @@ class Encoder:
         writer: RowWriter,
         base: str,
         row: Row,
-        added: tuple[Added, ...],
+        added: tuple[AddedField, ...],
     ) -> bytes:
         """Return the schema block of a row."""
         shape = (id(writer), base, event.source.product, tuple(row), added)
         block = self._blocks.get(shape)
         if block is None:
-            if len(self._blocks) >= _MOST_WRITERS:
+            if len(self._blocks) >= _MAX_WRITERS:
                 self._blocks.clear()
             members = [member for name, member in writer.fields.items() if name in row]
             members += [_schema(added_field, event.source.product) for added_field in added]
@@ -195,7 +195,7 @@ class Encoder:
     def _report_untold(
         self,
         event: DataChange,
-        added: tuple[Added, ...],
+        added: tuple[AddedField, ...],
         headers: Headers,
         topic: str,
         report: Report,
@@ -208,7 +208,7 @@ class Encoder:
             if event.op is Op.DELETE and not self._believes(event, event.source.product):
                 _report_before(event, report)
             return
-        metadata = _Told(event)
+        metadata = _Envelope(event)
         values = {
             added_field.name: metadata.value(added_field)
             for added_field in added
@@ -220,7 +220,7 @@ class Encoder:
         if event.op is Op.DELETE:
             if not is_flagged and origin.op != Op.DELETE:
                 report(("operation:d", "no added field tells it"))
-            if not self._believes(event, origin.place.source.product):
+            if not self._believes(event, origin.table_origin.source.product):
                 _report_before(event, report)
         elif origin.op is None and event.op is not Op.UPDATE:
             report((f"operation:{event.op.value}", "no added field tells it: read as an upsert"))
@@ -241,7 +241,7 @@ class Encoder:
         if key is None:
             report(("operation:d", "a tombstone needs a key"))
             return ()
-        headers += self._added_headers(_Told(event))
+        headers += self._added_headers(_Envelope(event))
         origin = self._decoder.origin(Message(None, None, headers, topic or None), {}, {})
         _compare(event, origin, report)
         names = () if event.key is None else event.key.columns
@@ -301,7 +301,7 @@ class Encoder:
         return ((name, json.dumps(row)),)
 
 
-class _Told:
+class _Envelope:
     """The envelope that Debezium would write for an event, part by part."""
 
     def __init__(self, event: DataChange) -> None:
@@ -320,25 +320,29 @@ class _Told:
             TRANSACTION: blocks.transaction_block(event.transaction, part) or {},
         }
 
-    def value(self, added: Added) -> Any:
+    def value(self, added: AddedField) -> Any:
         """Return what an added field holds."""
         return self.parts[added.part].get(added.field)
 
-    def every(self, prefix: str) -> tuple[Added, ...]:
+    def every(self, prefix: str) -> tuple[AddedField, ...]:
         """Return fields for all that the event tells, the finest of equal times only."""
         if not prefix:
             return ()  # a reader could not tell them from columns
         source, envelope = self.parts[SOURCE], self.parts[ENVELOPE]
         names = [*_FIRST, *(n for n in source if n not in {*_FIRST, *_LAST, "snapshot"})]
-        all_fields = [Added(prefix + "op", ENVELOPE, "op")]
-        all_fields += [Added(prefix + n, SOURCE, n) for n in names if source.get(n) is not None]
+        all_fields = [AddedField(prefix + "op", ENVELOPE, "op")]
+        all_fields += [
+            AddedField(prefix + n, SOURCE, n) for n in names if source.get(n) is not None
+        ]
         if source.get("snapshot") not in {None, "false"}:
-            all_fields.append(Added(prefix + "snapshot", SOURCE, "snapshot"))
-        all_fields += [Added(f"{prefix}source_{n}", SOURCE, n) for n in _needed(source)]
-        all_fields += [Added(prefix + n, ENVELOPE, n) for n in _needed(envelope)]
+            all_fields.append(AddedField(prefix + "snapshot", SOURCE, "snapshot"))
+        all_fields += [AddedField(f"{prefix}source_{n}", SOURCE, n) for n in _needed(source)]
+        all_fields += [AddedField(prefix + n, ENVELOPE, n) for n in _needed(envelope)]
         block = self.parts[TRANSACTION]
         all_fields += [
-            Added(f"{prefix}transaction_{n}", TRANSACTION, n) for n in block if block[n] is not None
+            AddedField(f"{prefix}transaction_{n}", TRANSACTION, n)
+            for n in block
+            if block[n] is not None
         ]
         return tuple(all_fields)
 
@@ -353,13 +357,13 @@ def _needed(fields: Mapping[str, Any]) -> tuple[str, ...]:
     return _LAST
 
 
-def _value(added: Added, metadata: _Told, *, is_gone: bool) -> Any:
+def _value(added: AddedField, metadata: _Envelope, *, is_gone: bool) -> Any:
     if added.name == DELETED:
         return "true" if is_gone else "false"
     return metadata.value(added)
 
 
-def _schema(added: Added, product: str | None) -> Schema:
+def _schema(added: AddedField, product: str | None) -> Schema:
     """Return the schema of an added field: that of the envelope, made optional."""
     if added.name == DELETED:
         return Schema("string", optional=True, field=DELETED)
@@ -396,12 +400,15 @@ def _raw_header(event: DataChange) -> Headers:
     return ((name, from_text(event.details["header"])),)
 
 
-def _compare(event: DataChange, origin: Origin, report: Report) -> None:
+def _compare(event: DataChange, origin: RowMetadata, report: Report) -> None:
     """Report in what an event differs from what a reader finds."""
-    place = origin.place
+    table_origin = origin.table_origin
     pairs: list[tuple[str, Any, Any]] = [
-        *((f"table.{n}", getattr(event.table, n), getattr(place.table, n)) for n in _TABLE),
-        *((f"source.{n}", getattr(event.source, n), getattr(place.source, n)) for n in _SOURCE),
+        *((f"table.{n}", getattr(event.table, n), getattr(table_origin.table, n)) for n in _TABLE),
+        *(
+            (f"source.{n}", getattr(event.source, n), getattr(table_origin.source, n))
+            for n in _SOURCE
+        ),
         ("position", event.position, origin.position),
         ("transaction", event.transaction, origin.transaction),
         ("source_time", event.source_time_ns, origin.time_ns),

@@ -28,7 +28,7 @@ from changelane.event import ChangeEvent, DataChange, Key, KeyOrigin, Op, Source
 from changelane.formats.contract import json
 from changelane.formats.contract.capabilities import AbsentMeans, Carries, Extreme, SchemaDetail
 from changelane.formats.contract.format import Format, Report
-from changelane.formats.debezium_envelope.details_check import carefully
+from changelane.formats.debezium_envelope.details_check import encode_with_checked_details
 from changelane.formats.debezium_envelope.envelope_reader import (
     Draft,
     Member,
@@ -90,7 +90,7 @@ _LAYOUT: Final = Layout(
 )
 _ORIGIN: Final = Source(product="lindorm", connector="lindorm")
 _EMPTY_BLOCK: Final = b"{}"
-_MOST_TABLES: Final = 10_000
+_MAX_TABLES: Final = 10_000
 
 _CARRIES: Final = Carries(
     # "r: full data is exported. This value is not available": it is read, and never written
@@ -118,19 +118,19 @@ def _member(options: Options) -> Member:
     tables: dict[tuple[str | None, ...], TableId] = {}
     hbase = HBase(options)
 
-    def origin(draft: Draft) -> None:
+    def read_source(draft: Draft) -> None:
         block: LindormSource = draft.envelope.source
         words = (block.db, block.namespace, block.table)
         table = tables.get(words)
         if table is None:
-            if len(tables) >= _MOST_TABLES:
+            if len(tables) >= _MAX_TABLES:
                 tables.clear()
             table = tables[words] = TableId(*words)
         draft.table, draft.source = table, _ORIGIN
         if block.version is not None:
             keep_other_fields(draft, {"version": block.version})
 
-    def settle(draft: Draft) -> None:
+    def after_conversion(draft: Draft) -> None:
         images = hbase.read(draft.table, (draft.before, draft.after, draft.key_row))
         if images is not None:
             draft.before, draft.after, draft.key_row = images
@@ -146,8 +146,8 @@ def _member(options: Options) -> Member:
     return Member(
         envelope=LindormEnvelope,
         integers=frozenset({"ts_ms"}),
-        origin=origin,
-        settle=settle,
+        read_source=read_source,
+        after_conversion=after_conversion,
     )
 
 
@@ -215,7 +215,7 @@ class Lindorm:
             return False
 
     def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
-        return carefully(self._written, self._decode, event, report)
+        return encode_with_checked_details(self._written, self._decode, event, report)
 
     def _written(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
         if not isinstance(event, DataChange):

@@ -26,7 +26,7 @@ from changelane.formats.cdl.debezium.encode import Encoder
 from changelane.formats.cdl.debezium.wire import ORIGIN, PRODUCTS, Options
 from changelane.formats.contract.capabilities import Carries, Extreme, SchemaDetail
 from changelane.formats.contract.format import Format, Report
-from changelane.formats.debezium_envelope.details_check import carefully
+from changelane.formats.debezium_envelope.details_check import encode_with_checked_details
 from changelane.formats.debezium_envelope.envelope_reader import MemberReader
 from changelane.message import Message
 from changelane.types import LogicalType, Unknown
@@ -87,7 +87,7 @@ class CdlDebezium:
             return False
 
     def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
-        return carefully(self._encoder.encode, self._decode, event, report)
+        return encode_with_checked_details(self._encoder.encode, self._decode, event, report)
 
 
 def make(options: Options) -> Format:

@@ -32,7 +32,7 @@ from changelane.formats.cdl.json.options import FILLERS, listed
 from changelane.formats.contract import json
 from changelane.formats.debezium_envelope.envelope_reader import Draft, Member, keep_other_fields
 from changelane.formats.debezium_envelope.envelope_writer import part_of
-from changelane.formats.debezium_envelope.fillers import blanked
+from changelane.formats.debezium_envelope.fillers import blank_fillers
 from changelane.formats.debezium_envelope.options import BeforeImage
 from changelane.formats.debezium_envelope.other_events import MILLISECOND
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
@@ -43,7 +43,7 @@ from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId
 from changelane.types import UNAVAILABLE
 
-_MOST_PLACES: Final = 10_000
+_MAX_PLACES: Final = 10_000
 
 
 class Rules:
@@ -60,13 +60,13 @@ class Rules:
         return Member(
             envelope=CdlEnvelope,
             integers=frozenset({"ts_ms", "txId", "lsn"}),
-            origin=self.origin,
-            prepare=self.prepare,
-            settle=_settle,
-            notice=self.notice,
+            read_source=self.read_source,
+            before_conversion=self.before_conversion,
+            after_conversion=_set_unavailable,
+            service_event=self.service_event,
         )
 
-    def origin(self, draft: Draft) -> None:
+    def read_source(self, draft: Draft) -> None:
         """Read the source block, and refuse other versions of the message."""
         envelope: CdlEnvelope[JsonRow] = draft.envelope
         if envelope.message_version != VERSION:
@@ -84,7 +84,7 @@ class Rules:
         )
         place = self._places.get(words)
         if place is None:
-            if len(self._places) >= _MOST_PLACES:
+            if len(self._places) >= _MAX_PLACES:
                 self._places.clear()
             place = self._places[words] = _place(block)
         draft.table, draft.source, other_fields = place
@@ -99,7 +99,7 @@ class Rules:
         if other_fields:
             keep_other_fields(draft, other_fields)
 
-    def prepare(self, draft: Draft) -> None:
+    def before_conversion(self, draft: Draft) -> None:
         """Do what needs the JSON of the rows: key, the deleted row, values that were not sent."""
         envelope: CdlEnvelope[JsonRow] = draft.envelope
         unique, details = envelope.unique, draft.details
@@ -128,7 +128,7 @@ class Rules:
         before, after = _lobs(draft, envelope.LOB_COLUMNS)
         if draft.before is not None:
             hidden = self._hidden(draft.before, draft)
-            draft.hidden_before = (*before, *hidden, *self._doubted(draft))
+            draft.hidden_before = (*before, *hidden, *self._blank_fillers(draft))
         if draft.after is not None:
             draft.hidden_after = (*after, *self._hidden(draft.after, draft))
 
@@ -145,7 +145,7 @@ class Rules:
         row.update(dict.fromkeys(placeholders))
         return tuple(placeholders)
 
-    def _doubted(self, draft: Draft) -> list[str]:
+    def _blank_fillers(self, draft: Draft) -> list[str]:
         """Blank what may be fillers in a before image: PostgreSQL's replica identity."""
         before, after, key = draft.before or {}, draft.after, draft.key
         is_key_only = draft.details.get("image") == "unique"
@@ -156,9 +156,9 @@ class Rules:
             is_moved = after is not None and any(after.get(n) != v for n, v in key_values.items())
             if draft.source.product not in FILLERS or not (draft.op is Op.DELETE or is_moved):
                 return []
-        return blanked(before, key_values, draft.plan, draft.details)
+        return blank_fillers(before, key_values, draft.plan, draft.details)
 
-    def notice(self, draft: Draft, message: Message) -> ChangeEvent | None:
+    def service_event(self, draft: Draft, message: Message) -> ChangeEvent | None:
         """Return a heartbeat for a change of its table; the message stays whole."""
         table = draft.table
         if f"{table.schema}.{table.name}".lower() != self._heartbeat_table:
@@ -178,7 +178,7 @@ class Rules:
         )
 
 
-def _settle(draft: Draft) -> None:
+def _set_unavailable(draft: Draft) -> None:
     if draft.before is not None and draft.hidden_before:
         draft.before.update(dict.fromkeys(draft.hidden_before, UNAVAILABLE))
     if draft.after is not None and draft.hidden_after:

@@ -36,7 +36,7 @@ from changelane.formats.debezium_envelope.envelope_writer import (
     milliseconds,
     part_of,
 )
-from changelane.formats.debezium_envelope.fillers import report_doubt
+from changelane.formats.debezium_envelope.fillers import report_possible_fillers
 from changelane.formats.debezium_envelope.options import BeforeImage
 from changelane.formats.debezium_envelope.rows.columns import Modes
 from changelane.formats.debezium_envelope.rows.connect_schema import Schema, struct
@@ -83,12 +83,14 @@ class Encoder:
             raise EncodeError(msg)
         details = event.details
         event, lobs = _without_lobs(event)
-        is_doubted = self._is_doubted(event)
-        fillers: Any = details.get("fillers", _NOTHING if is_doubted else None)
+        may_have_fillers = self._may_have_fillers(event)
+        fillers: Any = details.get("fillers", _NOTHING if may_have_fillers else None)
         images = self._writer.images(event, report, fillers)
-        if is_doubted and images.before is not None:
+        if may_have_fillers and images.before is not None:
             has_schema = event.schema is not None
-            report_doubt(event, images.before, images.writer, report, has_schema=has_schema)
+            report_possible_fillers(
+                event, images.before, images.writer, report, has_schema=has_schema
+            )
         unique = _unique(event, images, report)
         match details.get("image"):
             case "after":
@@ -98,7 +100,7 @@ class Encoder:
         parts = Parts(
             source=_source(event, report),
             base=base_of(event.table),
-            more={
+            extra_fields={
                 # "c: insert, u: update, d: delete": a row of a snapshot says so in its source
                 "op": (Op.CREATE if event.op is Op.READ else event.op).value,
                 "message_version": VERSION,
@@ -106,11 +108,11 @@ class Encoder:
                 "LOB_COLUMNS": details.get("LOB_COLUMNS", ",".join(lobs) or None),
                 "unique": unique,
             },
-            more_schemas={"unique": _unique_schema(event, images)},
+            extra_schemas={"unique": _unique_schema(event, images)},
         )
         return self._writer.message(event, images, parts, report)
 
-    def _is_doubted(self, event: DataChange) -> bool:
+    def _may_have_fillers(self, event: DataChange) -> bool:
         """Say whether a reader believes a before image in its key only."""
         if event.key is None or event.before is None or event.details.get("image") == "unique":
             return False

@@ -29,7 +29,7 @@ from changelane.formats.cdl.json.encode import Encoder
 from changelane.formats.cdl.json.options import ORIGIN, Options, Owner
 from changelane.formats.contract.capabilities import AbsentMeans, Carries, Extreme, SchemaDetail
 from changelane.formats.contract.format import Format, Report
-from changelane.formats.debezium_envelope.details_check import carefully
+from changelane.formats.debezium_envelope.details_check import encode_with_checked_details
 from changelane.message import Message
 from changelane.types import LogicalType, Unknown
 
@@ -84,7 +84,7 @@ class CdlJson:
         return self._decode(message)
 
     def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
-        return carefully(self._encoder.encode, self._decode, event, report)
+        return encode_with_checked_details(self._encoder.encode, self._decode, event, report)
 
     def detects(self, message: Message) -> bool:
         """Say whether a message has the three fields that only this format has."""

@@ -38,10 +38,10 @@ from changelane.formats.cdl.json.wire import (
 )
 from changelane.formats.contract import json
 from changelane.formats.debezium_envelope import other_events
-from changelane.formats.debezium_envelope.fillers import blanked
-from changelane.formats.debezium_envelope.message_key import MISFIT, JsonRow, KeyReader
+from changelane.formats.debezium_envelope.fillers import blank_fillers
+from changelane.formats.debezium_envelope.message_key import READ_ERRORS, JsonRow, KeyReader
 from changelane.formats.debezium_envelope.options import BeforeImage
-from changelane.formats.debezium_envelope.row_images import finish
+from changelane.formats.debezium_envelope.row_images import convert_image
 from changelane.formats.debezium_envelope.rows.connect_schema import Blocks, unwrap
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
 from changelane.formats.debezium_envelope.rows.raw_json import as_text
@@ -55,7 +55,7 @@ _MILLISECOND: Final = 1_000_000
 _INT64: Final = 1 << 63
 _U64: Final = 1 << 64
 _BOM: Final = b"\xef\xbb\xbf"
-_MISFIT: Final = (*MISFIT, DecodeError)
+_READ_ERRORS: Final = (*READ_ERRORS, DecodeError)
 _PARTS: Final = decoder(dict[str, msgspec.Raw])
 _ANY: Final = decoder(Any)
 
@@ -81,11 +81,11 @@ class Decoder:
         if not value:
             return (self._keys.tombstone(message),)
         try:
-            known_block = self._blocks.find(value)
-            if known_block is not None:
-                plan, start = known_block
+            cached_block = self._blocks.find(value)
+            if cached_block is not None:
+                plan, start = cached_block
                 return (self._event(message, plan.change(memoryview(value)[start:-1]), plan, {}),)
-        except _MISFIT:
+        except _READ_ERRORS:
             pass  # the long way reads it, or says what is wrong with it
         return self._slow(message, value.removeprefix(_BOM))
 
@@ -149,7 +149,7 @@ class Decoder:
             None if is_schema else owner, owner if is_schema else None, change.TABLE_NAME
         )
         key = _key(change, details)
-        before, after, holds = self._images(op, change, key, source.product, plan, details)
+        before, after, completeness = self._images(op, change, key, source.product, plan, details)
         return DataChange(
             op,
             table,
@@ -162,7 +162,7 @@ class Decoder:
             source,
             time_ns,
             None,
-            Completeness.UNKNOWN if before is None else holds,
+            Completeness.UNKNOWN if before is None else completeness,
             Completeness.FULL if plan.schema is None and after is not None else _UNKNOWN,
             details,
         )
@@ -176,9 +176,9 @@ class Decoder:
         plan: CdlPlan,
         details: dict[str, object],
     ) -> tuple[JsonRow | None, JsonRow | None, Completeness]:
-        """Return both images, and how much the before image holds."""
+        """Return both images, and how much the before image completeness."""
         before, after = change.before, change.data
-        holds = Completeness.FULL if plan.schema is None else _UNKNOWN
+        completeness = Completeness.FULL if plan.schema is None else _UNKNOWN
         path = "$.before"
         if op is Op.DELETE:
             # some tools put the deleted row where the new one would be
@@ -187,7 +187,7 @@ class Decoder:
             elif before is None and change.unique:
                 details["image"], path, before = "unique", "$.unique", dict(change.unique)
                 details.pop("unique", None)
-                holds = Completeness.KEY if plan.schema is None else _UNKNOWN
+                completeness = Completeness.KEY if plan.schema is None else _UNKNOWN
             elif after is not None:
                 details["data"] = after
             if before is None:
@@ -196,20 +196,26 @@ class Decoder:
         elif after is None:
             raise DecodeError("a field is missing", code=ReasonCode.MISSING_FIELD, path="$.data")
         lobs = self._lobs(op, change, plan, details)
-        blank: list[str] = []
+        blank_columns: list[str] = []
         if before is not None:
-            blank = self._doubted(op, before, after, key, product, plan, details)
-            if blank and plan.schema is None:
-                holds = Completeness.KEY
-            if blank and change.LOB_COLUMNS:
+            blank_columns = self._blank_fillers(op, before, after, key, product, plan, details)
+            if blank_columns and plan.schema is None:
+                completeness = Completeness.KEY
+            if blank_columns and change.LOB_COLUMNS:
                 details["LOB_COLUMNS"] = change.LOB_COLUMNS
             hidden = lobs if op is Op.DELETE else ()
-            finish(
-                before, plan, self._placeholder, path, details, (*hidden, *blank), keep_usual=True
+            convert_image(
+                before,
+                plan,
+                self._placeholder,
+                path,
+                details,
+                (*hidden, *blank_columns),
+                keep_usual=True,
             )
         if after is not None:
-            finish(after, plan, self._placeholder, "$.data", details, lobs, keep_usual=True)
-        return before, after, holds
+            convert_image(after, plan, self._placeholder, "$.data", details, lobs, keep_usual=True)
+        return before, after, completeness
 
     def _lobs(
         self, op: Op, change: Change, plan: CdlPlan, details: dict[str, object]
@@ -234,7 +240,7 @@ class Decoder:
             details["LOB_COLUMNS"] = change.LOB_COLUMNS
         return lob_columns
 
-    def _doubted(  # noqa: PLR0917 - one caller
+    def _blank_fillers(  # noqa: PLR0917 - one caller
         self,
         op: Op,
         before: JsonRow,
@@ -259,7 +265,7 @@ class Decoder:
             is_moved = after is not None and any(after.get(n) != v for n, v in key_values.items())
             if product not in FILLERS or not (op is Op.DELETE or is_moved):
                 return []
-        return blanked(before, key_values, plan, details)
+        return blank_fillers(before, key_values, plan, details)
 
 
 _UNKNOWN: Final = Completeness.UNKNOWN

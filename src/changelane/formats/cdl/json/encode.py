@@ -28,7 +28,7 @@ from changelane.formats.cdl.json.options import (
 from changelane.formats.contract import json
 from changelane.formats.contract.format import Report
 from changelane.formats.debezium_envelope import blocks
-from changelane.formats.debezium_envelope.fillers import report_doubt
+from changelane.formats.debezium_envelope.fillers import report_possible_fillers
 from changelane.formats.debezium_envelope.options import BeforeImage
 from changelane.formats.debezium_envelope.rows.columns import Modes, TimePrecisionMode, field_of
 from changelane.formats.debezium_envelope.rows.connect_schema import UNSET, Schema, struct
@@ -41,7 +41,7 @@ from changelane.position import Position, PostgresPosition, ScnPosition
 from changelane.schema import TableSchema
 from changelane.types import UNAVAILABLE, Time, Timestamp
 
-_MOST_WRITERS: Final = 1024
+_MAX_WRITERS: Final = 1024
 _MICROS: Final = Modes(TimePrecisionMode.ADAPTIVE)
 _INT64: Final = 1 << 63
 _NOTHING: Final[Mapping[str, Any]] = {}
@@ -142,7 +142,7 @@ class Encoder:
         key = (schema, json.dumps(raw) if raw else b"")
         writer = self._writers.get(key)
         if writer is None:
-            if len(self._writers) >= _MOST_WRITERS:
+            if len(self._writers) >= _MAX_WRITERS:
                 self._writers.clear()
                 self._blocks.clear()  # they are found by the writers' identity
             fields = {**_finer(schema, self._options), **raw}
@@ -160,19 +160,21 @@ class Encoder:
         if event.before is not None:
             image: Image = event.before
             fillers: Any = event.details.get("fillers")
-            if fillers is None and self._is_doubted(event):
+            if fillers is None and self._may_have_fillers(event):
                 fillers = _NOTHING
             if event.op is Op.DELETE and fillers is None:
                 image, lobs = without_lobs(event, image, placeholders)
             before = writer.write(image, report, placeholders, fillers)
-            if self._is_doubted(event):
-                report_doubt(event, before, writer, report, has_schema=event.schema is not None)
+            if self._may_have_fillers(event):
+                report_possible_fillers(
+                    event, before, writer, report, has_schema=event.schema is not None
+                )
         if event.after is not None:
             image, lobs = without_lobs(event, event.after, placeholders)
             after = writer.write(image, report, placeholders)
         return before, after, lobs
 
-    def _is_doubted(self, event: DataChange) -> bool:
+    def _may_have_fillers(self, event: DataChange) -> bool:
         """Say whether a reader believes a before image in its key only."""
         if event.key is None or event.details.get("image") == "unique":
             return False
@@ -214,7 +216,7 @@ class Encoder:
         block = self._blocks.get(shape)
         key = struct(members, name="unique")
         if block is None:
-            if len(self._blocks) >= _MOST_WRITERS:
+            if len(self._blocks) >= _MAX_WRITERS:
                 self._blocks.clear()
             block = json.dumps(_envelope(name, writer, payload, key))
             self._blocks[shape] = block
@@ -249,7 +251,7 @@ def _envelope(name: str, writer: RowWriter, payload: Row, unique: Schema) -> Sch
         text("message_version"),
         text("message_type"),
         text("HEARTBEAT_IDENTIFIER", optional=True),
-        *(blocks.guessed(field, payload[field]) for field in tuple(payload)[13:]),
+        *(blocks.schema_of_value(field, payload[field]) for field in tuple(payload)[13:]),
     )
     return struct(fields, name=name or UNSET)
 
