@@ -188,7 +188,7 @@ def _member(options: Options) -> Member:
         words = (block.connector, block.name, block.snapshot, block.db, block.schema, block.table)
         place = places.get(words)
         if place is None:
-            if len(places) >= _MAX_PLACES:
+            if len(places) >= _MAX_TABLES:
                 places.clear()
             place = places[words] = _place(options, block)
         draft.table, draft.source, source_fields = place
@@ -233,7 +233,7 @@ def _member(options: Options) -> Member:
     )
 
 
-_MAX_PLACES: Final = 10_000
+_MAX_TABLES: Final = 10_000
 
 
 def _place(options: Options, block: ArcionSource) -> tuple[TableId, Source, dict[str, object]]:

@@ -284,5 +284,5 @@ class Reducer:
     ) -> Details:
         if not details or (self._carries.details and not (source and self._is_foreign(source))):
             return details
-        losses["details", "the producer's own further fields are not written"] = None
+        losses["details", "further fields of the producer are not written"] = None
         return NO_DETAILS

@@ -48,7 +48,7 @@ _ENVELOPE_FIELDS: Final = frozenset(
     ("op", "source", "before", "after", "transaction", *other_events.TIMES)
 )
 _BOM: Final = b"\xef\xbb\xbf"
-_MAX_PLACES: Final = 10_000
+_MAX_TABLES: Final = 10_000
 
 _READ_ERRORS: Final = (*READ_ERRORS, DecodeError)
 _PARTS: Final = decoder(dict[str, msgspec.Raw])
@@ -131,7 +131,7 @@ class Decoder:
             {"connector": words[0].__struct_config__.tag, **fields}
         )
         table_origin.declared = self._declared.find(table_origin)
-        if len(self._table_origins) >= _MAX_PLACES:
+        if len(self._table_origins) >= _MAX_TABLES:
             self._table_origins.clear()
         self._table_origins[words] = table_origin
         return table_origin

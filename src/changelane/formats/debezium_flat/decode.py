@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flattened rows to events: what the added fields tell of the rows' origin."""
+"""Flattened rows to events."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -42,9 +42,9 @@ from changelane.formats.debezium_flat.added_fields import (
     MetadataReader,
     RowMetadata,
     Shape,
-    every,
-    flag,
-    listed,
+    fields_in,
+    possible_fields,
+    read_flag,
 )
 from changelane.formats.debezium_flat.options import Deletes, Options, row_modes
 from changelane.message import Message
@@ -64,7 +64,7 @@ Names = Mapping[str, AddedField]
 
 
 class FlatPlan(RowPlan):
-    """What one schema block of a row says."""
+    """The plan of rows with one schema block."""
 
     def __init__(self, block: bytes, names: Names, modes: Modes) -> None:
         parsed = connect_schema.parse(block)
@@ -95,21 +95,21 @@ class FlatPlan(RowPlan):
 
 
 class Decoder:
-    """Reads the messages of one codec."""
+    """Decodes the messages of one codec."""
 
     def __init__(self, options: Options) -> None:
         prefix = options.add_fields_prefix
-        names = every(prefix)
+        names = possible_fields(prefix)
         names |= {
             added_field.name: added_field
-            for added_field in listed(options.add_fields, prefix, "add_fields")
+            for added_field in fields_in(options.add_fields, prefix, "add_fields")
         }
         self.names: Names = names
         prefix = options.add_headers_prefix
-        headers = every(prefix)
+        headers = possible_fields(prefix)
         headers |= {
             added_field.name: added_field
-            for added_field in listed(options.add_headers, prefix, "add_headers")
+            for added_field in fields_in(options.add_headers, prefix, "add_headers")
         }
         self._headers = headers
         modes = row_modes(options)
@@ -118,14 +118,14 @@ class Decoder:
         self._placeholder = Placeholder(options.placeholder)
         self._blocks: Blocks[FlatPlan] = Blocks(lambda block: FlatPlan(block, names, modes))
         self._keys = KeyReader()
-        self._metadata = MetadataReader(options)
+        self._metadata_reader = MetadataReader(options)
         self._shapes: dict[tuple[str, ...], Shape] = {}
 
     def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
         """Return the events of a message."""
         value = message.value
         if not value:
-            return (self._gone(message),)
+            return (self._delete_or_tombstone(message),)
         try:
             plan: RowPlan = PLAIN
             cached_block = self._blocks.find(value)
@@ -134,18 +134,18 @@ class Decoder:
                 row = plan.rows(memoryview(value)[start:-1])
             else:
                 row = PLAIN.rows(value)
-            # a message with its schema, or one that is no row, goes the long way
+            # a message with an unknown schema block, or one that is no row, takes the slow path
             if row is not None and (plan is not PLAIN or self._shape(row).names):
                 return (self._row(message, row, plan),)
         except _READ_ERRORS:
-            pass  # the long way reads it, or says what is wrong with it
+            pass  # the slow path decodes the message, or raises the error
         return self._slow(message, value.removeprefix(_BOM))
 
     def is_flat(self, value: bytes) -> bool:
-        """Say whether a message has the fields that tell a flattened row.
+        """Return whether a message has the fields of a flattened row.
 
         Raises:
-            DecodeError: It is not a JSON object.
+            DecodeError: The message is not a JSON object.
         """
         wrapped = unwrap(value)
         parts = other_events.loads(_PARTS, value if wrapped is None else wrapped[1])
@@ -154,12 +154,12 @@ class Decoder:
         )
 
     def _slow(self, message: Message, value: bytes) -> tuple[ChangeEvent, ...]:
-        """Read any message."""
+        """Decode any message."""
         wrapped = unwrap(value)
         block, payload = wrapped or (None, value)
         try:
             if payload.strip() == b"null":
-                return (self._gone(message),)
+                return (self._delete_or_tombstone(message),)
             if block is not None:
                 plan: RowPlan = self._blocks.plan(block)
                 if isinstance(plan, FlatPlan) and plan.is_rows:
@@ -180,7 +180,7 @@ class Decoder:
     # -- rows ----------------------------------------------------------------------------------
 
     def _shape(self, row: JsonRow) -> Shape:
-        """Return which fields of a row are no columns."""
+        """Return the added fields of a row."""
         columns = tuple(row)
         shape = self._shapes.get(columns)
         if shape is None:
@@ -194,21 +194,23 @@ class Decoder:
         details: dict[str, Any] = {}
         shape = self._shape(row)
         added_values = {name: row.pop(name) for name in shape.names}
-        is_deleted = shape.has_flag and flag(added_values.pop(DELETED), f"$.{DELETED}")
-        origin: RowMetadata | None = None
-        if shape.is_plain and (not message.headers or self._repeats(message, shape, added_values)):
-            origin = self._metadata.read_plain(shape, added_values, message.topic)
-        if origin is None:
-            origin = self.origin(message, added_values, details)
-        table_origin = origin.table_origin
-        op = Op.UPDATE if origin.op is None else OPS.get(origin.op)
+        is_deleted = shape.has_flag and read_flag(added_values.pop(DELETED), f"$.{DELETED}")
+        metadata: RowMetadata | None = None
+        if shape.is_plain and (
+            not message.headers or self._are_headers_redundant(message, shape, added_values)
+        ):
+            metadata = self._metadata_reader.read_plain(shape, added_values, message.topic)
+        if metadata is None:
+            metadata = self.metadata_of(message, added_values, details)
+        table_origin = metadata.table_origin
+        op = Op.UPDATE if metadata.op is None else OPS.get(metadata.op)
         if op is None:
             path = f"$.{next((n for n in added_values if self.names[n].field == 'op'), 'op')}"
             raise DecodeError("an unknown operation", code=ReasonCode.UNKNOWN_OPERATION, path=path)
         if is_deleted and op is not Op.DELETE:
-            details["op"], op = origin.op, Op.DELETE
+            details["op"], op = metadata.op, Op.DELETE
         if op is Op.CREATE and table_origin.source.snapshot is not None:
-            details["op"], op = origin.op, Op.READ
+            details["op"], op = metadata.op, Op.READ
         if plan.details:
             details.update(plan.details)
         if message.topic != table_origin.topic:
@@ -223,50 +225,54 @@ class Decoder:
         if (
             op is Op.DELETE
             and key_row is not None
-            and not self.believes(table_origin.source.product)
+            and not self.has_full_deletes(table_origin.source.product)
         ):
-            # columns that are NOT NULL have invented values: trust only the key
+            # a NOT NULL column may have a filler: only the key is used
             blank_columns = tuple(name for name in row if name not in key_row)
-            told_key = (
+            key_values = (
                 key_row if key_row.items() <= row.items() else key_as_row(key_row, plan) or {}
             )
-            row.update((name, value) for name, value in told_key.items() if name in row)
+            row.update((name, value) for name, value in key_values.items() if name in row)
             row.update(dict.fromkeys(blank_columns))
             completeness = Completeness.KEY if plan.schema is None else completeness
         convert_image(row, plan, self._placeholder, "$", details, blank_columns)
-        is_gone = op is Op.DELETE
+        is_delete = op is Op.DELETE
         change = DataChange(
             op,
             table_origin.table,
             key,
-            row if is_gone else None,
-            None if is_gone else row,
+            row if is_delete else None,
+            None if is_delete else row,
             plan.schema,
-            origin.position,
-            origin.transaction,
+            metadata.position,
+            metadata.transaction,
             table_origin.source,
-            origin.time_ns,
-            origin.process_ns,
-            completeness if is_gone else _UNKNOWN,
-            _UNKNOWN if is_gone else completeness,
+            metadata.time_ns,
+            metadata.process_ns,
+            completeness if is_delete else _UNKNOWN,
+            _UNKNOWN if is_delete else completeness,
             details,
         )
         return self._keys.half(change, message, plan) if message.headers else change
 
-    def _repeats(self, message: Message, shape: Shape, added_values: Mapping[str, Any]) -> bool:
-        """Say whether the headers tell nothing that the added fields do not."""
+    def _are_headers_redundant(
+        self, message: Message, shape: Shape, added_values: Mapping[str, Any]
+    ) -> bool:
+        """Return whether the added fields contain all metadata of the headers."""
         for name, _ in message.headers:
             added_field = self._headers.get(name)
             if (
                 added_field is not None
-                and added_values.get(shape.told.get((added_field.part, added_field.field), ""))
+                and added_values.get(
+                    shape.names_by_field.get((added_field.part, added_field.field), "")
+                )
                 is None
             ):
                 return False
         return True
 
-    def believes(self, product: str | None) -> bool:
-        """Say whether a deleted row is believed beyond its key."""
+    def has_full_deletes(self, product: str | None) -> bool:
+        """Return whether deleted rows have real values beside the key."""
         match self._before_image:
             case BeforeImage.FULL:
                 return True
@@ -274,13 +280,13 @@ class Decoder:
                 return False
         return product is not None and product not in STANDARD.fillers
 
-    def origin(
+    def metadata_of(
         self, message: Message, added_values: Mapping[str, Any], details: dict[str, Any]
     ) -> RowMetadata:
-        """Return what a message tells beside its row: added fields first, then headers.
+        """Return the metadata of a message, from its added fields and then its headers.
 
         Raises:
-            DecodeError: One is not of its type.
+            DecodeError: A field or a header is not of its type.
         """
         names = self.names
         fields = [(names[name], value) for name, value in added_values.items()]
@@ -289,21 +295,24 @@ class Decoder:
             if added_field is not None and value is not None:
                 fields.append((added_field, _header(added_field, value)))
         try:
-            return self._metadata.read(fields, message.topic, details)
+            return self._metadata_reader.read(fields, message.topic, details)
         except DecodeError as error:
             path = _wire_path(error.path, fields)
             raise DecodeError(error.reason, code=error.code, path=path) from None
 
     # -- tombstones ----------------------------------------------------------------------------
 
-    def _gone(self, message: Message) -> ChangeEvent:
-        """Return what a message without a value means: the deletion of its key, or its echo."""
+    def _delete_or_tombstone(self, message: Message) -> ChangeEvent:
+        """Return the event of a message without a value: a delete or a tombstone.
+
+        It is a tombstone if it has no key, or if a row with ``__deleted`` precedes it.
+        """
         tombstone = self._keys.tombstone(message)
         if tombstone.key is None or self._deletes is Deletes.REWRITE_WITH_TOMBSTONE:
             return tombstone
         details = dict(tombstone.details)
-        origin = self.origin(message, {}, details)
-        table_origin = origin.table_origin
+        metadata = self.metadata_of(message, {}, details)
+        table_origin = metadata.table_origin
         if message.topic == table_origin.topic:
             details.pop("topic", None)
         change = DataChange(
@@ -312,11 +321,11 @@ class Decoder:
             self._keys.key_of(tuple(tombstone.key)),
             before=tombstone.key,
             schema=tombstone.schema,
-            position=origin.position,
-            transaction=origin.transaction,
+            position=metadata.position,
+            transaction=metadata.transaction,
             source=table_origin.source,
-            source_time_ns=origin.time_ns,
-            process_time_ns=origin.process_ns,
+            source_time_ns=metadata.time_ns,
+            process_time_ns=metadata.process_ns,
             before_holds=_UNKNOWN if tombstone.schema is not None else Completeness.KEY,
             details=details,
         )
@@ -329,10 +338,10 @@ _UNKNOWN: Final = Completeness.UNKNOWN
 
 
 def is_other_event(parts: Mapping[str, object], names: Names) -> bool:
-    """Say whether a message without schema is none of a row: the transformation lets it pass.
+    """Return whether a message without a schema is no row; the transformation does not change it.
 
-    Heartbeats, transaction markers, schema changes and logical messages have fields that no row
-    is likely to have and no others, and nothing is added to them.
+    Heartbeats, transaction markers, schema changes and logical messages have only fields that rows
+    hardly have, and no added fields.
     """
     part_names = parts.keys()
     if DELETED in part_names or not names.keys().isdisjoint(part_names):
@@ -347,7 +356,7 @@ def is_other_event(parts: Mapping[str, object], names: Names) -> bool:
 
 
 def _header(added: AddedField, value: bytes) -> Any:
-    """Return the value of a header, as Connect's simple or JSON converter writes it."""
+    """Return the value of a header of Connect's simple or JSON converter."""
     if added.field == "op" and len(value) == 1:
         return value.decode("latin-1")
     try:
@@ -361,7 +370,7 @@ def _header(added: AddedField, value: bytes) -> Any:
 
 
 def _wire_path(path: str, fields: list[tuple[AddedField, Any]]) -> str:
-    """Return the path in the message of a path in Debezium's envelope."""
+    """Return the path in a flattened row for a path in Debezium's envelope."""
     parts = path.removeprefix("$.").split(".")
     part, field = (parts[0], parts[1]) if len(parts) == 2 else ("envelope", parts[0])
     for added_field, _ in fields:

@@ -43,7 +43,7 @@ from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId
 from changelane.types import UNAVAILABLE
 
-_MAX_PLACES: Final = 10_000
+_MAX_TABLES: Final = 10_000
 
 
 class Rules:
@@ -84,7 +84,7 @@ class Rules:
         )
         place = self._places.get(words)
         if place is None:
-            if len(self._places) >= _MAX_PLACES:
+            if len(self._places) >= _MAX_TABLES:
                 self._places.clear()
             place = self._places[words] = _place(block)
         draft.table, draft.source, other_fields = place

@@ -93,7 +93,7 @@ class Encoder:
     def _change(self, event: DataChange, report: Report) -> Message:
         details = event.details
         if not details.keys() <= _OWN_DETAILS:
-            report(("details", "another producer's own fields are not written"))
+            report(("details", "further fields of other producers are not written"))
         writer = self._writer(event.schema, details)
         owner = event.table.schema or event.table.database
         before, after, lobs = self._images(event, writer, report)
