@@ -567,7 +567,7 @@ def test_rows_of_ever_other_columns_do_not_fill_the_memory(monkeypatch):
     told = {"__table": "t"}
     for _ in range(40):
         reader.read_plain(added_fields.Shape(told, added_fields.possible_fields("__")), told, "t")
-    assert len(reader._places) <= 11
+    assert len(reader._table_origins) <= 11
 
 
 @pytest.mark.parametrize("value", [None, "x", 5, -1, True, 1.5, [], {}])
