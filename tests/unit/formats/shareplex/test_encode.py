@@ -112,7 +112,7 @@ def test_update_without_before_has_no_key_in_dts_and_the_rows_own_in_native():
 
 def test_native_update_whose_row_before_lacks_the_key_is_refused():
     event = change(Op.UPDATE, key=Key(("a",)), before={"b": "x"}, after={"a": "1", "b": "y"})
-    with pytest.raises(EncodeError, match="does not hold its key"):
+    with pytest.raises(EncodeError, match="the before image does not have the key columns"):
         NATIVE.encode(event, on_loss="ignore")
 
 
