@@ -108,12 +108,12 @@ def module(name: str) -> FormatModule:
 def _hint(name: str) -> str:
     """Return the advice for a name that is no format here, or an empty text."""
     words = re.split(r"[^a-z0-9]+", name.lower())
-    if (usual := "-".join(words)) in names():
-        return f"did you mean {usual!r}?"
+    if (normalized := "-".join(words)) in names():
+        return f"did you mean {normalized!r}?"
     hints = (
         hint for hint_words, hint in _HINTS.items() if not set(words).isdisjoint(hint_words.split())
     )
-    return next(hints, _FAMILIES.get(usual, ""))
+    return next(hints, _FAMILIES.get(normalized, ""))
 
 
 def load(name: str, options: Mapping[str, Any]) -> Format:
