@@ -276,8 +276,8 @@ class Reducer:
 
     def _is_foreign(self, source: Source) -> bool:
         """Return whether an event comes from another connector than the format's own."""
-        own = self._carries.stamp.connector
-        return own is not None and source.connector not in (None, own)
+        format_connector = self._carries.stamp.connector
+        return format_connector is not None and source.connector not in (None, format_connector)
 
     def _details(
         self, details: Details, source: Source | None, losses: dict[Loss, None]

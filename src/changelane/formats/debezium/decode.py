@@ -115,8 +115,8 @@ class Decoder:
         else:
             schema = None
             position, other_fields = source_block.read_binlog(block)
-        words = (kind, block.version, block.name, block.snapshot, block.db, schema, block.table)
-        table_origin = self._table_origins.get(words) or self._table_origin(words)
+        cache_key = (kind, block.version, block.name, block.snapshot, block.db, schema, block.table)
+        table_origin = self._table_origins.get(cache_key) or self._table_origin(cache_key)
         time_ns = block.ts_ns
         if time_ns is None or block.ts_us != time_ns // 1000 or block.ts_ms != time_ns // 1_000_000:
             time_ns, times = source_block.instant(block.ts_ms, block.ts_us, time_ns)
@@ -124,16 +124,16 @@ class Decoder:
                 other_fields.update(times)
         return table_origin, position, other_fields, time_ns
 
-    def _table_origin(self, words: tuple[Any, ...]) -> TableOrigin:
+    def _table_origin(self, cache_key: tuple[Any, ...]) -> TableOrigin:
         names = ("version", "name", "snapshot", "db", "schema", "table")
-        fields = dict(zip(names, words[1:], strict=True))
+        fields = dict(zip(names, cache_key[1:], strict=True))
         table_origin = source_block.table_origin(
-            {"connector": words[0].__struct_config__.tag, **fields}
+            {"connector": cache_key[0].__struct_config__.tag, **fields}
         )
         table_origin.declared = self._declared.find(table_origin)
         if len(self._table_origins) >= _MAX_TABLES:
             self._table_origins.clear()
-        self._table_origins[words] = table_origin
+        self._table_origins[cache_key] = table_origin
         return table_origin
 
     # -- row changes ---------------------------------------------------------------------------

@@ -99,8 +99,8 @@ class KeyReader:
     ) -> tuple[Key | None, JsonRow | None]:
         """Return the key and its JSON.
 
-        The bytes are kept in *details* if a writer would not produce them from the row: the key has
-        another wrapping than the value, has columns that the row lacks, or is not JSON.
+        The bytes are kept in *details* if a writer would not produce them from the row: for
+        example, if the key has another wrapping than the value, or is not JSON.
         """
         key_plan: KeyPlan | None = None
         try:

@@ -116,10 +116,10 @@ class Shape:
         is_plain: There are no other added fields, and no field is added twice.
     """
 
-    def __init__(self, names: Iterable[str], known_fields: Mapping[str, AddedField]) -> None:
+    def __init__(self, names: Iterable[str], fields_by_name: Mapping[str, AddedField]) -> None:
         self.names = tuple(names)
         self.has_flag = DELETED in self.names
-        self.added = tuple(known_fields[name] for name in self.names if name != DELETED)
+        self.added = tuple(fields_by_name[name] for name in self.names if name != DELETED)
         self.names_by_field = {
             (added_field.part, added_field.field): added_field.name for added_field in self.added
         }
@@ -211,18 +211,18 @@ class MetadataReader:
     def _table_origin(self, fields: Mapping[str, Any], topic: str | None) -> TableOrigin:
         names = _PLACE
         try:
-            words = (topic, *(fields.get(name) for name in names))
-            table_origin = self._table_origins.get(words)
+            cache_key = (topic, *(fields.get(name) for name in names))
+            table_origin = self._table_origins.get(cache_key)
         except TypeError:  # a list or an object, which table_origin() rejects
-            words, table_origin = (), None
+            cache_key, table_origin = (), None
         if table_origin is None:
             parts = {**self._of_topic(topic), **self._table}
             parts.update((name, fields[name]) for name in names if fields.get(name) is not None)
             table_origin = source_block.table_origin(parts)
             if len(self._table_origins) >= _MAX_TABLES:
                 self._table_origins.clear()
-            if words:
-                self._table_origins[words] = table_origin
+            if cache_key:
+                self._table_origins[cache_key] = table_origin
         return table_origin
 
     def _of_topic(self, topic: str | None) -> dict[str, str]:

@@ -119,12 +119,12 @@ def _member(options: Options) -> Member:
 
     def read_source(draft: Draft) -> None:
         block: LindormSource = draft.envelope.source
-        words = (block.db, block.namespace, block.table)
-        table = tables.get(words)
+        table_parts = (block.db, block.namespace, block.table)
+        table = tables.get(table_parts)
         if table is None:
             if len(tables) >= _MAX_TABLES:
                 tables.clear()
-            table = tables[words] = TableId(*words)
+            table = tables[table_parts] = TableId(*table_parts)
         draft.table, draft.source = table, _ORIGIN
         if block.version is not None:
             keep_other_fields(draft, {"version": block.version})
@@ -221,16 +221,16 @@ class Lindorm:
             raise EncodeError("lindorm-json has row changes only")
         options, table = self._options, event.table
         is_hbase = self._hbase.is_written(event)
-        written = self._hbase.write(event, report) if is_hbase else event
-        written = without_deleted_columns(with_schema_types(written, report), report)
+        wire_event = self._hbase.write(event, report) if is_hbase else event
+        wire_event = without_deleted_columns(with_schema_types(wire_event, report), report)
         if isinstance(event.position, TimePosition) and (
             event.position.time_ms != milliseconds(event.source_time_ns)
         ):
             report(("position", "its time differs from the source time"))
         block = None if options.schema is SchemaBlock.NONE else _EMPTY_BLOCK
         if event.schema is None and options.schema is SchemaBlock.FULL:
-            schema = schema_of_images(written.before, written.after)
-            written = msgspec.structs.replace(written, schema=schema)
+            schema = schema_of_images(wire_event.before, wire_event.after)
+            wire_event = msgspec.structs.replace(wire_event, schema=schema)
         source_fields = {
             "version": options.version or ("v2.0" if is_hbase else "v1.0"),
             "db": table.database,
@@ -247,10 +247,10 @@ class Lindorm:
         )
         if not is_hbase and any(
             image is not None and ROW in image and self._hbase.is_read_as_hbase(image)
-            for image in (written.before, written.after)
+            for image in (wire_event.before, wire_event.after)
         ):
             report(("value", "read as a row of an HBase table; set the option tables"))
-        return (self._writer.change(written, parts, report),)
+        return (self._writer.change(wire_event, parts, report),)
 
 
 class _Probe(msgspec.Struct):

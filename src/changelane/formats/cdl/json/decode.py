@@ -288,20 +288,20 @@ def _without_unknown_fields(
         }
     block = other_events.object_part(parts, "transaction")
     properties = block.get("properties")
-    usual: dict[str, object] = {}
+    documented: dict[str, object] = {}
     if isinstance(properties, list) and all(isinstance(part, dict) for part in properties):
         names = Property.__struct_fields__
-        usual = {
+        documented = {
             "properties": [{n: v for n, v in part.items() if n in names} for part in properties]
         }
     elif "properties" in block:
-        usual = {"properties": properties}
-    if block != usual:
+        documented = {"properties": properties}
+    if block != documented:
         details["transaction"] = block
     elif not extra_fields:
         return payload
     own_fields: dict[str, object] = {name: raw for name, raw in parts.items() if name in FIELDS}
-    return json.dumps({**own_fields, "transaction": usual} if block else own_fields)
+    return json.dumps({**own_fields, "transaction": documented} if block else own_fields)
 
 
 def _label(change: Change) -> str:
@@ -323,16 +323,16 @@ def _coordinates(
         property_values.get("txId"),
     )
     position: Position | None = None
-    usual: list[tuple[str, int | None]] = []
+    expected: list[tuple[str, int | None]] = []
     if lsn is not None and -_INT64 <= lsn < _INT64:
         position = PostgresPosition(lsn % _U64)
-        usual.append(("lsn", lsn))
+        expected.append(("lsn", lsn))
     elif scn is not None and 0 <= scn < _INT64:
         position = ScnPosition(scn)
-        usual.append(("scn", scn))
+        expected.append(("scn", scn))
     if identity is not None:
-        usual.append(("txId", identity))
-    if [(part.name, part.value) for part in properties] != usual:
+        expected.append(("txId", identity))
+    if [(part.name, part.value) for part in properties] != expected:
         details["properties"] = [[part.name, part.value] for part in properties]
     return position, None if identity is None else Transaction(str(identity))
 
