@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""``debezium-json``: what Debezium's connectors write, with and without schema blocks.
+r"""``debezium-json``: the messages of Debezium's connectors, with and without schema blocks.
 
 Product: Debezium (https://debezium.io/documentation/reference/stable/). Versions studied: 3.5.0 and
 3.6.1 (captured), 2.4 (MySQL, every type), and the source of 1.x to 3.x.
@@ -11,8 +11,7 @@ Sample::
      "sequence":"[null,\"33204552\"]","schema":"public","table":"customers","txId":804,
      "lsn":33204552},"transaction":null,"op":"c","ts_ms":1795248399061}
 
-Known gaps: MongoDB, Avro and CloudEvents are formats of their own or to come;
-see ``docs/formats/debezium-json.md``.
+Known gaps: MongoDB, Avro and CloudEvents are not read; see ``docs/formats/debezium-json.md``.
 """
 
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from changelane.formats.contract.capabilities import Carries, Extreme, SchemaDet
 from changelane.formats.contract.format import Format, Report
 from changelane.formats.debezium.decode import Decoder
 from changelane.formats.debezium.encode import Encoder
-from changelane.formats.debezium_envelope.details_check import carefully
+from changelane.formats.debezium_envelope.details_check import encode_with_checked_details
 from changelane.formats.debezium_envelope.options import STANDARD, Dialect, Options
 from changelane.formats.debezium_envelope.other_events import is_debezium
 from changelane.message import Message
@@ -46,7 +45,7 @@ def _carries(options: Options, dialect: Dialect) -> Carries:
         absent=True,
         unavailable=bool(options.placeholder) and options.placeholder != "null",
         absent_means=dialect.absent_means,
-        # without schema blocks, too: values are written by their types, and the loss is reported
+        # also without schema blocks: the types determine the values, and the encoder reports a loss
         schema=SchemaDetail.FULL,
         column_flags=True,
         types=_TYPES,
@@ -67,13 +66,13 @@ def _carries(options: Options, dialect: Dialect) -> Carries:
 
 
 class Debezium:
-    """See the module."""
+    """The format ``debezium-json``."""
 
     def __init__(self, options: Options, dialect: Dialect = STANDARD) -> None:
         self._options = options
         self._dialect = dialect
         self._carries = _carries(options, dialect)
-        # the reader's own method, which saves a call for each message
+        # the decoder's own method, which saves a call for each message
         self.decode: Callable[[Message], tuple[ChangeEvent, ...]] = Decoder(options, dialect).decode
         self._encoder = Encoder(options, dialect)
 
@@ -85,7 +84,7 @@ class Debezium:
         return self._carries
 
     def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
-        return carefully(self._encoder.encode, self.decode, event, report)
+        return encode_with_checked_details(self._encoder.encode, self.decode, event, report)
 
     def detects(self, message: Message) -> bool:
         if not message.value:

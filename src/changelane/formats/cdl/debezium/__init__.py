@@ -3,8 +3,8 @@ r"""``cdl-debezium-json``: the "open-source Debezium JSON" of CDL, ``message_ver
 
 Product: Change Data Loader of Huawei Cloud MRS
 (https://support.huaweicloud.com/intl/en-us/cmpntguide-lts-mrs/mrs_01_24811.html). Version studied:
-the page "CDL JSON and Open-Source Debezium JSON" (2024-11-29). It is what Debezium 1.4 writes of
-PostgreSQL, with four fields more and the vendor's own names of decimals and timestamps.
+the page "CDL JSON and Open-Source Debezium JSON" (2024-11-29). The messages are those of Debezium
+1.4 for PostgreSQL, with four more fields and the vendor's own names of decimals and timestamps.
 
 Sample (payload)::
 
@@ -14,7 +14,7 @@ Sample (payload)::
       "table":"ct_pg2hudi","txId":57227663,"lsn":163955586912},"op":"c","ts_ms":1707048984208,
      "message_version":"2.0","message_type":"0","LOB_COLUMNS":null,"unique":{"id":35}}
 
-Known gaps: the page shows one insert only; see ``docs/formats/cdl-debezium-json.md``.
+Known gaps: the page has only a sample of an insert; see ``docs/formats/cdl-debezium-json.md``.
 """
 
 from typing import Final
@@ -26,7 +26,7 @@ from changelane.formats.cdl.debezium.encode import Encoder
 from changelane.formats.cdl.debezium.wire import ORIGIN, PRODUCTS, Options
 from changelane.formats.contract.capabilities import Carries, Extreme, SchemaDetail
 from changelane.formats.contract.format import Format, Report
-from changelane.formats.debezium_envelope.details_check import carefully
+from changelane.formats.debezium_envelope.details_check import encode_with_checked_details
 from changelane.formats.debezium_envelope.envelope_reader import MemberReader
 from changelane.message import Message
 from changelane.types import LogicalType, Unknown
@@ -59,7 +59,7 @@ _CARRIES: Final = Carries(
 
 
 class CdlDebezium:
-    """See the module."""
+    """The format ``cdl-debezium-json``."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -77,7 +77,7 @@ class CdlDebezium:
         return self._decode(message)
 
     def detects(self, message: Message) -> bool:
-        """Say whether a message is of ``message_version`` 2.0."""
+        """Return whether a message is of ``message_version`` 2.0."""
         value = message.value
         if not value or b'"message_version"' not in value or b'"op"' not in value:
             return False
@@ -87,7 +87,7 @@ class CdlDebezium:
             return False
 
     def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
-        return carefully(self._encoder.encode, self._decode, event, report)
+        return encode_with_checked_details(self._encoder.encode, self._decode, event, report)
 
 
 def make(options: Options) -> Format:

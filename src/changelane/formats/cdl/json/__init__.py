@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""``cdl-json``: CDL JSON, what CDL of Huawei's MapReduce Service writes to Kafka.
+r"""``cdl-json``: CDL JSON, the messages of CDL in Huawei's MapReduce Service.
 
 Product: Change Data Loader of Huawei Cloud MRS
 (https://support.huaweicloud.com/intl/en-us/cmpntguide-lts-mrs/mrs_01_24811.html). Version studied:
 ``message_version`` 1.0, from the page "CDL JSON and Open-Source Debezium JSON" (2024-11-29). It is
-Kafka Connect's JSON, always with its schema, and of one family with Debezium's.
+Kafka Connect's JSON, always with a schema, and belongs to Debezium's family.
 
 Sample (payload)::
 
@@ -16,8 +16,8 @@ Sample (payload)::
      "message_version":"1.0","message_type":"0",
      "HEARTBEAT_IDENTIFIER":"279fb050-0143-45c1-b184-50bc48c2461c"}
 
-Known gaps: updates, deletes, heartbeats and LOBs are read as the page's words say, for it shows one
-insert only; see ``docs/formats/cdl-json.md``.
+Known gaps: the page has only a sample of an insert. Updates, deletes, heartbeats and LOBs follow
+the page's text; see ``docs/formats/cdl-json.md``.
 """
 
 from typing import Final
@@ -29,7 +29,7 @@ from changelane.formats.cdl.json.encode import Encoder
 from changelane.formats.cdl.json.options import ORIGIN, Options, Owner
 from changelane.formats.contract.capabilities import AbsentMeans, Carries, Extreme, SchemaDetail
 from changelane.formats.contract.format import Format, Report
-from changelane.formats.debezium_envelope.details_check import carefully
+from changelane.formats.debezium_envelope.details_check import encode_with_checked_details
 from changelane.message import Message
 from changelane.types import LogicalType, Unknown
 
@@ -65,7 +65,7 @@ def _carries(options: Options) -> Carries:
 
 
 class CdlJson:
-    """See the module."""
+    """The format ``cdl-json``."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -84,10 +84,10 @@ class CdlJson:
         return self._decode(message)
 
     def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
-        return carefully(self._encoder.encode, self._decode, event, report)
+        return encode_with_checked_details(self._encoder.encode, self._decode, event, report)
 
     def detects(self, message: Message) -> bool:
-        """Say whether a message has the three fields that only this format has."""
+        """Return whether a message has the fields of this format."""
         value = message.value
         if not value or b'"OPERATION"' not in value or b'"DATA_STORE"' not in value:
             return False

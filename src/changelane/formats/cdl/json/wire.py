@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The message as a typed class with CDL's own field names, and what its schema block says."""
+"""The wire classes of CDL's messages, with CDL's own field names, and their schema blocks."""
 
 from typing import Any, Final, Generic, TypeVar
 
@@ -26,14 +26,14 @@ Row = TypeVar("Row")
 
 
 class Property(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """One coordinate in the source's log."""
+    """A coordinate in the source's log."""
 
     name: str
     value: int | None = None
 
 
 class TransactionBlock(msgspec.Struct, forbid_unknown_fields=True):
-    """Where in the source's log a change stands."""
+    """The coordinates of a change in the source's log."""
 
     properties: list[Property] | None = None
 
@@ -60,7 +60,7 @@ FIELDS: Final = frozenset(Envelope.__struct_fields__)
 
 
 class CdlPlan(RowPlan):
-    """What one schema block says."""
+    """The plan of messages with one schema block."""
 
     def __init__(self, parsed: Schema | None, modes: Modes) -> None:
         parts = {} if parsed is None else {member.member: member for member in parsed.members}
@@ -100,9 +100,9 @@ class CdlPlan(RowPlan):
 
 
 def plan_of(block: bytes, modes: Modes) -> CdlPlan:
-    """Return what is made of a schema block once.
+    """Return the plan of a schema block.
 
     Raises:
-        DecodeError: It is not a schema.
+        DecodeError: The block is not a schema.
     """
     return CdlPlan(connect_schema.parse(block), modes)
