@@ -52,13 +52,13 @@ from changelane.formats.debezium_envelope.envelope_writer import (
     part_of,
 )
 from changelane.formats.debezium_envelope.options import Tombstones
-from changelane.formats.debezium_envelope.rows.columns import (
+from changelane.formats.debezium_envelope.rows.connect_schema import parse, unwrap
+from changelane.formats.debezium_envelope.rows.modes import (
     DecimalFormat,
     Modes,
     TimePrecisionMode,
     modes_of,
 )
-from changelane.formats.debezium_envelope.rows.connect_schema import parse, unwrap
 from changelane.formats.debezium_envelope.source_block import sanitised
 from changelane.message import Message
 from changelane.position import MySqlPosition

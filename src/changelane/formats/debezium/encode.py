@@ -29,8 +29,8 @@ from changelane.formats.debezium_envelope.fillers import report_doubt
 from changelane.formats.debezium_envelope.message_key import NEW_KEY, OLD_KEY
 from changelane.formats.debezium_envelope.options import BeforeImage, Dialect, Options, Tombstones
 from changelane.formats.debezium_envelope.other_events_writer import Announcer
-from changelane.formats.debezium_envelope.rows.columns import Modes, modes_of
 from changelane.formats.debezium_envelope.rows.connect_schema import Schema, struct
+from changelane.formats.debezium_envelope.rows.modes import Modes, modes_of
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
 from changelane.formats.debezium_envelope.rows.raw_json import from_text, is_foreign, wrapped
 from changelane.formats.debezium_envelope.rows.row_reader import key_row, key_schema

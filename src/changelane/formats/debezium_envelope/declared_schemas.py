@@ -9,8 +9,9 @@ import msgspec
 from changelane.errors import ConfigError, DecodeError
 from changelane.event import Key, KeyOrigin
 from changelane.formats.debezium_envelope.options import Options
-from changelane.formats.debezium_envelope.rows.columns import field_of, modes_of, wire_with
+from changelane.formats.debezium_envelope.rows.columns import field_of, wire_with
 from changelane.formats.debezium_envelope.rows.connect_schema import Schema
+from changelane.formats.debezium_envelope.rows.modes import modes_of
 from changelane.formats.debezium_envelope.rows.row_reader import RowPlan, decoder
 from changelane.formats.debezium_envelope.rows.semantic_types import Wire
 from changelane.formats.debezium_envelope.rows.wire import Envelope

@@ -15,8 +15,8 @@ from changelane.event import DataChange, Op, Tombstone
 from changelane.formats.contract import json
 from changelane.formats.contract.format import Report
 from changelane.formats.debezium_envelope.blocks import described, guessed, parsed
-from changelane.formats.debezium_envelope.rows.columns import Modes
 from changelane.formats.debezium_envelope.rows.connect_schema import UNSET, Schema, struct
+from changelane.formats.debezium_envelope.rows.modes import Modes
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
 from changelane.formats.debezium_envelope.rows.raw_json import from_text, wrapped
 from changelane.formats.debezium_envelope.rows.row_reader import key_row, key_schema

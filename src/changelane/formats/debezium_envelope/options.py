@@ -6,7 +6,7 @@ from enum import StrEnum
 import msgspec
 
 from changelane.formats.contract.capabilities import AbsentMeans
-from changelane.formats.debezium_envelope.rows.columns import (
+from changelane.formats.debezium_envelope.rows.modes import (
     BinaryMode,
     DecimalFormat,
     TimePrecisionMode,

@@ -13,13 +13,9 @@ from changelane.formats.debezium_envelope.message_key import MISFIT, JsonRow, Ke
 from changelane.formats.debezium_envelope.options import STANDARD, BeforeImage
 from changelane.formats.debezium_envelope.row_images import finish
 from changelane.formats.debezium_envelope.rows import connect_schema
-from changelane.formats.debezium_envelope.rows.columns import (
-    Modes,
-    column_of,
-    field_of,
-    wire_of_field,
-)
+from changelane.formats.debezium_envelope.rows.columns import column_of, field_of, wire_of_field
 from changelane.formats.debezium_envelope.rows.connect_schema import Blocks, Schema, unwrap
+from changelane.formats.debezium_envelope.rows.modes import Modes
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
 from changelane.formats.debezium_envelope.rows.raw_json import as_text
 from changelane.formats.debezium_envelope.rows.row_reader import (

@@ -41,8 +41,8 @@ from changelane.formats.debezium_envelope.envelope_writer import (
     Parts,
     milliseconds,
 )
-from changelane.formats.debezium_envelope.rows.columns import Modes
 from changelane.formats.debezium_envelope.rows.connect_schema import unwrap
+from changelane.formats.debezium_envelope.rows.modes import Modes
 from changelane.formats.lindorm.options import AbsentAfter, Options, Order, SchemaBlock
 from changelane.formats.lindorm.rows import (
     ROW,

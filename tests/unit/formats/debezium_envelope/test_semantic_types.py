@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from changelane.errors import DecodeError
 from changelane.formats.debezium_envelope.rows import connect_schema, epoch_times, json_values
 from changelane.formats.debezium_envelope.rows.columns import (
-    Modes,
-    TimePrecisionMode,
     column_of,
     field_of,
     losses_of,
@@ -22,7 +20,8 @@ from changelane.formats.debezium_envelope.rows.columns import (
     wire_with,
 )
 from changelane.formats.debezium_envelope.rows.connect_schema import Schema
-from changelane.formats.debezium_envelope.rows.semantic_types import wire_of
+from changelane.formats.debezium_envelope.rows.modes import Modes, TimePrecisionMode
+from changelane.formats.debezium_envelope.rows.type_mapping import wire_of
 from changelane.schema import Column
 from changelane.types import (
     Array,

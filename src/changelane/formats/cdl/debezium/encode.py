@@ -38,8 +38,8 @@ from changelane.formats.debezium_envelope.envelope_writer import (
 )
 from changelane.formats.debezium_envelope.fillers import report_doubt
 from changelane.formats.debezium_envelope.options import BeforeImage
-from changelane.formats.debezium_envelope.rows.columns import Modes
 from changelane.formats.debezium_envelope.rows.connect_schema import Schema, struct
+from changelane.formats.debezium_envelope.rows.modes import Modes
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
 from changelane.formats.debezium_envelope.rows.raw_json import from_text
 from changelane.message import Message

@@ -30,8 +30,9 @@ from changelane.formats.contract.format import Report
 from changelane.formats.debezium_envelope import blocks
 from changelane.formats.debezium_envelope.fillers import report_doubt
 from changelane.formats.debezium_envelope.options import BeforeImage
-from changelane.formats.debezium_envelope.rows.columns import Modes, TimePrecisionMode, field_of
+from changelane.formats.debezium_envelope.rows.columns import field_of
 from changelane.formats.debezium_envelope.rows.connect_schema import UNSET, Schema, struct
+from changelane.formats.debezium_envelope.rows.modes import Modes, TimePrecisionMode
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
 from changelane.formats.debezium_envelope.rows.raw_json import from_text, wrapped
 from changelane.formats.debezium_envelope.rows.row_reader import plain_json

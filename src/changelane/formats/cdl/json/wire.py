@@ -6,13 +6,9 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from changelane.formats.debezium_envelope.rows import connect_schema
-from changelane.formats.debezium_envelope.rows.columns import (
-    Modes,
-    column_of,
-    field_of,
-    wire_of_field,
-)
+from changelane.formats.debezium_envelope.rows.columns import column_of, field_of, wire_of_field
 from changelane.formats.debezium_envelope.rows.connect_schema import Schema
+from changelane.formats.debezium_envelope.rows.modes import Modes
 from changelane.formats.debezium_envelope.rows.row_reader import (
     RowPlan,
     all_fields,

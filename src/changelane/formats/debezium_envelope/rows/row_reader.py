@@ -13,16 +13,18 @@ from changelane.errors import DecodeError
 from changelane.event import Key
 from changelane.formats.debezium_envelope.rows import connect_schema
 from changelane.formats.debezium_envelope.rows.columns import (
-    DecimalFormat,
-    Modes,
-    TimePrecisionMode,
     column_of,
     field_of,
-    modes_of,
     wire_of_field,
     wire_with,
 )
 from changelane.formats.debezium_envelope.rows.connect_schema import UNSET, Schema
+from changelane.formats.debezium_envelope.rows.modes import (
+    DecimalFormat,
+    Modes,
+    TimePrecisionMode,
+    modes_of,
+)
 from changelane.formats.debezium_envelope.rows.semantic_types import NUMBERS, Wire, row_type
 from changelane.formats.debezium_envelope.rows.wire import Envelope
 from changelane.reason_codes import ReasonCode

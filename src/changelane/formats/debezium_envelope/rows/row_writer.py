@@ -11,7 +11,6 @@ from changelane.event import Image
 from changelane.formats.contract.format import Report
 from changelane.formats.contract.losses import Loss
 from changelane.formats.debezium_envelope.rows.columns import (
-    Modes,
     field_of,
     losses_of,
     type_name,
@@ -20,6 +19,7 @@ from changelane.formats.debezium_envelope.rows.columns import (
 from changelane.formats.debezium_envelope.rows.connect_schema import Schema, struct
 from changelane.formats.debezium_envelope.rows.epoch_times import Inexact
 from changelane.formats.debezium_envelope.rows.json_values import Convert
+from changelane.formats.debezium_envelope.rows.modes import Modes
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
 from changelane.formats.debezium_envelope.rows.row_reader import filler_of
 from changelane.formats.debezium_envelope.rows.semantic_types import Wire
