@@ -28,7 +28,13 @@ from changelane.formats.debezium_envelope.message_key import (
 from changelane.formats.debezium_envelope.options import BeforeImage, Dialect, Options
 from changelane.formats.debezium_envelope.rows.connect_schema import Blocks, unwrap
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
-from changelane.formats.debezium_envelope.rows.row_reader import PLAIN, RowPlan, ValuePlan, decoder
+from changelane.formats.debezium_envelope.rows.row_reader import (
+    PLAIN,
+    RowPlan,
+    ValuePlan,
+    decoder,
+    plain_json,
+)
 from changelane.formats.debezium_envelope.rows.schemaless_values import usual_row
 from changelane.formats.debezium_envelope.rows.wire import Envelope, PostgresSource
 from changelane.formats.debezium_envelope.source_block import Place, Rest
@@ -170,7 +176,7 @@ class Decoder:
                 return self._slow(message, message.value or b"")
             _describe(plan, place, details)
             if plan.schema is not None:
-                details["columns"] = plan.raw_fields
+                details["columns"] = plain_json(tuple(plan.fields.values()))
             source = place.source
             return (
                 Truncate(
@@ -304,11 +310,11 @@ class Decoder:
             if plan.conversions:
                 plan.convert(row, path)
             return
-        placeholders = placeholder.found(row, plan.wires)
+        placeholders = placeholder.columns_in(row, plan.wires)
         unusual = {
             name: v
             for name, v in placeholders.items()
-            if not placeholder.usual(name, v, plan.wires)
+            if not placeholder.is_usual(name, v, plan.wires)
         }
         if unusual:
             details["placeholders"] = unusual

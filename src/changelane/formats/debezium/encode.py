@@ -177,7 +177,8 @@ class Encoder:
             if block is None:
                 if len(self._blocks) >= _MOST_WRITERS:
                     self._blocks.clear()
-                rows = writer.structs(before, after, base)
+                name = f"{base}.Value"
+                rows = writer.struct(before, name, "before"), writer.struct(after, name, "after")
                 block = self._blocks[shape] = self._envelope(event, rows, base, payload)
         key = self._key(event, key_row(event.key, before, after), writer, base, has_schema)
         return Message(wrapped(block, payload), key, headers, topic or None)

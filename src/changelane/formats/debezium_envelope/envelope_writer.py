@@ -258,9 +258,10 @@ class MemberWriter:
                     (after if before_or_after is None else before_or_after),
                     (before if after_or_before is None else after_or_before),
                 )
+            names = [name.format(base=base) or UNSET for name in self._layout.row_names]
             schemas = {
-                "before": self._row_schema(writer, before_or_after, base, 0),
-                "after": self._row_schema(writer, after_or_before, base, 1),
+                "before": writer.struct(before_or_after, names[0], "before"),
+                "after": writer.struct(after_or_before, names[1], "after"),
                 "source": self._source_struct(source),
                 **parts.more_schemas,
             }
@@ -274,16 +275,6 @@ class MemberWriter:
             block = json.dumps(struct(tuple(fields), name=name or UNSET))
             self._blocks[shape] = block
         return block
-
-    def _row_schema(
-        self, writer: RowWriter, row: Mapping[str, Any] | None, base: str, which: int
-    ) -> Schema:
-        members = tuple(
-            member for name, member in writer.fields.items() if row is None or name in row
-        )
-        name = self._layout.row_names[which].format(base=base)
-        field = ("before", "after")[which]
-        return struct(members, optional=True, name=name or UNSET, field=field)
 
     def _source_struct(self, source: Mapping[str, Any]) -> Schema:
         described_fields = {name: source[name] for name in self._source_schema if name in source}

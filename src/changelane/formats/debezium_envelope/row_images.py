@@ -34,11 +34,11 @@ def finish(  # noqa: PLR0917 - one kind of call
     """
     placeholders: dict[str, Any] = {}
     if placeholder.may_be_in(row):
-        placeholders = placeholder.found(row, plan.wires)
+        placeholders = placeholder.columns_in(row, plan.wires)
         unusual = {
             name: value
             for name, value in placeholders.items()
-            if keep_usual or not placeholder.usual(name, value, plan.wires)
+            if keep_usual or not placeholder.is_usual(name, value, plan.wires)
         }
         if unusual:
             details["placeholders"] = {**details.get("placeholders", {}), **unusual}

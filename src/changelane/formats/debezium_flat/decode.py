@@ -13,19 +13,17 @@ from changelane.formats.debezium_envelope.message_key import MISFIT, JsonRow, Ke
 from changelane.formats.debezium_envelope.options import STANDARD, BeforeImage
 from changelane.formats.debezium_envelope.row_images import finish
 from changelane.formats.debezium_envelope.rows import connect_schema
-from changelane.formats.debezium_envelope.rows.columns import column_of, field_of, wire_of_field
-from changelane.formats.debezium_envelope.rows.connect_schema import Blocks, Schema, unwrap
+from changelane.formats.debezium_envelope.rows.connect_schema import Blocks, unwrap
 from changelane.formats.debezium_envelope.rows.modes import Modes
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
 from changelane.formats.debezium_envelope.rows.raw_json import as_text
 from changelane.formats.debezium_envelope.rows.row_reader import (
     PLAIN,
+    BlockPlan,
     RowPlan,
     decoder,
-    filler_of,
-    plain_json,
+    fields_of,
 )
-from changelane.formats.debezium_envelope.rows.semantic_types import Wire
 from changelane.formats.debezium_flat.added_fields import (
     DELETED,
     OPS,
@@ -40,8 +38,6 @@ from changelane.formats.debezium_flat.added_fields import (
 from changelane.formats.debezium_flat.options import Deletes, Options, row_modes
 from changelane.message import Message
 from changelane.reason_codes import ReasonCode
-from changelane.schema import TableSchema
-from changelane.types import UNKNOWN
 
 _BOM: Final = b"\xef\xbb\xbf"
 _MISFIT: Final = (*MISFIT, DecodeError)
@@ -54,35 +50,19 @@ _MOST_SHAPES: Final = 4096
 Names = Mapping[str, Added]
 
 
-class FlatPlan(RowPlan):
-    """What one schema block of a row says."""
+class FlatPlan(BlockPlan):
+    """How the rows of one schema block are read."""
 
     def __init__(self, block: bytes, names: Names, modes: Modes) -> None:
         parsed = connect_schema.parse(block)
-        self.is_rows = parsed.type == "struct" and not parsed.label.startswith("io.debezium.")
-        if not self.is_rows:
-            super().__init__(None, None)
-            self.label = parsed.label
+        label = parsed.label
+        if parsed.type != "struct" or label.startswith("io.debezium."):
+            super().__init__(None, label)
             return
-        fields = {member.member: member for member in parsed.members}
-        added = [name for name in fields if name in names or name == DELETED]
-        wires = {
-            name: Wire(UNKNOWN, Any) if name in added else wire_of_field(member)
-            for name, member in fields.items()
-        }
-        for name in added:
-            del fields[name]
-        columns = tuple(column_of(member, wires[name]) for name, member in fields.items())
-        super().__init__(wires, TableSchema(columns))
-        self.fields: Mapping[str, Schema] = fields
-        self.label = parsed.label
-        self.base = parsed.label.removesuffix(".Value")
-        self.fillers = {c.name: filler_of(c, fields[c.name], modes) for c in columns}
-        unusual_fields = {
-            c.name: fields[c.name] for c in columns if field_of(c, modes) != fields[c.name]
-        }
-        if unusual_fields:
-            self.details = {"fields": plain_json(unusual_fields)}
+        fields = fields_of(parsed)
+        added = {name for name in fields if name in names or name == DELETED}
+        super().__init__(fields, label, modes, added)
+        self.base = label.removesuffix(".Value")
 
 
 class Decoder:

@@ -125,7 +125,7 @@ class TablePlan:
                 else:
                     parts.append(write(value, report))
         except NOT_A_VALUE:
-            raise EncodeError(f"column {name!r} holds a value that is not of its type") from None
+            raise EncodeError(f"column {name!r} has a value that is not of its type") from None
         return b"\x04" + _array(parts)
 
 

@@ -138,7 +138,7 @@ class Rules:
         if not placeholder.may_be_in(row):
             return ()
         wires = draft.plan.wires
-        placeholders = placeholder.found(row, wires)
+        placeholders = placeholder.columns_in(row, wires)
         if placeholders:
             known_placeholders = part_of(draft.details, "placeholders")
             draft.details["placeholders"] = {**known_placeholders, **placeholders}

@@ -230,11 +230,6 @@ def _envelope(name: str, writer: RowWriter, payload: Row, unique: Schema) -> Sch
     def text(field: str, *, optional: bool = False) -> Schema:
         return Schema("string", optional=optional or payload[field] is None, field=field)
 
-    def image(field: str) -> Schema:
-        row = payload[field]
-        members = tuple(m for column, m in writer.fields.items() if row is None or column in row)
-        return struct(members, optional=True, name=field, field=field)
-
     replace = msgspec.structs.replace
     fields = (
         text("DATA_STORE"),
@@ -245,8 +240,7 @@ def _envelope(name: str, writer: RowWriter, payload: Row, unique: Schema) -> Sch
         text("LOB_COLUMNS", optional=True),
         _TRANSACTION,
         replace(unique, optional=True, field="unique"),
-        image("data"),
-        image("before"),
+        *(writer.struct(payload[image], image, image) for image in _IMAGES),
         text("message_version"),
         text("message_type"),
         text("HEARTBEAT_IDENTIFIER", optional=True),

@@ -5,6 +5,7 @@ A field of Connect has no attribute for a generated column, for the digits of a 
 unsigned number of unknown source type. :func:`losses_of` reports them.
 """
 
+import binascii
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -17,7 +18,7 @@ from changelane.formats.contract.losses import Loss
 from changelane.formats.debezium_envelope.rows import json_values
 from changelane.formats.debezium_envelope.rows.connect_schema import UNSET, Schema, check
 from changelane.formats.debezium_envelope.rows.modes import BinaryMode, DecimalFormat, Modes
-from changelane.formats.debezium_envelope.rows.semantic_types import CONNECT, Wire
+from changelane.formats.debezium_envelope.rows.semantic_types import CONNECT, Wire, bytes_wire
 from changelane.formats.debezium_envelope.rows.type_mapping import schema_of, wire_of, with_type
 from changelane.schema import Column
 
@@ -116,7 +117,7 @@ def field_of(column: Column, modes: Modes) -> Schema:
     try:
         default = default_of(column, wire_with(field, modes))
     except DecodeError:
-        msg = f"column {column.name!r}: {column.type} is larger than what can be read again"
+        msg = f"column {column.name!r}: {column.type} is larger than any type that can be read"
         raise EncodeError(msg) from None
     return field if default is UNSET else msgspec.structs.replace(field, default=default)
 
@@ -215,13 +216,10 @@ def wire_with(field: Schema, modes: Modes, kind: t.LogicalType | None = None) ->
     return numeric
 
 
-def _bytes_as(decode: json_values.Convert, encode: json_values.Convert) -> Wire:
-    return Wire(t.Bytes(), str, decode, encode, "", "bytes")
-
-
+_BASE64: Final = bytes_wire(json_values.bytes_in, json_values.bytes_out)
 _BINARY: Final[Mapping[BinaryMode, Wire]] = {
-    BinaryMode.BYTES: _bytes_as(json_values.bytes_in, json_values.bytes_out),
-    BinaryMode.BASE64: _bytes_as(json_values.bytes_in, json_values.bytes_out),
-    BinaryMode.BASE64_URL_SAFE: _bytes_as(json_values.url_safe_in, json_values.url_safe_out),
-    BinaryMode.HEX: _bytes_as(json_values.hex_in, json_values.hex_out),
+    BinaryMode.BYTES: _BASE64,
+    BinaryMode.BASE64: _BASE64,
+    BinaryMode.BASE64_URL_SAFE: bytes_wire(json_values.url_safe_in, json_values.url_safe_out),
+    BinaryMode.HEX: bytes_wire(binascii.unhexlify, bytes.hex),
 }

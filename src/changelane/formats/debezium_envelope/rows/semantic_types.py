@@ -40,7 +40,7 @@ class Wire(msgspec.Struct, frozen=True):
             :class:`~changelane.formats.debezium_envelope.rows.epoch_times.Inexact` for a value
             without a form.
         filler: Debezium's value for a NOT NULL column of unknown value.
-        holder: The form of the placeholder for an unavailable value; empty where there is none.
+        placeholder: The name of the placeholder's form; empty where the type has none.
     """
 
     type: t.LogicalType
@@ -48,7 +48,17 @@ class Wire(msgspec.Struct, frozen=True):
     decode: Convert | None = None
     encode: Convert | None = None
     filler: object = 0
-    holder: str = ""
+    placeholder: str = ""
+
+
+def text_wire(kind: t.LogicalType) -> Wire:
+    """Return the form of a type whose values are text."""
+    return Wire(kind, str, filler="", placeholder="text")
+
+
+def bytes_wire(decode: Convert, encode: Convert) -> Wire:
+    """Return the form of bytes as text of some encoding."""
+    return Wire(t.Bytes(), str, decode, encode, "", "bytes")
 
 
 _typed_dict: Final[Any] = TypedDict
@@ -174,6 +184,8 @@ _VARIABLE_SCALE: Final = Wire(
     {"scale": 0, "value": "AA=="},
 )
 _VENDOR_DECIMAL: Final = Wire(t.Decimal(), str, json_values.number_in, json_values.number_out, "0")
+# an unsigned bigint: Debezium's bigint.unsigned.handling.mode=precise
+_DECIMALS: Final = (t.Decimal, t.Integer(64, unsigned=True))
 
 UNBOUNDED_BITS: Final = str((1 << 31) - 1)
 """The length of a ``bit varying`` column that has none (Debezium's page of PostgreSQL)."""
@@ -192,12 +204,6 @@ def _bits_parameters(kind: t.Bits) -> Mapping[str, str]:
 
 # -- text ------------------------------------------------------------------------------------------
 
-
-def text_wire(kind: t.LogicalType) -> Wire:
-    """Return the form of a type whose values are text."""
-    return Wire(kind, str, filler="", holder="text")
-
-
 _COMMA: Final = re.compile(r"(?<!\\),")
 
 
@@ -211,7 +217,7 @@ def _members(make: type[t.Enum | t.Set]) -> Callable[[Schema], Wire]:
     return read
 
 
-def _members_parameters(kind: t.Enum | t.Set) -> Mapping[str, str] | None:
+def _allowed(kind: t.Enum | t.Set) -> Mapping[str, str] | None:
     if kind.members is None:
         return None
     return {"allowed": ",".join(member.replace(",", "\\,") for member in kind.members)}
@@ -227,28 +233,40 @@ def _count(
     return Wire(kind, _int(bits), decode, write)
 
 
-def _ticks(digits: int, decode: Convert) -> Wire:
+def _timestamp(digits: int, decode: Convert) -> Wire:
     encode = partial(epoch_times.timestamp_ticks, digits=digits)
     return _count(64, t.Timestamp(digits), decode, encode)
 
 
-def _clock(digits: int, bits: int = 64) -> Wire:
+def _time(digits: int, bits: int = 64) -> Wire:
     decode = partial(epoch_times.time_text, digits=digits)
     encode = partial(epoch_times.time_ticks, digits=digits)
     return _count(bits, t.Time(digits), decode, encode)
 
 
-def _iso(kind: t.LogicalType, decode: Convert, encode: Convert) -> Wire:
-    return Wire(kind, str, decode, encode, "")
+def _iso(kind: t.LogicalType, parse: Convert, encode: Convert) -> Wire:
+    return Wire(kind, str, json_values.iso_in(parse, encode), encode, "")
 
 
 _DATE: Final = _count(32, t.Date(), epoch_times.date_of, epoch_times.days_of)
-_MILLIS: Final = _ticks(3, epoch_times.millis_timestamp)
-_EPOCH_TEXT: Final = "1970-01-01T00:00:00.000000Z"
+_MILLIS: Final = _timestamp(3, epoch_times.millis_timestamp)
+_MICROS_WIRE: Final = _timestamp(6, epoch_times.micros_timestamp)
+_NANOS_WIRE: Final = _timestamp(9, epoch_times.nanos_timestamp)
+_ISO_DATE: Final = _iso(t.Date(), parse_date, json_values.iso_date_out)
+_ISO_TIME: Final = Wire(t.Time(), str, json_values.iso_time_in, json_values.iso_time_out, "")
+_ISO_TIMESTAMP: Final = _iso(t.Timestamp(), parse_timestamp, json_values.iso_timestamp_out)
+_EPOCH: Final = "1970-01-01T00:00:00.000000Z"
+_INSTANT: Final = Wire(t.InstantType(), str, t.parse_instant, json_values.instant_out, _EPOCH)
+_MICRO_DURATION: Final = _count(64, t.Interval("us"), json_values.micros_in, json_values.micros_out)
+_NANO_DURATION: Final = _count(64, t.Interval("ns"), None, json_values.nanos_out)
+_VENDOR_TIMESTAMP: Final = Wire(
+    t.Timestamp(), str, json_values.lenient_timestamp_in, json_values.text_timestamp_out, "", "text"
+)
 
 _MODE: Final = TimePrecisionMode
 _CONNECT: Final = frozenset({_MODE.CONNECT})
 _ISO: Final = frozenset({_MODE.ISOSTRING})
+_NANOS: Final = frozenset({_MODE.NANOSECONDS})
 _COUNTS: Final = _ALL_MODES - _CONNECT - _ISO
 _ADAPTIVE: Final = frozenset({_MODE.AUTO, _MODE.ADAPTIVE})
 _ADAPTIVE_TIMESTAMP: Final = _ADAPTIVE | {_MODE.ADAPTIVE_TIME_MICROSECONDS}
@@ -256,14 +274,13 @@ _MICROS: Final = _ADAPTIVE_TIMESTAMP | {_MODE.MICROSECONDS}
 
 # -- geometry --------------------------------------------------------------------------------------
 
-_SRID: Final = Schema("int32", optional=True, field="srid")
-_GEOMETRY: Final = (Schema("bytes", field="wkb"), _SRID)
-_POINT: Final = (
-    Schema("double", field="x"),
-    Schema("double", field="y"),
-    Schema("bytes", optional=True, field="wkb"),
-    _SRID,
-)
+_GEOMETRY: Final = {
+    is_optional: (
+        Schema("bytes", field="wkb", optional=is_optional),
+        Schema("int32", field="srid", optional=True),
+    )
+    for is_optional in (False, True)
+}
 
 
 def _shape(kind: str) -> Wire:
@@ -289,20 +306,9 @@ SEMANTIC_TYPES: Final[tuple[SemanticType, ...]] = (
     SemanticType("float32", "", _float(32)),
     SemanticType("double", "", _float(64)),
     SemanticType("float64", "", _float(64)),
-    SemanticType(
-        "bytes",
-        "",
-        Wire(t.Bytes(), str, json_values.bytes_in, json_values.bytes_out, "", "bytes"),
-    ),
+    SemanticType("bytes", "", bytes_wire(json_values.bytes_in, json_values.bytes_out)),
     SemanticType("string", "", text_wire(t.String())),
-    SemanticType(
-        "bytes",
-        CONNECT + "Decimal",
-        _decimal,
-        # an unsigned bigint: Debezium's bigint.unsigned.handling.mode=precise
-        (t.Decimal, t.Integer(64, unsigned=True)),
-        parameters=_decimal_parameters,
-    ),
+    SemanticType("bytes", CONNECT + "Decimal", _decimal, _DECIMALS, parameters=_decimal_parameters),
     SemanticType(
         "struct",
         _DATA + "VariableScaleDecimal",
@@ -312,91 +318,28 @@ SEMANTIC_TYPES: Final[tuple[SemanticType, ...]] = (
     ),
     SemanticType("int32", _TIME + "Date", _DATE, modes=_COUNTS),
     SemanticType("int32", CONNECT + "Date", _DATE, modes=_CONNECT),
-    SemanticType(
-        "string",
-        _TIME + "IsoDate",
-        _iso(
-            t.Date(),
-            json_values.iso_in(parse_date, json_values.iso_date_out),
-            json_values.iso_date_out,
-        ),
-        modes=_ISO,
-    ),
-    SemanticType("int32", _TIME + "Time", _clock(3, 32), (t.Time,), _ADAPTIVE, 3),
-    SemanticType("int64", _TIME + "MicroTime", _clock(6), (t.Time,), _MICROS, 6),
-    SemanticType(
-        "int64", _TIME + "NanoTime", _clock(9), (t.Time,), _ADAPTIVE | {_MODE.NANOSECONDS}
-    ),
-    SemanticType("int32", CONNECT + "Time", _clock(3, 32), (t.Time,), _CONNECT),
-    SemanticType(
-        "string",
-        _TIME + "IsoTime",
-        _iso(t.Time(), json_values.iso_time_in, json_values.iso_time_out),
-        (t.Time,),
-        _ISO,
-    ),
+    SemanticType("string", _TIME + "IsoDate", _ISO_DATE, modes=_ISO),
+    SemanticType("int32", _TIME + "Time", _time(3, 32), (t.Time,), _ADAPTIVE, 3),
+    SemanticType("int64", _TIME + "MicroTime", _time(6), (t.Time,), _MICROS, 6),
+    SemanticType("int64", _TIME + "NanoTime", _time(9), (t.Time,), _ADAPTIVE | _NANOS),
+    SemanticType("int32", CONNECT + "Time", _time(3, 32), (t.Time,), _CONNECT),
+    SemanticType("string", _TIME + "IsoTime", _ISO_TIME, (t.Time,), _ISO),
     SemanticType("int64", _TIME + "Timestamp", _MILLIS, (t.Timestamp,), _ADAPTIVE_TIMESTAMP, 3),
+    SemanticType("int64", _TIME + "MicroTimestamp", _MICROS_WIRE, (t.Timestamp,), _MICROS, 6),
     SemanticType(
-        "int64",
-        _TIME + "MicroTimestamp",
-        _ticks(6, epoch_times.micros_timestamp),
-        (t.Timestamp,),
-        _MICROS,
-        6,
-    ),
-    SemanticType(
-        "int64",
-        _TIME + "NanoTimestamp",
-        _ticks(9, epoch_times.nanos_timestamp),
-        (t.Timestamp,),
-        _ADAPTIVE_TIMESTAMP | {_MODE.NANOSECONDS},
+        "int64", _TIME + "NanoTimestamp", _NANOS_WIRE, (t.Timestamp,), _ADAPTIVE_TIMESTAMP | _NANOS
     ),
     SemanticType("int64", CONNECT + "Timestamp", _MILLIS, (t.Timestamp,), _CONNECT),
-    SemanticType(
-        "string",
-        _TIME + "IsoTimestamp",
-        _iso(
-            t.Timestamp(),
-            json_values.iso_in(parse_timestamp, json_values.iso_timestamp_out),
-            json_values.iso_timestamp_out,
-        ),
-        (t.Timestamp,),
-        _ISO,
-    ),
-    SemanticType(
-        "string",
-        _TIME + "ZonedTimestamp",
-        Wire(t.InstantType(), str, t.parse_instant, json_values.instant_out, _EPOCH_TEXT),
-        (t.InstantType,),
-    ),
-    SemanticType("string", _TIME + "ZonedTime", _iso(t.TimeTz(), str, str), (t.TimeTz,)),
+    SemanticType("string", _TIME + "IsoTimestamp", _ISO_TIMESTAMP, (t.Timestamp,), _ISO),
+    SemanticType("string", _TIME + "ZonedTimestamp", _INSTANT, (t.InstantType,)),
+    SemanticType("string", _TIME + "ZonedTime", Wire(t.TimeTz(), str, str, str, ""), (t.TimeTz,)),
     SemanticType("int32", _TIME + "Year", _count(32, t.Year())),
-    SemanticType(
-        "int64",
-        _TIME + "MicroDuration",
-        _count(64, t.Interval("us"), json_values.micros_in, json_values.micros_out),
-    ),
-    SemanticType(
-        "int64",
-        _TIME + "NanoDuration",
-        _count(64, t.Interval("ns"), None, json_values.nanos_out),
-    ),
+    SemanticType("int64", _TIME + "MicroDuration", _MICRO_DURATION),
+    SemanticType("int64", _TIME + "NanoDuration", _NANO_DURATION),
     SemanticType("string", _TIME + "Interval", text_wire(t.Interval())),
     SemanticType("bytes", _DATA + "Bits", _bits, (t.Bits,), parameters=_bits_parameters),
-    SemanticType(
-        "string",
-        _DATA + "Enum",
-        _members(t.Enum),
-        (t.Enum,),
-        parameters=_members_parameters,
-    ),
-    SemanticType(
-        "string",
-        _DATA + "EnumSet",
-        _members(t.Set),
-        (t.Set,),
-        parameters=_members_parameters,
-    ),
+    SemanticType("string", _DATA + "Enum", _members(t.Enum), (t.Enum,), parameters=_allowed),
+    SemanticType("string", _DATA + "EnumSet", _members(t.Set), (t.Set,), parameters=_allowed),
     SemanticType("string", _DATA + "Json", text_wire(t.Json())),
     SemanticType("string", _DATA + "Xml", text_wire(t.Xml())),
     SemanticType("string", _DATA + "Uuid", text_wire(t.Uuid())),
@@ -406,7 +349,7 @@ SEMANTIC_TYPES: Final[tuple[SemanticType, ...]] = (
         "struct",
         _DATA + "geometry.Point",
         _shape("point"),
-        fields=_POINT,
+        fields=(Schema("double", field="x"), Schema("double", field="y"), *_GEOMETRY[True]),
         doc="Geometry (POINT)",
     ),
     SemanticType(
@@ -414,32 +357,21 @@ SEMANTIC_TYPES: Final[tuple[SemanticType, ...]] = (
         _DATA + "geometry.Geometry",
         _shape("geometry"),
         (t.GeometryType,),
-        fields=_GEOMETRY,
+        fields=_GEOMETRY[False],
         doc="Geometry",
     ),
     SemanticType(
         "struct",
         _DATA + "geometry.Geography",
         _shape("geography"),
-        fields=_GEOMETRY,
+        fields=_GEOMETRY[False],
         doc="Geometry",
     ),
 )
 
 VENDOR_TYPES: Final[Mapping[str, SemanticType]] = {
     "decimal": SemanticType("string", VENDOR + "Decimal", _VENDOR_DECIMAL),
-    "timestamp": SemanticType(
-        "string",
-        VENDOR + "timestamp",
-        Wire(
-            t.Timestamp(),
-            str,
-            json_values.lenient_timestamp_in,
-            json_values.text_timestamp_out,
-            "",
-            "text",
-        ),
-    ),
+    "timestamp": SemanticType("string", VENDOR + "timestamp", _VENDOR_TIMESTAMP),
 }
 """The last part of a name ``com.<vendor>.cdc.data.<part>`` in lower case -> its entry.
 

@@ -5,6 +5,7 @@
 name has the type of its literal type; a text keeps the name.
 """
 
+import decimal
 import re
 from functools import partial
 from typing import Any, Final
@@ -26,6 +27,7 @@ from changelane.formats.debezium_envelope.rows.semantic_types import (
     text_wire,
 )
 from changelane.reason_codes import ReasonCode
+from changelane.types.values import plain
 
 _BY_SCHEMA: Final = {(entry.literal, entry.name): entry for entry in SEMANTIC_TYPES}
 _BY_TYPE: Final[dict[t.LogicalType | type[t.LogicalType], list[SemanticType]]] = {}
@@ -100,16 +102,12 @@ def with_type(wire: Wire, kind: t.LogicalType) -> Wire:
                 wire,
                 type=kind,
                 decode=lambda value: json_values.within(int(read(value)), low, high),
-                encode=lambda value: write(
-                    json_values.whole_number(json_values.within(value, low, high))
-                ),
+                encode=lambda value: write(decimal.Decimal(json_values.within(value, low, high))),
             )
         case t.Unknown(), t.String():
             return replace(wire, encode=json_values.untyped_out)
         case t.Decimal(), t.String():
-            return replace(
-                wire, type=kind, decode=json_values.decimal_text_in, encode=json_values.plain_out
-            )
+            return replace(wire, type=kind, decode=decimal.Decimal, encode=plain)
         case t.Integer(), t.Integer(bits) if kind.unsigned or kind.bits < bits:
             return replace(wire, type=kind)
         case _, stated if type(kind) is type(stated) and not isinstance(
@@ -127,22 +125,22 @@ def _nullable(convert: Convert | None) -> Convert | None:
     return lambda value: None if value is None else convert(value)
 
 
-_ARRAY_HOLDERS: Final = {"uuid": "uuids", "bytes": "bytes_list"}
+_ARRAY_FORMS: Final = {"uuid": "uuids", "bytes": "bytes_list"}
 
 
 def _array(items: Schema, kind: t.LogicalType | None) -> Wire:
     element = wire_of(items, kind.element if isinstance(kind, t.Array) else None)
     decode, encode = _nullable(element.decode), _nullable(element.encode)
-    holder = _ARRAY_HOLDERS.get(str(element.type), "texts" if element.holder == "text" else "")
+    form = _ARRAY_FORMS.get(str(element.type), "texts" if element.placeholder == "text" else "")
     if isinstance(element.type, t.Integer):
-        holder = "codes"
+        form = "codes"
     return Wire(
         t.Array(element.type),
         list[element.json | None],  # type: ignore[name-defined]
         None if decode is None else lambda values: [decode(value) for value in values],
         None if encode is None else lambda values: [encode(value) for value in values],
         [],
-        holder,
+        form,
     )
 
 
@@ -227,16 +225,13 @@ def schema_of(kind: t.LogicalType, modes: Modes) -> Schema:
         case _:
             pass
     entries = _BY_TYPE.get(kind) or _BY_TYPE.get(type(kind))
-    return _STRING if entries is None else _chosen(entries, kind, modes).schema(kind)
-
-
-def _chosen(entries: list[SemanticType], kind: t.LogicalType, modes: Modes) -> SemanticType:
-    """Return the entry of the mode that is as fine as the column."""
+    if entries is None:
+        return _STRING
     digits = 0
     if isinstance(kind, t.Time | t.Timestamp):
         digits = 6 if kind.precision is None else kind.precision
-    candidates = [entry for entry in entries if modes.time in entry.modes]
-    return next((entry for entry in candidates if digits <= entry.digits), candidates[-1])
+    entries = [entry for entry in entries if modes.time in entry.modes]
+    return next((e for e in entries if digits <= e.digits), entries[-1]).schema(kind)
 
 
 def _optional(schema: Schema) -> Schema:
