@@ -388,7 +388,7 @@ def test_text_that_a_character_set_lacks_is_written_in_another():
 )
 def test_every_number_is_found_again_by_its_name(family):
     for number, of in family.numbers.items():
-        column = Column("c", of.kind, source_type(family, number))
+        column = Column("c", of.type, source_type(family, number))
         assert number_of(family, column) == number
 
 
@@ -562,7 +562,7 @@ def test_points_in_time_of_any_year_come_back(seconds, ns):
 @given(st.timedeltas())
 @QUIET
 def test_spans_come_back(span):
-    assert datetimes.value_of(datetimes.span_parts(span)) == (datetimes.SPAN, span)
+    assert datetimes.value_of(datetimes.interval_parts(span)) == (datetimes.SPAN, span)
 
 
 def test_a_label_that_is_not_known_names_the_type():
