@@ -18,6 +18,7 @@ are not documented; see ``docs/formats/arcion-json.md``.
 """
 
 from enum import StrEnum
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -36,7 +37,6 @@ from changelane.event import (
 from changelane.formats.contract import json
 from changelane.formats.contract.capabilities import Carries, Extreme, SchemaDetail
 from changelane.formats.contract.format import Format, Report
-from changelane.formats.debezium_envelope.details_check import carefully
 from changelane.formats.debezium_envelope.envelope_reader import (
     Draft,
     Member,
@@ -51,6 +51,7 @@ from changelane.formats.debezium_envelope.envelope_writer import (
     milliseconds,
     part_of,
 )
+from changelane.formats.debezium_envelope.member_format import MemberFormat
 from changelane.formats.debezium_envelope.options import Tombstones
 from changelane.formats.debezium_envelope.rows.connect_schema import parse, unwrap
 from changelane.formats.debezium_envelope.rows.modes import (
@@ -264,38 +265,15 @@ def _base(options: Options, source: Source, table: TableId) -> str:
     return ".".join(part for part in parts if part)
 
 
-class Arcion:
-    """See the module."""
+class Encoder:
+    """Writes the events of one codec."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._decode = MemberReader(_member(options)).decode
         self._writer = MemberWriter(_LAYOUT, _modes)
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (Arcion, (self._options,))
-
-    @property
-    def carries(self) -> Carries:
-        return _CARRIES
-
-    def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
-        return self._decode(message)
-
-    def detects(self, message: Message) -> bool:
-        """Say whether a message is Arcion's: its connectors are in upper case."""
-        value = message.value
-        if not value or not is_envelope(value, (b'"op"', b'"source"')):
-            return False
-        try:
-            return _is_arcion(value, self._options) and bool(self._decode(message))
-        except DecodeError:
-            return False
-
-    def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
-        return carefully(self._written, self._decode, event, report)
-
-    def _written(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
+    def encode(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
+        """Return the messages of an event."""
         match event:
             case DataChange():
                 return self._change(event, report)
@@ -385,8 +363,10 @@ def _snapshot(event: DataChange, report: Report) -> str | None:
     return "true"
 
 
-def _is_arcion(value: bytes, options: Options) -> bool:
-    """Say whether the connector is in upper case, or has its name, or names the block's schema."""
+def _may_be_ours(value: bytes, options: Options) -> bool:
+    """Return whether the connector is in upper case, or has its name or the source block's."""
+    if not is_envelope(value, (b'"op"', b'"source"')):
+        return False
     block, payload = unwrap(value) or (None, value)
     source = json.loads(payload, _Sourced).source
     if source.connector is not None:
@@ -409,4 +389,11 @@ class _Named(msgspec.Struct):
 
 def make(options: Options) -> Format:
     """Return the format."""
-    return Arcion(options)
+    return MemberFormat(
+        make,
+        options,
+        carries=_CARRIES,
+        decode=MemberReader(_member(options)).decode,
+        encode=Encoder(options).encode,
+        may_be_ours=partial(_may_be_ours, options=options),
+    )

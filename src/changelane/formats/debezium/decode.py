@@ -25,7 +25,7 @@ from changelane.formats.debezium_envelope.message_key import (
     is_hinted,
     read_as,
 )
-from changelane.formats.debezium_envelope.options import BeforeImage, Dialect, Options
+from changelane.formats.debezium_envelope.options import FILLER_PRODUCTS, BeforeImage, Options
 from changelane.formats.debezium_envelope.rows.connect_schema import Blocks, unwrap
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
 from changelane.formats.debezium_envelope.rows.row_reader import (
@@ -67,9 +67,8 @@ Origin = tuple[Place, Position | None, Rest, int | None]
 class Decoder:
     """Reads the messages of one codec."""
 
-    def __init__(self, options: Options, dialect: Dialect) -> None:
+    def __init__(self, options: Options) -> None:
         self._before_image = options.before_image
-        self._fillers = dialect.fillers
         self._placeholder = Placeholder(options.placeholder)
         self._may_hide = self._placeholder.may_be_in
         self._declared = Declared(options)
@@ -297,7 +296,7 @@ class Decoder:
         if self._before_image is BeforeImage.KEY:
             return True
         source = place.source
-        if source.product not in self._fillers:
+        if source.product not in FILLER_PRODUCTS:
             return False
         if op is _DELETE or after is None:
             return True

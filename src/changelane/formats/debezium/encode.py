@@ -24,11 +24,15 @@ from changelane.event import (
 )
 from changelane.formats.contract import json
 from changelane.formats.contract.format import Report
-from changelane.formats.debezium_envelope import blocks
+from changelane.formats.debezium_envelope import blocks, other_events_writer
 from changelane.formats.debezium_envelope.fillers import report_doubt
 from changelane.formats.debezium_envelope.message_key import NEW_KEY, OLD_KEY
-from changelane.formats.debezium_envelope.options import BeforeImage, Dialect, Options, Tombstones
-from changelane.formats.debezium_envelope.other_events_writer import Announcer
+from changelane.formats.debezium_envelope.options import (
+    FILLER_PRODUCTS,
+    BeforeImage,
+    Options,
+    Tombstones,
+)
 from changelane.formats.debezium_envelope.rows.connect_schema import Schema, struct
 from changelane.formats.debezium_envelope.rows.modes import Modes, modes_of
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
@@ -48,11 +52,9 @@ Headers = tuple[tuple[str, bytes | None], ...]
 class Encoder:
     """Writes the events of one codec."""
 
-    def __init__(self, options: Options, dialect: Dialect) -> None:
+    def __init__(self, options: Options) -> None:
         self._options = options
-        self._dialect = dialect
         self._placeholder = Placeholder(options.placeholder)
-        self._announcer = Announcer(dialect)
         self._writers: dict[tuple[object, ...], RowWriter] = {}
         self._blocks: dict[tuple[object, ...], bytes] = {}
 
@@ -73,7 +75,7 @@ class Encoder:
             case Truncate():
                 return (self._truncate(event, report),)
             case SchemaChange() | TransactionMarker() | Watermark() | LogicalMessage() | Control():
-                return self._announcer.encode(event, report)
+                return other_events_writer.encode(event, report)
 
     def _change(self, event: DataChange, report: Report) -> tuple[Message, ...]:
         tombstones = self._options.tombstones
@@ -192,7 +194,7 @@ class Encoder:
                 return True
             case BeforeImage.FULL:
                 return False
-        return event.op is Op.DELETE and event.source.product in self._dialect.fillers
+        return event.op is Op.DELETE and event.source.product in FILLER_PRODUCTS
 
     def _may_fill(self, event: DataChange) -> bool:
         """Say whether Debezium writes fillers for columns of a deleted row that are not known."""

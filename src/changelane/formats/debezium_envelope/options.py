@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of ``debezium-json``, and what a member of the family does differently."""
+"""The options of ``debezium-json``."""
 
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
-from changelane.formats.contract.capabilities import AbsentMeans
 from changelane.formats.debezium_envelope.rows.modes import (
     BinaryMode,
     DecimalFormat,
@@ -60,21 +60,5 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     tombstones: Tombstones = Tombstones.AUTO
 
 
-class Dialect(msgspec.Struct, frozen=True, kw_only=True):
-    """What a member of the family does differently, as data.
-
-    Attributes:
-        absent_means: What a column means that an image does not have.
-        fillers: Products whose before images hold fillers beside the key.
-        tombstones: The producer writes tombstones.
-        heartbeat_prefix: What its heartbeat topics start with.
-    """
-
-    name: str = "debezium"
-    absent_means: AbsentMeans = AbsentMeans.UNCHANGED
-    fillers: frozenset[str] = frozenset({"postgresql"})
-    tombstones: bool = True
-    heartbeat_prefix: str = "__debezium-heartbeat"
-
-
-STANDARD = Dialect()
+FILLER_PRODUCTS: Final = frozenset({"postgresql"})
+"""Products whose before images may have fillers beside the key."""

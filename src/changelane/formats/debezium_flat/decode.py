@@ -10,7 +10,7 @@ from changelane.errors import DecodeError
 from changelane.event import ChangeEvent, Completeness, DataChange, HalfUpdate, Op
 from changelane.formats.debezium_envelope import other_events
 from changelane.formats.debezium_envelope.message_key import MISFIT, JsonRow, KeyReader, read_as
-from changelane.formats.debezium_envelope.options import STANDARD, BeforeImage
+from changelane.formats.debezium_envelope.options import FILLER_PRODUCTS, BeforeImage
 from changelane.formats.debezium_envelope.row_images import finish
 from changelane.formats.debezium_envelope.rows import connect_schema
 from changelane.formats.debezium_envelope.rows.connect_schema import Blocks, unwrap
@@ -237,7 +237,7 @@ class Decoder:
                 return True
             case BeforeImage.KEY:
                 return False
-        return product is not None and product not in STANDARD.fillers
+        return product is not None and product not in FILLER_PRODUCTS
 
     def origin(
         self, message: Message, added_values: Mapping[str, Any], details: dict[str, Any]

@@ -19,10 +19,8 @@ from changelane.event import (
 )
 from changelane.formats.contract import json
 from changelane.formats.contract.format import Report
-from changelane.formats.debezium_envelope import blocks
+from changelane.formats.debezium_envelope import blocks, other_events_writer
 from changelane.formats.debezium_envelope.message_key import NEW_KEY, OLD_KEY
-from changelane.formats.debezium_envelope.options import STANDARD
-from changelane.formats.debezium_envelope.other_events_writer import Announcer
 from changelane.formats.debezium_envelope.rows.connect_schema import Schema, struct
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
 from changelane.formats.debezium_envelope.rows.raw_json import from_text, is_foreign, wrapped
@@ -65,7 +63,6 @@ class Encoder:
         self._headers = listed(options.add_headers, options.add_headers_prefix, "add_headers")
         self._decoder = decoder
         self._placeholder = Placeholder(options.placeholder)
-        self._announcer = Announcer(STANDARD)
         self._writers: dict[tuple[object, ...], RowWriter] = {}
         self._blocks: dict[tuple[object, ...], bytes] = {}
 
@@ -83,7 +80,7 @@ class Encoder:
             case Tombstone():
                 return (self._tombstone(event, report),)
             case SchemaChange() | TransactionMarker() | Watermark() | LogicalMessage() | Control():
-                return self._announcer.encode(event, report)
+                return other_events_writer.encode(event, report)
             case _:
                 kind = event.__struct_config__.tag
                 report((f"event:{kind}", "the transformation drops it"))

@@ -23,12 +23,11 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from changelane.errors import DecodeError, EncodeError
+from changelane.errors import EncodeError
 from changelane.event import ChangeEvent, DataChange, Key, KeyOrigin, Op, Source
 from changelane.formats.contract import json
 from changelane.formats.contract.capabilities import AbsentMeans, Carries, Extreme, SchemaDetail
 from changelane.formats.contract.format import Format, Report
-from changelane.formats.debezium_envelope.details_check import carefully
 from changelane.formats.debezium_envelope.envelope_reader import (
     Draft,
     Member,
@@ -41,6 +40,7 @@ from changelane.formats.debezium_envelope.envelope_writer import (
     Parts,
     milliseconds,
 )
+from changelane.formats.debezium_envelope.member_format import MemberFormat
 from changelane.formats.debezium_envelope.rows.connect_schema import unwrap
 from changelane.formats.debezium_envelope.rows.modes import Modes
 from changelane.formats.lindorm.options import AbsentAfter, Options, Order, SchemaBlock
@@ -182,42 +182,16 @@ def _tell_key(draft: Draft, options: Options, *, is_hbase: bool) -> None:
         draft.key = Key((ROW,), KeyOrigin.PAYLOAD)
 
 
-class Lindorm:
-    """See the module."""
+class Encoder:
+    """Writes the events of one codec."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._hbase = HBase(options)
-        self._decode = MemberReader(_member(options)).decode
         self._writer = MemberWriter(_LAYOUT, _modes, fields=field_schemas)
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (Lindorm, (self._options,))
-
-    @property
-    def carries(self) -> Carries:
-        return _CARRIES
-
-    def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
-        return self._decode(message)
-
-    def detects(self, message: Message) -> bool:
-        """Say whether a message is Lindorm's: a namespace, and no connector."""
-        value = message.value
-        if not value or b'"namespace"' not in value:
-            return False
-        try:
-            wrapped = unwrap(value)
-            source = json.loads(value if wrapped is None else wrapped[1], _Probe).source
-            is_ours = "namespace" in source and "connector" not in source
-            return is_ours and bool(self._decode(message))
-        except DecodeError:
-            return False
-
-    def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
-        return carefully(self._written, self._decode, event, report)
-
-    def _written(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
+    def encode(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
+        """Return the messages of an event."""
         if not isinstance(event, DataChange):
             raise EncodeError("lindorm-json has row changes only")
         options, table = self._options, event.table
@@ -263,6 +237,22 @@ def _modes(product: str | None) -> Modes:
     return Modes()
 
 
+def _may_be_ours(value: bytes) -> bool:
+    """Return whether a message has a namespace, and no connector."""
+    if b'"namespace"' not in value:
+        return False
+    wrapped = unwrap(value)
+    source = json.loads(value if wrapped is None else wrapped[1], _Probe).source
+    return "namespace" in source and "connector" not in source
+
+
 def make(options: Options) -> Format:
     """Return the format."""
-    return Lindorm(options)
+    return MemberFormat(
+        make,
+        options,
+        carries=_CARRIES,
+        decode=MemberReader(_member(options)).decode,
+        encode=Encoder(options).encode,
+        may_be_ours=_may_be_ours,
+    )
