@@ -21,6 +21,13 @@ from changelane.schema import TableId, TableSchema
 
 NEW_KEY: Final = "__debezium.newkey"
 OLD_KEY: Final = "__debezium.oldkey"
+
+
+def other_key_name(change: DataChange) -> str:
+    """Return the name of the header with the other key of a half update."""
+    return NEW_KEY if change.op is Op.DELETE else OLD_KEY
+
+
 MISFIT: Final = (
     msgspec.MsgspecError,
     UnicodeDecodeError,
@@ -157,7 +164,7 @@ class KeyReader:
 
     def half(self, change: DataChange, message: Message, plan: RowPlan) -> DataChange | HalfUpdate:
         """Return a half update where the headers name the other key, else the change itself."""
-        header_name = NEW_KEY if change.op is Op.DELETE else OLD_KEY
+        header_name = other_key_name(change)
         for name, value in message.headers:
             if name == header_name and value:
                 details = dict(change.details)

@@ -19,6 +19,7 @@ Known gaps: the page publishes no type table, and nothing about the message key;
 ``docs/formats/lindorm-json.md``.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -55,7 +56,7 @@ from changelane.formats.lindorm.rows import (
 )
 from changelane.message import Message
 from changelane.position import TimePosition
-from changelane.schema import TableId, option_for_table
+from changelane.schema import TableId, TableSchema, option_for_table
 from changelane.types import Boolean, Bytes, Float, Integer, String
 
 __all__ = ["Options", "make"]
@@ -188,7 +189,7 @@ class Encoder:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._hbase = HBase(options)
-        self._writer = MemberWriter(_LAYOUT, _modes, fields=field_schemas)
+        self._writer = MemberWriter(_LAYOUT, _modes, fields=_fields)
 
     def encode(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
         """Return the messages of an event."""
@@ -230,6 +231,10 @@ class Encoder:
 
 class _Probe(msgspec.Struct):
     source: dict[str, Any]
+
+
+def _fields(schema: TableSchema | None, raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    return raw if schema is None else field_schemas(schema)
 
 
 def _modes(product: str | None) -> Modes:

@@ -25,7 +25,7 @@ from changelane.formats.cdl.debezium.wire import (
     Options,
     base_of,
 )
-from changelane.formats.cdl.json.encode import transaction_number, without_lobs
+from changelane.formats.cdl.json.encode import heartbeat, transaction_number, without_lobs
 from changelane.formats.cdl.json.options import FILLERS
 from changelane.formats.contract.format import Report
 from changelane.formats.debezium_envelope.blocks import NO_SNAPSHOT, report_snapshot
@@ -41,7 +41,6 @@ from changelane.formats.debezium_envelope.options import BeforeImage
 from changelane.formats.debezium_envelope.rows.connect_schema import Schema, struct
 from changelane.formats.debezium_envelope.rows.modes import Modes
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
-from changelane.formats.debezium_envelope.rows.raw_json import from_text
 from changelane.message import Message
 from changelane.position import PostgresPosition
 
@@ -63,10 +62,7 @@ class Encoder:
             case DataChange():
                 return (self._change(event, report),)
             case Watermark() if "message" in event.details:
-                details = event.details
-                topic = details.get("topic")
-                key, value = from_text(details.get("key")), from_text(details["message"])
-                return (Message(value, key, topic=None if topic is None else str(topic)),)
+                return (heartbeat(event),)
             case _:
                 kind = event.__struct_config__.tag
                 report((f"event:{kind}", "a heartbeat of CDL is a change of its own table"))

@@ -30,11 +30,12 @@ from changelane.formats.contract.format import Report
 from changelane.formats.debezium_envelope import blocks
 from changelane.formats.debezium_envelope.fillers import report_doubt
 from changelane.formats.debezium_envelope.options import BeforeImage
+from changelane.formats.debezium_envelope.row_writers import RowWriters
 from changelane.formats.debezium_envelope.rows.columns import field_of
 from changelane.formats.debezium_envelope.rows.connect_schema import UNSET, Schema, struct
 from changelane.formats.debezium_envelope.rows.modes import Modes, TimePrecisionMode
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
-from changelane.formats.debezium_envelope.rows.raw_json import from_text, wrapped
+from changelane.formats.debezium_envelope.rows.raw_json import from_text, stored_topic, wrapped
 from changelane.formats.debezium_envelope.rows.row_reader import plain_json
 from changelane.formats.debezium_envelope.rows.row_writer import RowWriter
 from changelane.message import Message
@@ -42,7 +43,6 @@ from changelane.position import Position, PostgresPosition, ScnPosition
 from changelane.schema import TableSchema
 from changelane.types import UNAVAILABLE, Time, Timestamp
 
-_MOST_WRITERS: Final = 1024
 _MICROS: Final = Modes(TimePrecisionMode.ADAPTIVE)
 _INT64: Final = 1 << 63
 _NOTHING: Final[Mapping[str, Any]] = {}
@@ -71,10 +71,8 @@ class Encoder:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._modes = modes_of(options)
-        self._placeholder = Placeholder(options.placeholder)
-        self._writers: dict[tuple[object, ...], RowWriter] = {}
-        self._blocks: dict[tuple[object, ...], bytes] = {}
+        modes = modes_of(options)
+        self._writers = RowWriters(lambda _: modes, Placeholder(options.placeholder), self._fields)
 
     def encode(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
         """Return the messages of an event."""
@@ -82,10 +80,7 @@ class Encoder:
             case DataChange():
                 return (self._change(event, report),)
             case Watermark() if "message" in event.details:
-                details = event.details
-                value = from_text(details["message"])
-                key, topic = from_text(details.get("key")), details.get("topic")
-                return (Message(value, key, topic=None if topic is None else str(topic)),)
+                return (heartbeat(event),)
             case _:
                 kind = event.__struct_config__.tag
                 report((f"event:{kind}", "a heartbeat of CDL is a change of its own table"))
@@ -95,7 +90,7 @@ class Encoder:
         details = event.details
         if not details.keys() <= _OWN_DETAILS:
             report(("details", "another producer's own fields are not written"))
-        writer = self._writer(event.schema, details)
+        writer = self._writers.of(event)
         owner = event.table.schema or event.table.database
         before, after, lobs = self._images(event, writer, report)
         row = after if after is not None else before
@@ -133,23 +128,12 @@ class Encoder:
             key = from_text(details["key"])
         elif unique:
             key = wrapped(key_block, unique)
-        topic = details.get("topic")
-        return Message(wrapped(block, payload), key, topic=None if topic is None else str(topic))
+        return Message(wrapped(block, payload), key, topic=stored_topic(details))
 
     # -- images --------------------------------------------------------------------------------
 
-    def _writer(self, schema: TableSchema | None, details: Mapping[str, Any]) -> RowWriter:
-        raw: Mapping[str, Any] = details.get("fields", _NOTHING)
-        key = (schema, json.dumps(raw) if raw else b"")
-        writer = self._writers.get(key)
-        if writer is None:
-            if len(self._writers) >= _MOST_WRITERS:
-                self._writers.clear()
-                self._blocks.clear()  # they are found by the writers' identity
-            fields = {**_finer(schema, self._options), **raw}
-            writer = RowWriter(schema, fields, self._modes, self._placeholder)
-            self._writers[key] = writer
-        return writer
+    def _fields(self, schema: TableSchema | None, raw: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {**_finer(schema, self._options), **raw}
 
     def _images(
         self, event: DataChange, writer: RowWriter, report: Report
@@ -189,7 +173,7 @@ class Encoder:
 
     def _described(
         self, event: DataChange, writer: RowWriter, payload: Row
-    ) -> tuple[bytes, bytes | None]:
+    ) -> tuple[bytes | None, bytes | None]:
         """Return the schema blocks of value and key."""
         details = event.details
         owner, table = payload["SEG_OWNER"], payload["TABLE_NAME"]
@@ -204,7 +188,7 @@ class Encoder:
             if column in writer.fields
         )
         shape = (
-            id(writer),
+            writer,
             name,
             tuple(member.member for member in members),
             *(None if payload[image] is None else tuple(payload[image]) for image in _IMAGES),
@@ -212,13 +196,8 @@ class Encoder:
             tuple((field, type(value)) for field, value in extra),
             json.dumps(details.get("unique_fields")),
         )
-        block = self._blocks.get(shape)
         key = struct(members, name="unique")
-        if block is None:
-            if len(self._blocks) >= _MOST_WRITERS:
-                self._blocks.clear()
-            block = json.dumps(_envelope(name, writer, payload, key))
-            self._blocks[shape] = block
+        block = self._writers.block(shape, lambda: _envelope(name, writer, payload, key))
         return block, json.dumps(key) if members else None
 
 
@@ -260,6 +239,13 @@ def _finer(schema: TableSchema | None, options: Options) -> dict[str, Any]:
             case Timestamp(precision) if precision is None or precision > 3:
                 fields[column.name] = plain_json(field_of(column, exact))
     return fields
+
+
+def heartbeat(event: Watermark) -> Message:
+    """Return the message of a heartbeat, which is in its details."""
+    details = event.details
+    key, value = from_text(details.get("key")), from_text(details["message"])
+    return Message(value, key, topic=stored_topic(details))
 
 
 def without_lobs(

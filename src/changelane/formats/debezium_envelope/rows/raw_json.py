@@ -34,6 +34,12 @@ def from_text(stored: object) -> bytes | None:
     return None if stored is None else str(stored).encode()
 
 
+def stored_topic(details: Mapping[str, Any]) -> str | None:
+    """Return the topic in an event's details."""
+    topic = details.get("topic")
+    return None if topic is None else str(topic)
+
+
 def wrapped(block: bytes | None, payload: Any) -> bytes:
     """Return a message with its schema block, or without one."""
     body = json.dumps(payload)
