@@ -11,9 +11,9 @@ from changelane import formats
 from changelane.errors import ChangelaneError, DecodeError, EncodeError, UnsupportedError
 from changelane.event import ChangeEvent
 from changelane.formats.contract import nesting
-from changelane.formats.contract.cached_reducer import Reductions
+from changelane.formats.contract.cached_reducer import CachedReducer
 from changelane.formats.contract.capabilities import Carries
-from changelane.formats.contract.consistency import sound
+from changelane.formats.contract.consistency import consistent_event
 from changelane.formats.contract.format import Format
 from changelane.formats.contract.losses import DEFAULT, Loss, LossPolicy, OnLoss, refused
 from changelane.message import Message
@@ -30,7 +30,7 @@ class Encoded(msgspec.Struct, frozen=True):
 class Codec:
     """A format with its options under its public name. Frozen, picklable, thread-safe."""
 
-    __slots__ = ("_decode", "_encode", "_format", "_options", "_reduce", "_sound", "name")
+    __slots__ = ("_checked", "_decode", "_encode", "_format", "_options", "_reduce", "name")
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self.name = name
@@ -39,8 +39,8 @@ class Codec:
         self._decode = self._format.decode
         self._encode = self._format.encode
         carries = self._format.carries
-        self._reduce = Reductions(carries)
-        self._sound = None if carries.unsound else carries
+        self._reduce = CachedReducer(carries)
+        self._checked = None if carries.inconsistent else carries
 
     def __reduce__(self) -> tuple[object, ...]:
         return (Codec, (self.name, self._options))
@@ -110,12 +110,12 @@ class Codec:
         Raises:
             EncodeError: The event lacks the row that it changes.
         """
-        if self._sound is None:
+        if self._checked is None:
             return self._reduce(event)
-        sound_event, losses = sound(event, self._sound)
+        consistent, losses = consistent_event(event, self._checked)
         if not losses:
             return self._reduce(event)
-        reduced, reduce_losses = self._reduce(sound_event)
+        reduced, reduce_losses = self._reduce(consistent)
         return reduced, (*losses, *reduce_losses)
 
     def detects(self, message: Message) -> bool:

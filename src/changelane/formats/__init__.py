@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All formats: one line each, imported when first used.
+"""The registry of formats: public names and their modules, imported at first use.
 
-Third parties add theirs with an entry point of the group ``changelane.formats`` whose object is a
-module like the ones here: ``Options`` (a frozen msgspec Struct, keyword-only, with defaults) and
-``make(options) -> Format``.
+A third-party package adds a format with an entry point of the group ``changelane.formats``. Its
+object is a module with ``Options`` (a frozen msgspec Struct, keyword-only, with defaults) and
+``make(options) -> Format``, like the modules here.
 """
 
 import importlib
@@ -33,22 +33,22 @@ FORMATS: Final[dict[str, str]] = {
     "shareplex-json": "changelane.formats.shareplex",
     "dts-avro": "changelane.formats.dts",
 }
-"""Public name -> module. What stands first is believed first when a message looks like several."""
+"""Public name -> module. If a message looks like several formats, the first of them is taken."""
 
 
 REGISTRY: Final = (
     "Avro, Protobuf and JSON Schema with a schema registry are not read. Let the connector write "
     "JSON: `value.converter` and `key.converter` org.apache.kafka.connect.json.JsonConverter, with "
-    "`schemas.enable` true, so that types are told. Then the format is debezium-json, or "
+    "`schemas.enable` true, so that messages carry the types. Then the format is debezium-json, or "
     "debezium-flat-json behind ExtractNewRecordState (dts-avro is the Avro of Alibaba Cloud DTS)"
 )
-"""What to do with messages that need a schema registry."""
+"""The advice for messages that need a schema registry."""
 
 _HINTS: Final[dict[str, str]] = {
     "avro protobuf jsonschema confluent apicurio registry": REGISTRY,
     "maxwell wal2json goldengate ogg cloudevents mongodb bson attunity qlik": (
-        "its messages are not read; of the same database changes in the form of Debezium or Canal "
-        "are (debezium-json, canal-json)"
+        "its messages are not read; let Debezium or Canal capture the same database, and use "
+        "debezium-json or canal-json"
     ),
     "ticdc tidb drs inlong ckafka tencent flink": (
         "canal-json reads its Canal JSON, in a dialect of its own (docs/formats/canal-json.md), "
@@ -56,26 +56,26 @@ _HINTS: Final[dict[str, str]] = {
     ),
     "streamx": "DataHub's StreamX messages are datahub-blob",
 }
-"""What to do instead of names that there are not, by words in them; the first one counts."""
+"""Advice for unknown names, by words in the name; the first match is used."""
 
 _FAMILIES: Final[dict[str, str]] = {
-    "datahub": "it is datahub-tuple (rows) or datahub-blob (StreamX's messages)",
-    "dts": "it is dts-avro, or canal-json or shareplex-json where the task writes these",
-    "cdl": "it is cdl-json, or cdl-debezium-json for message_version 2.0",
-    "debezium": "it is debezium-json, or debezium-flat-json behind ExtractNewRecordState",
+    "datahub": "use datahub-tuple (rows) or datahub-blob (StreamX's messages)",
+    "dts": "use dts-avro, or canal-json or shareplex-json if the task writes these",
+    "cdl": "use cdl-json, or cdl-debezium-json for message_version 2.0",
+    "debezium": "use debezium-json, or debezium-flat-json behind ExtractNewRecordState",
     "json": (
-        "several formats are JSON: `changelane inspect` recognises which, `changelane formats` "
-        "lists them"
+        "several formats are JSON: `changelane inspect` detects the format of a file, "
+        "`changelane formats` lists all"
     ),
 }
-"""Which formats there are of a producer, by its name."""
+"""The formats of a producer, by its name."""
 
 
 class FormatModule(Protocol):
-    """What the module of a format exports."""
+    """The names that a format's module exports."""
 
     @property
-    def Options(self) -> type[msgspec.Struct]:  # noqa: N802 - the class, by its name
+    def Options(self) -> type[msgspec.Struct]:  # noqa: N802 - it is a class
         """The options of the format."""
         ...
 
@@ -106,14 +106,14 @@ def module(name: str) -> FormatModule:
 
 
 def _hint(name: str) -> str:
-    """Return what to do where a name is not that of a format here, but of one that people know."""
+    """Return the advice for a name that is no format here, or an empty text."""
     words = re.split(r"[^a-z0-9]+", name.lower())
-    if (usual := "-".join(words)) in names():
-        return f"did you mean {usual!r}?"
+    if (normalized := "-".join(words)) in names():
+        return f"did you mean {normalized!r}?"
     hints = (
         hint for hint_words, hint in _HINTS.items() if not set(words).isdisjoint(hint_words.split())
     )
-    return next(hints, _FAMILIES.get(usual, ""))
+    return next(hints, _FAMILIES.get(normalized, ""))
 
 
 def load(name: str, options: Mapping[str, Any]) -> Format:

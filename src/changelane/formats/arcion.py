@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""``arcion-json``: the JSON CDC format that Arcion Replicant writes to Kafka.
+r"""``arcion-json``: the JSON CDC format of Arcion Replicant.
 
 Product: Arcion Replicant, bought by Databricks in 2023; its documentation
-(https://docs.arcion.io/docs/references/cdc-format/json-cdc-format/) survives in copies. Version
+(https://docs.arcion.io/docs/references/cdc-format/json-cdc-format/) exists in copies only. Version
 studied: that page, with samples of MySQL 5.7 for snapshot and realtime mode.
 
 Sample (payload; key and value are each ``{"schema":...,"payload":...}``)::
@@ -88,16 +88,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Options of ``arcion-json``.
 
     Attributes:
-        connector_name: ``source.name`` of changes, which also starts the names of schemas.
+        connector_name: ``source.name`` of changes, and the first part of the names of schemas.
         snapshot_connector_name: The same in snapshot mode.
-        row_identifier_key: Table name (or its last parts) -> the columns that Replicant's
-            ``row-identifier-key`` names, for tables without primary and unique key.
+        row_identifier_key: Table name (or its last parts) -> the columns of Replicant's
+            ``row-identifier-key``, for tables without primary and unique key.
         after_image: Applier's ``after-image-format``: ``all``, or ``updated`` for the key and the
-            columns that changed.
+            changed columns.
         before_image: Applier's ``before-image-format``: ``all``, or ``key``.
-        tombstones: A tombstone follows a delete: ``auto`` = except after what Arcion told, with
-            its database's version: that stream brings its own.
-        source_ts_offset_ms: Added to ``source.ts_ms`` when reading, taken off when writing: the
+        tombstones: Write a tombstone after a delete: ``auto`` = unless the event comes from Arcion
+            (it has the database's version), because its stream contains the tombstone.
+        source_ts_offset_ms: Added to ``source.ts_ms`` when reading, subtracted when writing: the
             documented samples have local time there.
     """
 
@@ -114,7 +114,7 @@ Row = TypeVar("Row")
 
 
 class ArcionSource(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """The source block, as MySQL's samples have it; ``version`` is the database's."""
+    """The source block of MySQL's samples; ``version`` is that of the database."""
 
     version: str | None = None
     connector: str | None = None
@@ -134,7 +134,7 @@ class ArcionSource(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 class ArcionEnvelope(msgspec.Struct, Generic[Row], forbid_unknown_fields=True):
-    """A row change; an image that it does not have is ``{}``."""
+    """A row change; a missing image is ``{}``."""
 
     op: str
     source: ArcionSource
@@ -147,7 +147,7 @@ _LAYOUT: Final = Layout(
     payload="before after source op! ts_ms:int64",
     source="version connector name ts_ms db schema table snapshot server_id gtid file pos row"
     " thread query",
-    # the documented schema: another order, server_id a number, and nothing of thread
+    # the documented schema: another order, server_id is a number, and thread is missing
     source_schema="version! connector! name! ts_ms:int64 db schema table! query snapshot"
     " server_id:int64 gtid file pos:int64 row:int32",
     envelope_name="{base}.Envelope",
@@ -182,17 +182,24 @@ _CARRIES: Final = Carries(
 
 
 def _member(options: Options) -> Member:
-    places: dict[tuple[str | None, ...], tuple[TableId, Source, dict[str, object]]] = {}
+    origins: dict[tuple[str | None, ...], tuple[TableId, Source, dict[str, object]]] = {}
 
-    def origin(draft: Draft) -> None:
+    def read_source(draft: Draft) -> None:
         block: ArcionSource = draft.envelope.source
-        words = (block.connector, block.name, block.snapshot, block.db, block.schema, block.table)
-        place = places.get(words)
-        if place is None:
-            if len(places) >= _MOST_PLACES:
-                places.clear()
-            place = places[words] = _place(options, block)
-        draft.table, draft.source, source_fields = place
+        cache_key = (
+            block.connector,
+            block.name,
+            block.snapshot,
+            block.db,
+            block.schema,
+            block.table,
+        )
+        origin = origins.get(cache_key)
+        if origin is None:
+            if len(origins) >= _MAX_TABLES:
+                origins.clear()
+            origin = origins[cache_key] = _origin_of(options, block)
+        draft.table, draft.source, source_fields = origin
         other_fields = {
             **source_fields,
             "version": block.version,
@@ -211,7 +218,7 @@ def _member(options: Options) -> Member:
             }
         keep_other_fields(draft, other_fields)
 
-    def settle(draft: Draft) -> None:
+    def after_conversion(draft: Draft) -> None:
         base = draft.plan.base
         if base and base != _base(options, draft.source, draft.table):
             draft.details["name"] = base
@@ -228,17 +235,17 @@ def _member(options: Options) -> Member:
     return Member(
         envelope=ArcionEnvelope,
         integers=frozenset({"ts_ms", "pos", "row", "thread"}),
-        origin=origin,
-        settle=settle,
+        read_source=read_source,
+        after_conversion=after_conversion,
         source_offset_ms=options.source_ts_offset_ms,
     )
 
 
-_MOST_PLACES: Final = 10_000
+_MAX_TABLES: Final = 10_000
 
 
-def _place(options: Options, block: ArcionSource) -> tuple[TableId, Source, dict[str, object]]:
-    """Return table and source, and what of both the model has no place for."""
+def _origin_of(options: Options, block: ArcionSource) -> tuple[TableId, Source, dict[str, object]]:
+    """Return table and source, and their fields without a place in the model."""
     other_fields: dict[str, object] = {}
     product = None if block.connector is None else block.connector.lower()
     if product is not None and product.upper() != block.connector:
@@ -255,12 +262,12 @@ def _modes(product: str | None) -> Modes:
 
 
 def _name(options: Options, snapshot: str | None) -> str:
-    """Return the connector's name in the mode that an event comes from."""
+    """Return the connector's name in the mode of an event."""
     return options.connector_name if snapshot is None else options.snapshot_connector_name
 
 
 def _base(options: Options, source: Source, table: TableId) -> str:
-    """Return what the names of a table's schemas start with."""
+    """Return the base of the names of a table's schemas."""
     parts = (_name(options, source.snapshot), table.database, table.schema, table.name)
     return ".".join(part for part in parts if part)
 
@@ -289,7 +296,7 @@ class Encoder:
         block = {
             "connector": None if source.product is None else source.product.upper(),
             "name": _name(options, source.snapshot),
-            "ts_ms": _shifted(event.source_time_ns, -options.source_ts_offset_ms),
+            "ts_ms": _with_offset(event.source_time_ns, -options.source_ts_offset_ms),
             "db": table.database,
             "schema": table.schema,
             "table": table.name,
@@ -306,12 +313,12 @@ class Encoder:
             topic=topic or None,
             key=option_for_table(options.row_identifier_key, table),
         )
-        message = self._writer.change(self._cut(event, report), parts, report)
-        if event.op is Op.DELETE and self._brings_tombstone(event):
+        message = self._writer.change(self._with_written_columns(event, report), parts, report)
+        if event.op is Op.DELETE and self._adds_tombstone(event):
             return message, Message(None, message.key, topic=message.topic)
         return (message,)
 
-    def _brings_tombstone(self, event: DataChange) -> bool:
+    def _adds_tombstone(self, event: DataChange) -> bool:
         match self._options.tombstones:
             case Tombstones.TRUE:
                 return True
@@ -320,24 +327,24 @@ class Encoder:
             case Tombstones.AUTO:
                 return "version" not in part_of(event.details, "source")
 
-    def _cut(self, event: DataChange, report: Report) -> DataChange:
-        """Leave out of the images what the applier's settings leave out."""
+    def _with_written_columns(self, event: DataChange, report: Report) -> DataChange:
+        """Return an event without the columns that the applier's settings exclude."""
         before, after = event.before, event.after
         if event.op is Op.UPDATE and self._options.after_image is AfterImage.UPDATED:
             after = _changed(event, after or {}, before)
             if after != event.after:
-                report(("after", "only changed columns are written (after_image is updated)"))
+                report(("after", "only changed columns are written (option after_image)"))
         if before is not None and event.key and self._options.before_image is BeforeImage.KEY:
             before = {name: before[name] for name in event.key.columns if name in before}
             if before != event.before:
-                report(("before", "only the key is written (before_image is key)"))
+                report(("before", "only the key is written (option before_image)"))
         if before is event.before and after is event.after:
             return event
         return msgspec.structs.replace(event, before=before, after=after)
 
 
 def _changed(event: DataChange, after: Image, before: Image | None) -> Image:
-    """Return the key and the columns that changed; all, where nothing tells what changed."""
+    """Return the key and the changed columns; all columns, if there is no before image."""
     if before is None:
         return after
     key = () if event.key is None else event.key.columns
@@ -348,13 +355,13 @@ def _changed(event: DataChange, after: Image, before: Image | None) -> Image:
     } or after
 
 
-def _shifted(time_ns: int | None, offset_ms: int) -> int | None:
+def _with_offset(time_ns: int | None, offset_ms: int) -> int | None:
     time_ms = milliseconds(time_ns)
     return None if time_ms is None else time_ms + offset_ms
 
 
 def _snapshot(event: DataChange, report: Report) -> str | None:
-    """Return the snapshot field: Arcion knows ``true`` and ``false`` only."""
+    """Return the snapshot field: Arcion has ``true`` and ``false`` only."""
     snapshot = event.source.snapshot
     if snapshot is None and event.op is not Op.READ:
         return None

@@ -7,8 +7,8 @@ Sample::
      "after":{"id":1,"name":"Ann"},"unavailable":{"after":["notes"]},
      "position":{"domain":"postgresql","lsn":33204824},"order":"01020000..."}
 
-It is the golden form of the tests, the form of dead letters, and what people read. The message
-itself has no key: everything is in the value.
+Golden tests, the quarantine and people read this form. The message has no key: the value contains
+everything.
 """
 
 from collections.abc import Mapping
@@ -60,7 +60,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NativeColumn(msgspec.Struct, omit_defaults=True):
-    """A column as written."""
+    """A column of a schema."""
 
     name: str
     type: str
@@ -72,7 +72,7 @@ class NativeColumn(msgspec.Struct, omit_defaults=True):
 
 
 class NativeUnavailable(msgspec.Struct, omit_defaults=True):
-    """Columns that the producer knows and did not send."""
+    """Columns with an unavailable value, by image."""
 
     before: list[str] = []
     after: list[str] = []
@@ -80,7 +80,7 @@ class NativeUnavailable(msgspec.Struct, omit_defaults=True):
 
 
 class NativeEvent(msgspec.Struct, omit_defaults=True):
-    """The line; the order of the fields is the order on the wire."""
+    """The JSON line, with its fields in their order on the wire."""
 
     op: str
     type: str | None = None
@@ -109,7 +109,7 @@ class NativeEvent(msgspec.Struct, omit_defaults=True):
 
 
 class Native:
-    """See the module."""
+    """The format ``native-json``."""
 
     carries: Final = Carries(
         operations=frozenset(Op),
@@ -140,7 +140,7 @@ class Native:
         key_change=True,
         table=frozenset({"database", "schema", "name"}),
         positions=frozenset({"mysql", "postgresql", "scn", "lsn", "sequence", "offset", "time"}),
-        shared_positions=frozenset({"mysql", "sequence"}),  # it may tell what these formats told
+        shared_positions=frozenset({"mysql", "sequence"}),  # events may come from such formats
         transaction=frozenset({"id", "order", "table_order", "size", "last"}),
         source=frozenset({"product", "connector", "server", "version", "snapshot"}),
         source_time="ns",
@@ -148,22 +148,22 @@ class Native:
         details=True,
         other_images=True,
         rowless_delete=True,
-        unsound=True,
+        inconsistent=True,
     )
 
     def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
-        """Read one line; an empty message tells nothing."""
+        """Decode one line; a message without a value has no event."""
         if message.value is None:
             return ()
         return (event_of(json.loads(message.value, NativeEvent)),)
 
     def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
-        """Write one line."""
-        del report  # nothing is lost here
+        """Encode one line."""
+        del report  # this format has no losses
         return (Message(json.dumps(native_of(event))),)
 
     def detects(self, message: Message) -> bool:
-        """Say whether a message looks like a native line."""
+        """Return whether a message looks like a native line."""
         if message.value is None:
             return False
         try:
@@ -289,7 +289,7 @@ def _value(kind: LogicalType, value: Value) -> Value:
 
 def _image(image: Image, schema: TableSchema | None) -> tuple[dict[str, Any], list[str]]:
     columns: Mapping[str, Column] = {} if schema is None else schema.by_name
-    shown: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     missing: list[str] = []
     for name, value in image.items():
         if value is UNAVAILABLE:
@@ -297,11 +297,11 @@ def _image(image: Image, schema: TableSchema | None) -> tuple[dict[str, Any], li
             continue
         column = columns.get(name)
         try:
-            shown[name] = value if column is None else _value(column.type, value)
+            result[name] = value if column is None else _value(column.type, value)
         except (TypeError, ValueError, AttributeError):
-            msg = f"column {name!r} holds a value that is not of its type"
+            msg = f"column {name!r} has a value that is not of its type"
             raise EncodeError(msg) from None
-    return shown, missing
+    return result, missing
 
 
 # -- reading -----------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ def event_of(native: NativeEvent) -> ChangeEvent:
     """Return the event of a wire form.
 
     Raises:
-        DecodeError: An unknown op, a missing part, or a value that is not of its type.
+        DecodeError: The op is unknown, a field is missing, or a value does not have its type.
     """
     schema = _read_schema(native.schema)
     key = None
@@ -340,7 +340,7 @@ def event_of(native: NativeEvent) -> ChangeEvent:
         )
         if native.half:
             if change.op not in {Op.CREATE, Op.DELETE}:
-                reason = "half an update is the row before (d) or the row after (c)"
+                reason = "a half update must be a delete (d) or a create (c)"
                 raise DecodeError(reason, code=ReasonCode.UNKNOWN_OPERATION, path="$.op")
             other_key = _read_image(native.other_key, [], schema, "other_key")
             return HalfUpdate(change, other_key, native.pair)

@@ -76,7 +76,7 @@ def test_intervals_may_be_parts_of_a_second_and_nothing_else() -> None:
         {"tombstone_retention": "1500ms"},
         {"maintenance": {"snapshot_retention": "1500ms"}},
     ):
-        with pytest.raises(ConfigError, match="in whole seconds"):
+        with pytest.raises(ConfigError, match="must be whole seconds"):
             pipeline(**options)
     # Spark would read more of it
     with pytest.raises(ConfigError, match="interval: a span of time"):

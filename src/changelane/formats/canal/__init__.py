@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``canal-json``: the flat JSON messages of Alibaba Canal, and of those who write the same.
+"""``canal-json``: the flat JSON messages of Alibaba Canal, and of products with the same messages.
 
 Product: Canal (https://github.com/alibaba/canal), ``canal.mq.flatMessage = true``; Alibaba Cloud
 DTS with the Canal JSON format
@@ -16,13 +16,13 @@ Sample::
      "old":[{"description":"16oz carpenter's hammer"}],"pkNames":["id"],"sql":"",
      "sqlType":{"id":4,"description":12},"table":"products","ts":1589373546301,"type":"UPDATE"}
 
-Choices: one message of n rows is n events in the order of the rows. An update's before image is
-``data`` overlaid with ``old``; without ``old`` it is not known. A column that is missing from
+Choices: a message of n rows is n events in the order of the rows. The before image of an update is
+``data`` overlaid with ``old``; without ``old`` it is unknown. A column that is missing from
 ``data`` is absent, not NULL. The types come from ``mysqlType`` alone. A message without a value is
-a tombstone of no table.
+a tombstone without a table.
 
-Known gaps: no positions but TiCDC's (the others send none); the protobuf form (``flatMessage =
-false``) and compressed values are not read. See ``docs/formats/canal-json.md``.
+Known gaps: only TiCDC sends positions; the protobuf form (``flatMessage = false``) and compressed
+values are not read. See ``docs/formats/canal-json.md``.
 """
 
 import msgspec
@@ -43,10 +43,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Options of ``canal-json``.
 
     Attributes:
-        dialect: Who writes or reads the messages; ``auto`` reads all and writes Canal's own.
-        time_zone: The zone in which TIMESTAMP columns are written: that of Canal's JVM. A name of
-            the time zone database or an offset such as ``+08:00``.
-        drop_hidden: Leave out the columns that RDS and DRDS add, unless they are the key.
+        dialect: The product that writes or reads the messages; ``auto`` reads all of them and
+            writes Canal's own.
+        time_zone: The zone of TIMESTAMP values, which is that of Canal's JVM: a name of the time
+            zone database or an offset such as ``+08:00``.
+        drop_hidden: Omit the columns that RDS and DRDS add, unless they are the key.
         gtid: Write the key ``gtid``, which Canal has since 1.1.7.
     """
 
@@ -57,7 +58,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Canal:
-    """See the module."""
+    """The format ``canal-json``."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -72,26 +73,26 @@ class Canal:
         return (Canal, (self._options,))
 
     def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
-        """Read a message of any number of rows."""
+        """Decode a message with any number of rows."""
         if message.value is None:
             return (Tombstone(TableId()),)
         try:
             return self._read(message.value)
         except DecodeError:
-            # TiCDC's files hold a message in each line
+            # a file of TiCDC has one message in each line
             lines = [line for line in message.value.split(b"\r\n") if line.strip()]
             if len(lines) < 2:
                 raise
         return tuple(event for line in lines for event in self._read(line))
 
     def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
-        """Write an event as a message of one row."""
-        written = []
+        """Encode an event as a message of one row."""
+        messages = []
         for part in self._parts(event, report):
             value = self._write(part, report)
             if value is not None:
-                written.append(Message(value))
-        return tuple(written)
+                messages.append(Message(value))
+        return tuple(messages)
 
     def _parts(self, event: ChangeEvent, report: Report) -> tuple[ChangeEvent, ...]:
         if not self._dialect.splits_updates:
@@ -105,7 +106,7 @@ class Canal:
         return msgspec.structs.replace(event, op=Op.DELETE, after=None), insert
 
     def detects(self, message: Message) -> bool:
-        """Say whether a message looks like Canal's."""
+        """Return whether a message looks like Canal's."""
         if message.value is None:
             return False
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kinds of DDL: Canal's types and our actions."""
+"""Canal's types of DDL messages, and the actions of schema changes."""
 
 from typing import Final
 
@@ -18,16 +18,16 @@ ACTIONS: Final[dict[str, str]] = {
 
 TYPES: Final[dict[str, str]] = {action: name for name, action in ACTIONS.items()}
 
-UNTOLD: Final = frozenset({"DDL", "INIT_DDL"})
-"""Types of other producers that leave the kind of statement to its text."""
+GENERIC_TYPES: Final = frozenset({"DDL", "INIT_DDL"})
+"""Types of other producers for statements of any kind."""
 
-TYPES_OF_DDL: Final = frozenset({*ACTIONS, *UNTOLD, "TRUNCATE"})
+TYPES_OF_DDL: Final = frozenset({*ACTIONS, *GENERIC_TYPES, "TRUNCATE"})
 
 
 def action_of_kind(kind: str, sql: str | None) -> str:
-    """Return what a message of DDL does: what its statement says, else what its type says.
+    """Return the action of a DDL message: that of its statement, else that of its type.
 
-    >>> told("DDL", "/* nightly */ TRUNCATE TABLE `t`"), told("ERASE", None)
+    >>> action_of_kind("DDL", "/* nightly */ TRUNCATE TABLE `t`"), action_of_kind("ERASE", None)
     ('truncate', 'drop')
     """
     if kind == "TRUNCATE":
@@ -36,6 +36,6 @@ def action_of_kind(kind: str, sql: str | None) -> str:
 
 
 def truncate_statement(database: str | None, name: str | None) -> str:
-    """Return a TRUNCATE for producers whose type does not say it."""
+    """Return a TRUNCATE statement, for producers with one type for all DDL."""
     parts = (part.replace("`", "``") for part in (database, name) if part)
     return "TRUNCATE TABLE " + ".".join(f"`{part}`" for part in parts)

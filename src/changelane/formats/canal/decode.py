@@ -45,14 +45,14 @@ ROW_OPERATIONS: Final[dict[str, Op]] = {
 }
 
 SECONDS_BELOW: Final = 10_000_000_000
-"""Times nearer to 1970 than this many units are seconds: as milliseconds it would be April 1970."""
+"""Smaller times are seconds; in milliseconds, this number is a day in April 1970."""
 
-_MOST_MILLISECONDS: Final = 253_402_300_800_000
-"""The year 10000."""
-_MOST_PLANS: Final = 1024
-_MOST_CACHED_BYTES: Final = 1 << 20
+_AFTER_LAST_MS: Final = 253_402_300_800_000
+"""The beginning of the year 10000."""
+_MAX_PLANS: Final = 1024
+_MAX_CACHED_BYTES: Final = 1 << 20
 
-# members by their own names: looking them up in their class costs as much as reading a number
+# module names, because a look-up in the enum class is as slow as reading a number
 _UPDATE: Final = Op.UPDATE
 _DELETE: Final = Op.DELETE
 _FULL: Final = Completeness.FULL
@@ -60,17 +60,17 @@ _UNKNOWN: Final = Completeness.UNKNOWN
 
 Row = dict[str, Any]
 Images = list[tuple[Image | None, Image | None, Completeness]]
-"""Before, after, and how much they hold where there is no schema."""
+"""Before image, after image, and their completeness without a schema."""
 
 
 class TablePlan:
-    """How rows of one ``mysqlType``, ``sqlType`` and ``pkNames`` become images, compiled once.
+    """The conversion of rows of one ``mysqlType``, ``sqlType`` and ``pkNames``, compiled once.
 
     Attributes:
-        schema: The columns, in their order; ``None`` when the message does not tell types.
-        key: The key columns, when the message names them.
+        schema: The columns, in their order; ``None`` if the message has no types.
+        key: The key columns, if the message names them.
         hidden: Columns to drop from every row.
-        sql_types: The codes, where they are not those that Canal gives to these types.
+        sql_types: The codes in ``sqlType``, if they differ from Canal's codes of these types.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class TablePlan:
         options: "ReadOptions",
     ) -> None:
         self.key = Key(key, KeyOrigin.PAYLOAD) if key else None
-        # a hidden column that is the key is the only key there is
+        # a hidden column in the key is the table's only key
         self.hidden = tuple(name for name in options.hidden if name not in key)
         self.schema: TableSchema | None = None
         self.sql_types: Mapping[str, object] | None = None
@@ -97,10 +97,10 @@ class TablePlan:
         for name, text in types.items():
             if name in self.hidden:
                 continue
-            of = _UNTYPED if text is None else parse(text)
-            columns.append(Column(name, of.kind, text))
-            self._kinds[name] = of.kind
-            read = reader(of, labels=options.dialect.labels, zone=options.zone)
+            mysql_type = _UNTYPED if text is None else parse(text)
+            columns.append(Column(name, mysql_type.kind, text))
+            self._kinds[name] = mysql_type.kind
+            read = reader(mysql_type, labels=options.dialect.labels, zone=options.zone)
             if read is not None:
                 readers.append((name, read))
         self.schema = TableSchema(tuple(columns))
@@ -109,9 +109,9 @@ class TablePlan:
             self.sql_types = sql_types
 
     def covering(self, rows: Iterable[Row | None]) -> "TablePlan":
-        """Return a plan whose schema holds all columns of *rows*; those without a type at its end.
+        """Return a plan with all columns of *rows* in its schema, columns without a type last.
 
-        Drops the hidden columns of *rows*.
+        Removes the hidden columns from *rows*.
         """
         names = self._kinds.keys()
         other_columns: set[str] = set()
@@ -131,19 +131,19 @@ class TablePlan:
         if plan is None:
             plan = copy.copy(self)
             plan.widen(names)
-            if len(self._wider) < _MOST_PLANS:
+            if len(self._wider) < _MAX_PLANS:
                 self._wider[names] = plan
         return plan
 
     def widen(self, names: tuple[str, ...]) -> None:
-        """Add columns without a type."""
-        known_columns = () if self.schema is None else self.schema.columns
-        self.schema = TableSchema(known_columns + tuple(Column(name, UNKNOWN) for name in names))
+        """Add columns without a type to this plan."""
+        columns = () if self.schema is None else self.schema.columns
+        self.schema = TableSchema(columns + tuple(Column(name, UNKNOWN) for name in names))
         self._kinds = self._kinds | dict.fromkeys(names, UNKNOWN)
         self._wider = {}
 
     def read(self, row: Row, field: str, index: int) -> Image:
-        """Turn the texts of a row into values, in place, and return it."""
+        """Convert the texts of a row into values, in place, and return the row."""
         name = ""
         try:
             for name, read in self._readers:
@@ -155,7 +155,7 @@ class TablePlan:
         return row
 
     def as_texts(self, rows: Sequence[Row | None], field: str) -> None:
-        """Turn the JSON values of typed columns into the texts that Canal would have written."""
+        """Convert the JSON values of typed columns into Canal's texts, in place."""
         for index, row in enumerate(rows):
             for name, kind in self._kinds.items():
                 if row is None or row.get(name) is None or kind is UNKNOWN:
@@ -175,19 +175,20 @@ _UNTYPED: Final = MySqlType(UNKNOWN, 12)
 
 
 def _are_usual(types: Mapping[str, str | None], codes: Mapping[str, object]) -> bool:
-    """Say whether the codes tell no more than the type texts do."""
+    """Return whether all codes follow from the type texts."""
     for name, code in codes.items():
         text = types.get(name)
         if text is None:
             return False
-        of = parse(text)
-        if not isinstance(code, int) or code not in {of.code, of.high_code, of.null_code}:
+        mysql_type = parse(text)
+        usual_codes = {mysql_type.code, mysql_type.high_code, mysql_type.null_code}
+        if not isinstance(code, int) or code not in usual_codes:
             return False
     return True
 
 
 class ReadOptions(msgspec.Struct, frozen=True):
-    """What a reader has to know: the dialect, the zone of TIMESTAMP, the columns to drop."""
+    """The options of a reader: the dialect, the zone of TIMESTAMP, the columns to drop."""
 
     dialect: Dialect
     zone: dt.tzinfo
@@ -195,7 +196,7 @@ class ReadOptions(msgspec.Struct, frozen=True):
 
 
 class Reader:
-    """Decodes messages; plans are kept by the bytes of the maps that describe the table."""
+    """Decodes messages; caches plans by the bytes of the maps that describe the table."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -210,7 +211,9 @@ class Reader:
             if message.data or message.old or message.updateBefore:
                 path = "$.type" if op is None else "$.isDdl"
                 raise DecodeError(
-                    "rows of an unknown type", code=ReasonCode.UNKNOWN_OPERATION, path=path
+                    "a message of this type has no rows",
+                    code=ReasonCode.UNKNOWN_OPERATION,
+                    path=path,
                 )
             return (self._other(message),)
         if message.tidb is not None and op is not _DELETE:
@@ -218,8 +221,8 @@ class Reader:
         if message.data or (op is _DELETE and message.old):
             return self._rows(message, op)
         if any(message.old or message.updateBefore or ()):
-            path = "$.data"
-            raise DecodeError("old rows without new ones", code=ReasonCode.MISSING_FIELD, path=path)
+            reason = "the message has old rows and no new rows"
+            raise DecodeError(reason, code=ReasonCode.MISSING_FIELD, path="$.data")
         return (self._statement(message),)
 
     # -- rows ----------------------------------------------------------------------------------
@@ -237,8 +240,8 @@ class Reader:
         elif op is _UPDATE:
             images = self._updated(plan, data, old)
         elif any(old):
-            # "old: UPDATE only"; what it tells must not be lost
-            reason = f"{message.type} has no old rows"
+            # "old: UPDATE only"; without an error, these rows would be lost
+            reason = f"a message of type {message.type} has no old rows"
             raise DecodeError(reason, code=ReasonCode.UNEXPECTED_IMAGE, path=f"$.{old_name}")
         else:
             images = [(None, plan.read(row, "data", i), _FULL) for i, row in enumerate(data)]
@@ -261,11 +264,11 @@ class Reader:
                 SOURCE,
                 source_time,
                 process_time,
-                _UNKNOWN if typed or before is None else holds,
-                _UNKNOWN if typed or after is None else holds,
+                _UNKNOWN if typed or before is None else completeness,
+                _UNKNOWN if typed or after is None else completeness,
                 details,
             )
-            for before, after, holds in images
+            for before, after, completeness in images
         ]
         return tuple(events)
 
@@ -277,14 +280,14 @@ class Reader:
         for index, row in enumerate(old):
             if row is None:
                 raise DecodeError("a deleted row is missing", path=f"$.old[{index}]")
-            # the only sample of such a message names one of two columns
+            # in the only sample of such a message, the row has one of two columns
             images.append((plan.read(row, "old", index), None, _UNKNOWN))
         return images
 
     def _updated(self, plan: TablePlan, data: list[Row], old: list[Row | None]) -> Images:
         images: Images = []
-        # Canal leaves empty rows out of `data` and not out of `old`: with different lengths nothing
-        # says which belong together, and no before image is better than another row's
+        # Canal omits empty rows in `data` but not in `old`: with different lengths, the pairs are
+        # unknown, and no before image is better than that of another row
         paired = len(old) == len(data)
         for index, row in enumerate(data):
             after = plan.read(row, "data", index)
@@ -308,13 +311,13 @@ class Reader:
                 _part(content[1], dict[str, Any], "sqlType"),
                 options=self._options,
             )
-            if sum(map(len, content)) < _MOST_CACHED_BYTES:
-                if len(self._plans) >= _MOST_PLANS:
+            if sum(map(len, content)) < _MAX_CACHED_BYTES:
+                if len(self._plans) >= _MAX_PLANS:
                     self._plans.clear()
                 self._plans[content] = plan
         return plan
 
-    # -- everything else -----------------------------------------------------------------------
+    # -- other messages ------------------------------------------------------------------------
 
     def _other(self, message: FlatMessage) -> ChangeEvent:
         kind, sql = message.type, message.sql or None
@@ -333,17 +336,14 @@ class Reader:
         position = ticdc.position(message.tidb or {}, "watermarkTs")
         if position is None:
             path = "$._tidb.watermarkTs"
-            raise DecodeError(
-                "a watermark without its time", code=ReasonCode.MISSING_FIELD, path=path
-            )
+            raise DecodeError("the watermark has no time", code=ReasonCode.MISSING_FIELD, path=path)
         return Watermark("resolved", **{**self._parts(message), "position": position})
 
     def _statement(self, message: FlatMessage) -> ChangeEvent:
-        """Return a change that the source logged as a statement, which is kept and not applied."""
+        """Return the control event of a statement in the source's log: it is not applied."""
         if message.data is None and not message.sql:
-            raise DecodeError(
-                "neither rows nor a statement", code=ReasonCode.MISSING_FIELD, path="$.data"
-            )
+            reason = "the message has neither rows nor a statement"
+            raise DecodeError(reason, code=ReasonCode.MISSING_FIELD, path="$.data")
         return self._control(message)
 
     def _control(self, message: FlatMessage) -> Control:
@@ -360,12 +360,12 @@ class Reader:
         }
 
     def _time(self, value: int | None, field: str) -> int | None:
-        if not value:  # 0 is what producers without a time write (InLong)
+        if not value:  # a producer without a time writes 0 (InLong)
             return None
         seconds = self._dialect.seconds
         if seconds is None:
             seconds = -SECONDS_BELOW < value < SECONDS_BELOW
-        if not -_MOST_MILLISECONDS < value * (1000 if seconds else 1) < _MOST_MILLISECONDS:
+        if not -_AFTER_LAST_MS < value * (1000 if seconds else 1) < _AFTER_LAST_MS:
             raise DecodeError("out of range", code=ReasonCode.VALUE_OUT_OF_RANGE, path=f"$.{field}")
         return value * (1_000_000_000 if seconds else 1_000_000)
 
@@ -374,7 +374,7 @@ _ROW_PATHS: Final = ("$.data[", "$.old[", "$.updateBefore[")
 
 
 def load(value: bytes) -> FlatMessage:
-    """Read the wire class; rows with JSON values are read as such only where there are any.
+    """Return the wire class of a message; :class:`JsonFlatMessage` only if a row has JSON values.
 
     Raises:
         DecodeError: The value is not a Canal message.

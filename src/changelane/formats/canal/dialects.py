@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who writes Canal JSON, and where they differ, as data."""
+"""The producers of Canal JSON, and their differences, as data."""
 
 from collections.abc import Mapping
 from typing import Final, Literal
@@ -17,28 +17,27 @@ NO_CODES: Final[Mapping[str, int]] = {}
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
-    """The differences of one producer from Canal itself, which is the default of each field.
+    """The differences of one producer from Canal. The default of each field is Canal's value.
 
     Attributes:
-        delete_row_in: The list that holds a deleted row; readers take the other one when this one
-            is empty.
-        update_swapped: ``data`` of an UPDATE is the row before, ``old`` the row after.
-        full_old: ``old`` of an UPDATE holds all columns instead of the changed ones.
+        delete_row_in: The list with a deleted row; if it is empty, the reader takes the other list.
+        update_swapped: In an UPDATE, ``data`` is the before image and ``old`` the after image.
+        full_old: ``old`` of an UPDATE has all columns instead of the changed ones.
         ddl_type: The one type of all DDL messages; ``None`` = a type for each kind of statement.
-        omit_null_keys: Keys that do not apply are left out instead of written as null.
-        keys: The keys in their order; empty = Canal's fourteen in the order of the alphabet.
+        omit_null_keys: Keys without a value are omitted instead of written as null.
+        keys: The keys in their order; empty = Canal's fourteen in alphabetical order.
         nulls: Keys that are always null.
         labels: ENUM and SET values are labels; Canal writes ordinals and bit masks.
-        json_values: Numbers stand in rows as numbers of JSON; Canal writes text.
+        json_values: Numbers in rows are JSON numbers; Canal writes text.
         bare_types: ``mysqlType`` has no lengths, digits and members.
-        codes: ``sqlType`` of types by their names, where it is another than Canal's.
+        codes: ``sqlType`` by type name, where it differs from Canal's.
         promotes: ``sqlType`` of an unsigned type is always that of the wider type; Canal's depends
             on the value.
-        seconds: ``es`` and ``ts`` are seconds; ``None`` = told from their size.
-        has_commit_ts: ``_tidb`` holds the commit time stamp, and watermarks are messages.
+        seconds: ``es`` and ``ts`` are seconds; ``None`` = inferred from their size.
+        has_commit_ts: ``_tidb`` has the commit time stamp, and there are watermark messages.
         splits_updates: An UPDATE is written as a DELETE and an INSERT.
         operations: Row operations that the producer writes.
-        has_ddl: There are messages of DDL.
+        has_ddl: The producer writes DDL messages.
     """
 
     delete_row_in: Literal["data", "old"] = "data"
@@ -60,7 +59,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     has_ddl: bool = True
 
     def writes(self, key: str) -> bool:
-        """Say whether a key is written with a content."""
+        """Return whether messages have a key, and not always as null."""
         return (not self.keys or key in self.keys) and key not in self.nulls
 
 
@@ -151,7 +150,7 @@ _JSON_TYPES: Final[frozenset[type[LogicalType]]] = frozenset(
 
 
 def carries(dialect: Dialect) -> Carries:
-    """Return what a dialect's messages can express."""
+    """Return the capabilities of a dialect."""
     kinds = {"schema", "truncate", "control"} if dialect.has_ddl else set[str]()
     has_types = dialect.writes("mysqlType")
     untyped = _JSON_TYPES if dialect.json_values else frozenset({String})
@@ -171,7 +170,7 @@ def carries(dialect: Dialect) -> Carries:
         key_change=True,
         table=frozenset({"database", "name"} if dialect.writes("table") else ()),
         positions=frozenset({"sequence"} if dialect.has_commit_ts else ()),
-        shared_positions=frozenset({"sequence"}),  # a time stamp of TiDB is that of a transaction
+        shared_positions=frozenset({"sequence"}),  # all changes of a transaction share a time stamp
         stamp=SOURCE,
         source_time=times if dialect.writes("es") else "",
         process_time=times if dialect.writes("ts") else "",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Change events to Canal messages, one row a message."""
+"""Change events to Canal messages, one row per message."""
 
 import datetime as dt
 import decimal
@@ -25,7 +25,7 @@ from changelane.event import (
 from changelane.formats.canal import ddl, ticdc
 from changelane.formats.canal.decode import SECONDS_BELOW
 from changelane.formats.canal.dialects import Dialect
-from changelane.formats.canal.values import NOT_A_VALUE, Foreign, Write, write_integer, writer
+from changelane.formats.canal.values import NOT_A_VALUE, ForeignValue, Write, write_integer, writer
 from changelane.formats.canal.wire import JsonRow, WrittenMessage
 from changelane.formats.contract import json
 from changelane.formats.contract.format import Report
@@ -45,13 +45,13 @@ TYPES: Final[dict[Op, str]] = {
 CONTROLS: Final = frozenset(
     {"QUERY", "GTID", "MHEARTBEAT", "XACOMMIT", "XAROLLBACK", *TYPES.values()}
 )
-"""Types of Canal's that are neither rows nor DDL; those of rows are changes told as statements."""
+"""Types of control messages; with a row operation, the message is a statement in the log."""
 
 _NULL: Final = msgspec.Raw(b"null")
 _ABSENT: Final = object()
-_MOST_PLANS: Final = 1024
+_MAX_PLANS: Final = 1024
 
-# members by their own names, which saves a costly look-up in their class
+# module names, because a look-up in the enum class is slow
 _UPDATE: Final = Op.UPDATE
 _DELETE: Final = Op.DELETE
 
@@ -61,7 +61,7 @@ Part = msgspec.Raw | UnsetType
 
 
 class WriteOptions(msgspec.Struct, frozen=True):
-    """What a writer has to know: the dialect, the zone of TIMESTAMP, whether ``gtid`` is a key."""
+    """The options of a writer: the dialect, the zone of TIMESTAMP, whether ``gtid`` is written."""
 
     dialect: Dialect
     zone: dt.tzinfo
@@ -69,19 +69,19 @@ class WriteOptions(msgspec.Struct, frozen=True):
 
 
 class TablePlan:
-    """How images of one schema become rows of text, compiled once.
+    """The conversion of images of one schema into rows of text, compiled once.
 
     Attributes:
         mysql_types: The map ``mysqlType`` as JSON; null without a schema.
-        unsized: Columns of bits without a length.
-        unlabelled: There are ENUM or SET columns whose members are not written.
+        unsized: BIT columns without a length.
+        omits_members: There are ENUM or SET columns, and their members are not written.
     """
 
     def __init__(self, schema: TableSchema | None, options: WriteOptions) -> None:
         self._columns: tuple[tuple[str, Write | None], ...] = ()
         self._codes: dict[str, int] = {}
         self.unsized: list[str] = []
-        self.unlabelled = False
+        self.omits_members = False
         self._numbers: frozenset[str] = frozenset()
         self._json_values = options.dialect.json_values
         self._sql_types = self.mysql_types = _NULL
@@ -93,33 +93,35 @@ class TablePlan:
         if options.dialect.bare_types:
             texts = {name: bare(text) for name, text in texts.items()}
         self._columns = tuple(
-            (name, writer(of, labels=options.dialect.labels, zone=options.zone))
-            for name, of in types.items()
+            (name, writer(mysql_type, labels=options.dialect.labels, zone=options.zone))
+            for name, mysql_type in types.items()
         )
         dialect = options.dialect
         if dialect.promotes:
-            types = {name: promoted(of) for name, of in types.items()}
+            types = {name: promoted(mysql_type) for name, mysql_type in types.items()}
         self._codes = {
-            name: dialect.codes.get(bare(texts[name]), of.code) for name, of in types.items()
+            name: dialect.codes.get(bare(texts[name]), mysql_type.code)
+            for name, mysql_type in types.items()
         }
         self._by_value = tuple(
-            # the least value whose highest bit is set
-            (name, of, 1 << (getattr(of.kind, "bits", 1) - 1))
-            for name, of in types.items()
-            if of.high_code is not None or of.null_code is not None
+            # the least value with the highest bit set
+            (name, mysql_type, 1 << (getattr(mysql_type.kind, "bits", 1) - 1))
+            for name, mysql_type in types.items()
+            if mysql_type.high_code is not None or mysql_type.null_code is not None
         )
         self.unsized = [name for name in types if parse(texts[name]).kind == Bits()]
+        kinds = {name: mysql_type.kind for name, mysql_type in types.items()}
         if options.dialect.bare_types:
-            self.unlabelled = any(isinstance(of.kind, Enum | Set) for of in types.values())
+            self.omits_members = any(isinstance(kind, Enum | Set) for kind in kinds.values())
         if options.dialect.json_values:
             self._numbers = frozenset(
-                name for name, of in types.items() if isinstance(of.kind, Integer | Decimal | Float)
+                name for name, kind in kinds.items() if isinstance(kind, Integer | Decimal | Float)
             )
         self.mysql_types = msgspec.Raw(json.dumps(texts))
         self._sql_types = msgspec.Raw(json.dumps(self._codes))
 
     def row(self, image: Image, report: Report) -> JsonRow:
-        """Return an image as texts, its columns in the order of the table.
+        """Return an image as texts, with its columns in the order of the table.
 
         Args:
             image: The image.
@@ -129,14 +131,14 @@ class TablePlan:
             EncodeError: A value is not of its column's type.
         """
         row: JsonRow = {}
-        name, absent, write_whole = "", _ABSENT, write_integer
+        name, absent, write_plain_integer = "", _ABSENT, write_integer
         try:
             for name, write in self._columns:
                 value = image.get(name, absent)
                 if value is None:
                     row[name] = None
-                elif write is write_whole and value.__class__ is int:
-                    row[name] = f"{value}"  # what it writes, without the call
+                elif write is write_plain_integer and value.__class__ is int:
+                    row[name] = f"{value}"  # its result, without the call
                 elif value is absent:
                     continue
                 elif write is not None:
@@ -145,10 +147,10 @@ class TablePlan:
                     row[name] = value
                 else:
                     raise TypeError
-        except Foreign:
-            row = self._told(image, report)
+        except ForeignValue:
+            row = self._row_with_losses(image, report)
         except NOT_A_VALUE:
-            raise EncodeError(f"column {name!r} holds a value that is not of its type") from None
+            raise EncodeError(f"column {name!r} has a value that is not of its type") from None
         if len(row) != len(image):
             for name, value in image.items():
                 if name not in row:
@@ -166,14 +168,14 @@ class TablePlan:
         return text
 
     def as_json(self, row: JsonRow) -> JsonRow:
-        """Return a row of texts with numbers where they are numbers."""
+        """Return a row of texts with the numeric columns as JSON numbers."""
         return {
             name: number(text) if name in self._numbers and isinstance(text, str) else text
             for name, text in row.items()
         }
 
-    def _told(self, image: Image, report: Report) -> JsonRow:
-        """Return the texts of an image of which MySQL does not have every value."""
+    def _row_with_losses(self, image: Image, report: Report) -> JsonRow:
+        """Return the texts of an image with values that MySQL does not have."""
         row: JsonRow = {}
         for name, write in self._columns:
             value = image.get(name)
@@ -184,53 +186,53 @@ class TablePlan:
                     row[name] = value
                 elif name in image:
                     raise TypeError
-            except Foreign as foreign:
-                report(foreign.loss)
-                row[name] = foreign.text
+            except ForeignValue as foreign_value:
+                report(foreign_value.loss)
+                row[name] = foreign_value.text
             except NOT_A_VALUE:
-                msg = f"column {name!r} holds a value that is not of its type"
+                msg = f"column {name!r} has a value that is not of its type"
                 raise EncodeError(msg) from None
         return row
 
     def check(self, image: Image, report: Report) -> None:
-        """Report bits whose leading zeros a number does not keep and no length gives back."""
+        """Report bits with leading zeros, which a number without the column's length loses."""
         for name in self.unsized:
             value = image.get(name)
             if isinstance(value, str) and value.startswith("0") and value != "0":
                 report(("value:bits", "leading zeros of bits without a length"))
 
     def sql_types(self, image: Image) -> msgspec.Raw:
-        """Return the map ``sqlType``, whose codes depend on the values of a row."""
+        """Return the map ``sqlType`` of a row: the codes depend on its values."""
         if not self._by_value:
             return self._sql_types
         codes: dict[str, int] = {}
-        for name, of, high in self._by_value:
+        for name, mysql_type, high in self._by_value:
             value = image.get(name)
             if value is None:
-                if of.null_code is not None and name in image:
-                    codes[name] = of.null_code
-            elif of.high_code is not None and isinstance(value, int) and value >= high:
-                codes[name] = of.high_code
+                if mysql_type.null_code is not None and name in image:
+                    codes[name] = mysql_type.null_code
+            elif mysql_type.high_code is not None and isinstance(value, int) and value >= high:
+                codes[name] = mysql_type.high_code
         return msgspec.Raw(json.dumps(self._codes | codes)) if codes else self._sql_types
 
 
 class Writer:
-    """Encodes events that were reduced to what Canal carries."""
+    """Encodes events that are reduced to Canal's capabilities."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
         self._dialect = options.dialect
-        # the value of a key that does not apply
+        # the value of a key without content
         self._none: UnsetType | None = UNSET if options.dialect.omit_null_keys else None
         self._no_gtid = self._gtid({}, lambda _: None)
         self._plans: dict[TableSchema | None, TablePlan] = {}
         self._last: tuple[TableSchema | None, TablePlan] = None, TablePlan(None, options)
         self._keys: dict[tuple[str, ...], msgspec.Raw] = {}
-        self._details = _kept(_DETAILS, options.dialect)
-        self._row_details = _kept(_ROW_DETAILS, options.dialect)
+        self._details = _written_details(_DETAILS, options.dialect)
+        self._row_details = _written_details(_ROW_DETAILS, options.dialect)
 
     def write(self, event: ChangeEvent, report: Report) -> bytes | None:
-        """Return the message's value; ``None`` when Canal has no message for the event."""
+        """Return the message's value; ``None`` if Canal has no message for the event."""
         match event:
             case DataChange():
                 message = self._row(event, report)
@@ -244,7 +246,7 @@ class Writer:
                 report(("event:watermark", "only a resolved time has a message"))
                 return None
             case Control() if event.type in CONTROLS:
-                # without text, no rows is what tells such a message from a broken one
+                # without text, an empty list of rows distinguishes the message from a broken one
                 data: Rows = self._none
                 if event.type in TYPES.values() and not event.text:
                     data = []
@@ -259,7 +261,7 @@ class Writer:
         return json.dumps(self._shaped(message, event) if self._dialect.keys else message)
 
     def _shaped(self, message: WrittenMessage, event: ChangeEvent) -> dict[str, Any]:
-        """Return a message with the keys of a dialect, in its order."""
+        """Return a message with the keys of the dialect, in their order."""
         details: Details = getattr(event, "details", NO_DETAILS)
         shaped: dict[str, Any] = {}
         for key in self._dialect.keys:
@@ -268,7 +270,7 @@ class Writer:
                     position = getattr(event, "position", None)
                     time = position.value if isinstance(position, SequencePosition) else None
                     name = "watermarkTs" if isinstance(event, Watermark) else "commitTs"
-                    value: object = ticdc.written(time, name, details.get("_tidb"))
+                    value: object = ticdc.extension_of(time, name, details.get("_tidb"))
                     if not value:
                         continue
                 case "opType":
@@ -292,7 +294,7 @@ class Writer:
         is_delete = op is _DELETE
         image = event.before if is_delete else event.after
         if image is None:
-            raise EncodeError("an event without the row that it is about")
+            raise EncodeError("the change has no row image")
         row = plan.row(image, report)
         if plan.unsized:
             plan.check(image, report)
@@ -300,8 +302,8 @@ class Writer:
             message.old = [row]
         else:
             message.data = [row]
-        if plan.unlabelled:
-            report(("type:enum", "members are not written: values are numbers of them"))
+        if plan.omits_members:
+            report(("type:enum", "members are not written; values are their numbers"))
         if op is _UPDATE and event.before is not None:
             plan.check(event.before, report)
             self._add_before(message, row, plan.row(event.before, report), report)
@@ -323,8 +325,8 @@ class Writer:
         self, message: WrittenMessage, after: JsonRow, before: JsonRow, report: Report
     ) -> None:
         if not after.keys() <= before.keys():
-            # readers would take the missing columns from the row after
-            report(("before", "lacks columns of the row after"))
+            # readers would take the missing columns from the after image
+            report(("before", "lacks columns of the after image"))
         elif self._dialect.update_swapped:
             message.data, message.old = [before], [{**before, **after}]
         elif self._dialect.full_old:
@@ -342,20 +344,20 @@ class Writer:
         last, plan = self._last
         if last is schema:
             return plan
-        known_plan = self._plans.get(schema)
-        if known_plan is None:
-            if len(self._plans) >= _MOST_PLANS:
+        cached_plan = self._plans.get(schema)
+        if cached_plan is None:
+            if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
-            known_plan = self._plans[schema] = TablePlan(schema, self._options)
-        self._last = schema, known_plan
-        return known_plan
+            cached_plan = self._plans[schema] = TablePlan(schema, self._options)
+        self._last = schema, cached_plan
+        return cached_plan
 
     def _key(self, key: Key | None) -> msgspec.Raw:
         if key is None or not key.columns:
             return _NULL
         raw = self._keys.get(key.columns)
         if raw is None:
-            if len(self._keys) >= _MOST_PLANS:
+            if len(self._keys) >= _MAX_PLANS:
                 self._keys.clear()
             raw = self._keys[key.columns] = msgspec.Raw(json.dumps(key.columns))
         return raw
@@ -363,7 +365,7 @@ class Writer:
     def _part(self, raw: msgspec.Raw) -> Part | None:
         return self._none if raw is _NULL else raw
 
-    # -- everything else -----------------------------------------------------------------------
+    # -- other events --------------------------------------------------------------------------
 
     def _ddl(self, event: SchemaChange, report: Report) -> WrittenMessage:
         if event.schema is not None:
@@ -372,7 +374,7 @@ class Writer:
             report(("schema.key", "a DDL message lists no key columns"))
         kind = self._dialect.ddl_type or ddl.TYPES.get(event.action, "QUERY")
         if ddl.action_of_kind(kind, event.ddl) != event.action:
-            report(("action", f"a message of type {kind} leaves it to the statement"))
+            report(("action", f"readers take it from the statement of a message of type {kind}"))
         message = self._message(event, kind, event.table, report)
         message.isDdl = True
         message.sql = event.ddl or ""
@@ -383,7 +385,8 @@ class Writer:
         if kind != "TRUNCATE" and ddl.action_of_kind(kind, sql) != "truncate":
             sql = ddl.truncate_statement(event.table.database, event.table.name)
             if event.ddl:
-                report(("ddl", f"a message of type {kind} leaves it to the statement: another"))
+                reason = f"a message of type {kind} needs a TRUNCATE statement; replaced by one"
+                report(("ddl", reason))
         message = self._message(event, kind, event.table, report)
         message.isDdl = True
         message.sql = sql
@@ -424,14 +427,14 @@ class Writer:
         if value >= SECONDS_BELOW:
             return value
         if value == 0 or (self._dialect.seconds is None and -SECONDS_BELOW < value < SECONDS_BELOW):
-            report((field, "so near to 1970 that readers take it for seconds"))
+            report((field, "so near to 1970 that readers interpret it as seconds"))
         return value
 
     def _gtid(self, details: Details, report: Report) -> Text:
         gtid = details.get("gtid", "")
         if not self._options.gtid:
             if gtid:
-                report(("details.gtid", "the key is switched off"))
+                report(("details.gtid", "the option gtid is false"))
             return UNSET
         if not gtid and self._dialect.omit_null_keys:
             return UNSET
@@ -453,25 +456,25 @@ _ROW_DETAILS: Final = (*_DETAILS, "sqlType", "sql")
 _NEW_KEYS: Final = frozenset({"batchId", "_tidb"})
 
 
-def _kept(names: tuple[str, ...], dialect: Dialect) -> frozenset[str]:
-    """Return the details that a dialect has keys for; Canal has none of the others' own."""
-    own = {name for name in names if dialect.writes(name)}
-    return frozenset(own if dialect.keys else own - _NEW_KEYS)
+def _written_details(names: tuple[str, ...], dialect: Dialect) -> frozenset[str]:
+    """Return the details with a key in a dialect; Canal lacks the keys of other producers."""
+    written = {name for name in names if dialect.writes(name)}
+    return frozenset(written if dialect.keys else written - _NEW_KEYS)
 
 
 def _as_json(plan: TablePlan, rows: Rows) -> Rows:
     return [plan.as_json(row) for row in rows] if isinstance(rows, list) else rows
 
 
-def promoted(of: MySqlType) -> MySqlType:
-    """Return a type whose code is that of the wider type to which unsigned numbers convert.
+def promoted(mysql_type: MySqlType) -> MySqlType:
+    """Return a type with the code of the wider type to which its unsigned numbers convert.
 
     >>> promoted(parse("int unsigned")).code, promoted(parse("bigint unsigned")).code
     (-5, 3)
     """
-    if of.high_code is None:
-        return of
-    return msgspec.structs.replace(of, code=of.high_code, high_code=None)
+    if mysql_type.high_code is None:
+        return mysql_type
+    return msgspec.structs.replace(mysql_type, code=mysql_type.high_code, high_code=None)
 
 
 def bare(text: str) -> str:
@@ -487,7 +490,7 @@ def bare(text: str) -> str:
 
 
 def number(text: str) -> msgspec.Raw | str:
-    """Return a number's text as a number of JSON; NaN and infinity stay text."""
+    """Return a number's text as a JSON number; NaN and infinity stay text."""
     return text if text.lstrip("-")[:1] in {"N", "I", "s"} else msgspec.Raw(text.encode())
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Value texts of Canal and the typed values they stand for, both ways, for each logical type.
+"""Conversion between Canal's value texts and typed values, for each logical type.
 
 Canal writes every value as text: whole numbers in decimal (unsigned ones corrected), BIT as an
 unsigned number, FLOAT and DOUBLE as Java prints them, ENUM as an ordinal from 1, SET as a bit mask,
@@ -41,10 +41,10 @@ from changelane.types import (
 from changelane.types.values import iso_text, parse_date, parse_timestamp, plain
 
 Read = Callable[[str], Value]
-"""Text to value; raises one of :data:`NOT_A_VALUE` for text that is not of the type."""
+"""Text to value; raises one of :data:`NOT_A_VALUE` if the text is not of the type."""
 
 Write = Callable[[Any], str]
-"""Value to text; raises one of :data:`NOT_A_VALUE` for a value that is not of the type."""
+"""Value to text; raises one of :data:`NOT_A_VALUE` if the value is not of the type."""
 
 NOT_A_VALUE: Final = (
     ValueError,
@@ -56,12 +56,12 @@ NOT_A_VALUE: Final = (
 )
 
 
-class Foreign(Exception):  # noqa: N818 - no error: the text is written, and a loss is told
-    """A value that MySQL does not have and that is written all the same.
+class ForeignValue(Exception):  # noqa: N818 - no error: the text is written, with a loss
+    """A value that MySQL does not have; its text is written.
 
     Attributes:
-        text: What is written.
-        loss: What is said about it.
+        text: The text to write.
+        loss: The loss to report.
     """
 
     def __init__(self, text: str, field: str, reason: str) -> None:
@@ -85,7 +85,7 @@ _MYSQL_TIMESTAMP: Final = re.compile(
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,4000}")
 _DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]{1,10})?")
 _TIME: Final = re.compile(r"-?[0-9]{2,3}:[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,9})?")
-# What no calendar of Python holds: zero dates, days that do not exist, far years, BC, infinity.
+# Dates outside of Python's calendar: zero dates, invalid days, far years, BC, infinity.
 _DATE_TEXT: Final = re.compile(r"[+-]?infinity|[+-]?[0-9]{1,9}-[0-9]{2}-[0-9]{2}(?: BC)?")
 _TIMESTAMP_TEXT: Final = re.compile(
     r"[+-]?infinity|[+-]?[0-9]{1,9}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}"
@@ -93,15 +93,15 @@ _TIMESTAMP_TEXT: Final = re.compile(
 )
 
 
-def reader(of: MySqlType, *, labels: bool, zone: dt.tzinfo) -> Read | None:
-    """Return the function from text to value; ``None`` when the text is the value.
+def reader(mysql_type: MySqlType, *, labels: bool, zone: dt.tzinfo) -> Read | None:
+    """Return the function from text to value; ``None`` if the text is the value.
 
     Args:
-        of: The column's type.
-        labels: ENUM and SET texts are labels before they are numbers.
-        zone: The time zone in which TIMESTAMP texts are written.
+        mysql_type: The column's type.
+        labels: An ENUM or SET text that is both a label and a number is a label.
+        zone: The time zone of TIMESTAMP texts.
     """
-    kind = of.kind
+    kind = mysql_type.kind
     match kind:
         case Integer():
             return _read_integer(*kind.range())
@@ -110,7 +110,8 @@ def reader(of: MySqlType, *, labels: bool, zone: dt.tzinfo) -> Read | None:
         case Float():
             return read_float
         case Bytes():
-            return _read_bytes if of.width is None else _read_padded(of.width)
+            width = mysql_type.width
+            return _read_bytes if width is None else _read_padded(width)
         case Bits():
             return _read_bits(kind.length)
         case Date():
@@ -134,10 +135,10 @@ def reader(of: MySqlType, *, labels: bool, zone: dt.tzinfo) -> Read | None:
 
 
 def json_text(value: Value, kind: LogicalType) -> str | None:
-    """Return the text for a JSON value where Canal has text, if it is the same value.
+    """Return Canal's text of a JSON value.
 
     Raises:
-        ValueError: It is not.
+        ValueError: Canal has no text of the same value.
     """
     match value:
         case None | str():
@@ -157,7 +158,7 @@ def json_text(value: Value, kind: LogicalType) -> str | None:
 def _read_integer(low: int, high: int) -> Callable[[str], int]:
     def read(text: str) -> int:
         number = int(text)
-        # int() also takes blanks, underscores and other alphabets' digits
+        # int() also accepts blanks, underscores and digits of other alphabets
         if not low <= number <= high or (str(number) != text and not _WHOLE.fullmatch(text)):
             raise ValueError
         return number
@@ -167,7 +168,7 @@ def _read_integer(low: int, high: int) -> Callable[[str], int]:
 
 def _read_decimal(text: str) -> decimal.Decimal:
     number = decimal.Decimal(text)
-    # Decimal() also takes blanks, underscores, other alphabets' digits, NaN and infinity
+    # Decimal() also accepts blanks, underscores, digits of other alphabets, NaN and infinity
     if (str(number) != text and not _DECIMAL.fullmatch(text)) or not number.is_finite():
         raise ValueError
     return number
@@ -177,7 +178,7 @@ _NON_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.
 
 
 def read_float(text: str) -> float:
-    """Return the number that a Java text stands for."""
+    """Return the number of a text that Java printed."""
     if not _DECIMAL.fullmatch(text):
         return _NON_FINITE[text]
     number = float(text)
@@ -192,7 +193,7 @@ def _read_bytes(text: str) -> bytes:
 
 def _read_padded(width: int) -> Read:
     def read(text: str) -> bytes:
-        # never longer than what MySQL allows: a width in the text must not eat memory
+        # at most MySQL's limit, so that a width in the type text cannot exhaust the memory
         return text.encode("latin-1").ljust(min(width, 255), b"\x00")
 
     return read
@@ -261,18 +262,17 @@ def _read_other_instant(text: str) -> Instant | str:
 
 def _read_enum(members: tuple[str, ...], *, labels: bool) -> Read:
     ordinals = {str(ordinal): label for ordinal, label in enumerate(("", *members))}
-    known_labels = {label: label for label in ("", *members)}
-    meanings = ordinals | known_labels if labels else known_labels | ordinals
-
-    return meanings.__getitem__
+    declared = {label: label for label in ("", *members)}
+    labels_by_text = ordinals | declared if labels else declared | ordinals
+    return labels_by_text.__getitem__
 
 
 def _read_set(members: tuple[str, ...], *, labels: bool) -> Read:
-    known_labels = frozenset(members)
+    declared = frozenset(members)
     read_number = _read_integer(0, (1 << len(members)) - 1)
 
     def is_labels(text: str) -> bool:
-        return not text or known_labels.issuperset(text.split(","))
+        return not text or declared.issuperset(text.split(","))
 
     def read(text: str) -> str:
         if (labels or not text.isdigit()) and is_labels(text):
@@ -291,24 +291,24 @@ def _read_set(members: tuple[str, ...], *, labels: bool) -> Read:
 def read_geometry(text: str) -> Geometry:
     """Return the shape of ISO-8859-1 text: a little-endian SRID, then well-known binary."""
     data = text.encode("latin-1")
-    # MySQL writes 0 where no spatial reference was given
+    # MySQL writes 0 for a shape without a spatial reference
     return Geometry(data[4:] or None, struct.unpack_from("<I", data)[0] or None)
 
 
 # -- writing -----------------------------------------------------------------------------------
 
 
-def writer(of: MySqlType, *, labels: bool, zone: dt.tzinfo) -> Write | None:
-    """Return the function from value to text; ``None`` when the value is the text.
+def writer(mysql_type: MySqlType, *, labels: bool, zone: dt.tzinfo) -> Write | None:
+    """Return the function from value to text; ``None`` if the value is the text.
 
     Args:
-        of: The column's type.
+        mysql_type: The column's type.
         labels: ENUM and SET values stay labels.
-        zone: The time zone in which TIMESTAMP texts are written.
+        zone: The time zone of TIMESTAMP texts.
     """
-    kind = of.kind
+    kind = mysql_type.kind
     match kind:
-        case Integer(64, True):  # what is beyond it, no wider type holds
+        case Integer(64, True):  # MySQL has no wider type for a greater number
             return _write_unsigned
         case Integer():
             return write_integer
@@ -317,7 +317,7 @@ def writer(of: MySqlType, *, labels: bool, zone: dt.tzinfo) -> Write | None:
         case Float():
             return write_float
         case Bytes():
-            return _write_bytes if of.width is None else _write_padded
+            return _write_bytes if mysql_type.width is None else _write_padded
         case Bits():
             return _write_bits
         case Date():
@@ -361,7 +361,7 @@ def _write_decimal(value: decimal.Decimal) -> str:
 
 
 def write_float(value: float) -> str:
-    """Return the text that Java prints: the shortest, with an exponent outside 0.001 to 10^7.
+    """Return a number as Java prints it: the shortest text, with an exponent outside 0.001 to 10^7.
 
     >>> write_float(1e7), write_float(9999999.0), write_float(1e-4), write_float(-0.0)
     ('1.0E7', '9999999.0', '1.0E-4', '-0.0')
@@ -383,7 +383,7 @@ def _write_bytes(value: bytes) -> str:
 
 
 def _write_padded(value: bytes) -> str:
-    # as the binary log has it
+    # the binary log has no trailing zero bytes of BINARY(n) either
     return value.rstrip(b"\x00").decode("latin-1")
 
 
@@ -392,17 +392,17 @@ def _write_bits(value: str) -> str:
 
 
 def _text(value: str, field: str, readable: re.Pattern[str], pattern: re.Pattern[str]) -> str:
-    """Return a text that Python has no value for, if it is one that can be read again.
+    """Return a date or time that Python has as text, if MySQL has the value.
 
     Raises:
-        ValueError: It is not.
-        Foreign: It is, and no value of MySQL.
+        ValueError: The text cannot be read again.
+        ForeignValue: The text can be read again, but MySQL does not have the value.
     """
     if pattern.fullmatch(value):
         return value
     if not readable.fullmatch(value):
         raise ValueError
-    raise Foreign(value, field, _NO_SUCH)
+    raise ForeignValue(value, field, _NO_SUCH)
 
 
 def _write_date(value: dt.date | str) -> str:
@@ -417,16 +417,16 @@ def _write_time(value: str) -> str:
     return _text(value, "time", _TIME, _MYSQL_TIME)
 
 
-def _digits(value: dt.datetime, stated: int | None, least: int) -> int:
-    """Return how many fraction digits to write: what is stated, and never fewer than needed."""
-    digits = min(least if stated is None else stated, 6)
+def _digits(value: dt.datetime, precision: int | None, minimum: int) -> int:
+    """Return the count of fraction digits: *precision* or *minimum*, or more if the value has."""
+    digits = min(minimum if precision is None else precision, 6)
     if value.microsecond % 10 ** (6 - digits):
         return 3 if digits < 3 and not value.microsecond % 1000 else 6
     return digits
 
 
 def _local(value: dt.datetime, digits: int) -> str:
-    # of a subclass there is no short way
+    # the fast path is for dt.datetime only, not for its subclasses
     text = iso_text(value) if value.__class__ is dt.datetime else value.isoformat()
     clock = text[11:] if value.microsecond else f"{text[11:19]}.000000"
     return f"{text[:10]} {clock[: 9 + digits] if digits else clock[:8]}"
@@ -438,13 +438,13 @@ def _write_timestamp(precision: int | None) -> Write:
             return _text(value, "timestamp", _TIMESTAMP_TEXT, _MYSQL_TIMESTAMP)
         return _local(value, _digits(value, precision, 0))
 
-    def write_whole(value: dt.datetime | str) -> str:
+    def write_micros(value: dt.datetime | str) -> str:
         if isinstance(value, str):
             return _text(value, "timestamp", _TIMESTAMP_TEXT, _MYSQL_TIMESTAMP)
         return _local(value, 6)
 
-    # with all digits that there are, there are none to count
-    return write if precision is None or precision < 6 else write_whole
+    # with all six digits, none need to be counted
+    return write if precision is None or precision < 6 else write_micros
 
 
 def _write_instant(precision: int | None, zone: dt.tzinfo) -> Write:
@@ -457,7 +457,7 @@ def _write_instant(precision: int | None, zone: dt.tzinfo) -> Write:
         except OverflowError:
             local = None
         if local is None or local.utcoffset() != local.replace(fold=0).utcoffset():
-            # an hour that the zone repeats, or a year that it does not reach: said with its offset
+            # a repeated hour of the zone, or a year outside of its range, is written with an offset
             return Instant.of(value.astimezone(dt.UTC), digits).text()
         return _local(local.replace(tzinfo=None), digits)
 
@@ -484,9 +484,9 @@ def _write_set(members: tuple[str, ...]) -> Write:
         positions = [bits[label] for label in value.split(",")]
         mask = 0
         for bit in positions:
-            if bit <= mask:  # a member twice, or before one that is declared before it
+            if bit <= mask:  # a repeated member, or members out of their declared order
                 reason = "members are written once, and in the order of the column"
-                raise Foreign(str(sum(set(positions))), "set", reason)
+                raise ForeignValue(str(sum(set(positions))), "set", reason)
             mask |= bit
         return str(mask)
 

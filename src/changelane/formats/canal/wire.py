@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Canal's ``FlatMessage`` as it stands on the wire, with the producer's own names and order."""
+"""The wire classes of Canal's ``FlatMessage``, with the producer's own names and order."""
 
 from typing import Any
 
 import msgspec
 
 TextRow = dict[str, str | None]
-"""A row as Canal writes it: every value is text or null."""
+"""A row of Canal: every value is text or null."""
 
 JsonRow = dict[str, Any]
-"""A row as InLong's and Flink's writers make it: numbers and booleans of JSON."""
+"""A row of InLong or Flink: values may be JSON numbers and booleans."""
 
 
 class FlatMessage(msgspec.Struct):
-    """The message as it is read; keys that a producer leaves out are null or empty here.
+    """A message to read; keys that a producer omits are null or empty here.
 
-    The three maps that describe the table stay raw: they repeat from message to message and are
-    read once per content.
+    The three maps that describe the table stay raw: they repeat in each message and are parsed once
+    per content.
     """
 
     type: str
@@ -39,7 +39,7 @@ class FlatMessage(msgspec.Struct):
 
 
 class JsonFlatMessage(FlatMessage):
-    """The same with JSON values in the rows, which are made text before anything else happens."""
+    """A message to read with JSON values in its rows; they are converted into text first."""
 
     data: list[JsonRow] | None = None
     old: list[JsonRow | None] | None = None
@@ -47,7 +47,7 @@ class JsonFlatMessage(FlatMessage):
 
 
 class WrittenMessage(msgspec.Struct):
-    """The message as it is written: alphabetical, as fastjson orders it; ``UNSET`` is left out."""
+    """A message to write: keys in alphabetical order, like fastjson's; ``UNSET`` is omitted."""
 
     data: list[JsonRow] | msgspec.UnsetType | None
     database: str

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reduction of row changes that look like one before: the short way of :class:`Reducer`.
+"""The fast path of :class:`Reducer`: similar row changes share one cached reduction.
 
-What a format keeps of an event, and what it loses, hardly depends on the row: two changes of one
-table that agree in a few marks (:meth:`Reductions._look`) lose the same. So the :class:`Reducer`
-reduces the first of them, its outcome is kept, and the next ones take the same parts; their images
-are still reduced one by one, and one that loses something else goes the whole way.
+The losses of an event hardly depend on its row: two changes of one table with the same
+:data:`CacheKey` lose the same. The :class:`Reducer` reduces the first of them, and later ones reuse
+its parts. Their images are reduced one by one; a change whose images lose something else takes the
+full path.
 """
 
 from typing import Any, Final
@@ -28,27 +28,29 @@ from changelane.formats.contract.losses import Loss
 from changelane.formats.contract.reducer import Reduced, Reducer
 from changelane.schema import TableId, TableSchema
 
-_MOST: Final = 4096
-# members by their own names, which saves a costly look-up in their class
+_MAX_ENTRIES: Final = 4096
+# module names, because a look-up in the enum class is slow
 _UPDATE: Final = Op.UPDATE
 _DELETE: Final = Op.DELETE
 _UNKNOWN: Final = Completeness.UNKNOWN
 
-Look = tuple[Any, ...]
+CacheKey = tuple[Any, ...]
+"""The traits of a change that decide its reduction: identities of its parts, and flags."""
 
 
-class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """What became of a change, apart from its images.
+class CachedReduction(msgspec.Struct, frozen=True, gc=False):
+    """The reduction of a change, apart from its images.
 
     Attributes:
-        held: The parts of the change whose identity its look names: nothing else can take it.
-        losses: What is lost in all, by what of it the images lose.
+        parts: The objects whose identities are in the cache key; kept, so that no other object
+            gets their ``id``.
+        losses: All losses of a change, by the losses of its images alone.
         plan: The reduction of its images; ``None`` without a schema.
         fills: Whether missing columns of the images before and after become NULL.
-        has_before: Whether an image before stays; likewise the others.
+        has_before: Whether the reduced change has a before image; likewise the others.
     """
 
-    held: tuple[object, ...]
+    parts: tuple[object, ...]
     op: Op
     table: TableId
     schema: TableSchema | None
@@ -60,20 +62,20 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     has_key: bool
     has_position: bool
     has_details: bool
-    has_holds: bool
+    has_completeness: bool
 
 
-class Reductions:
-    """Reduces events to what a declaration carries, to the same result as :class:`Reducer`."""
+class CachedReducer:
+    """Reduces events to a format's capabilities, with the same result as :class:`Reducer`."""
 
     def __init__(self, carries: Carries) -> None:
         self._reduce = Reducer(carries)
         self._carries = carries
         (self._source_size, _), (self._process_size, _) = self._reduce.units.values()
-        self._known: dict[Look, Outcome] = {}
+        self._cache: dict[CacheKey, CachedReduction] = {}
 
     def __call__(self, event: ChangeEvent) -> Reduced:
-        """Return what survives of *event*, as no, one or two events, and the losses."""
+        """Return the part of *event* that the format carries (up to two events), and the losses."""
         if type(event) is not DataChange:
             return self._reduce(event)
         op, before, after = event.op, event.before, event.after
@@ -85,35 +87,35 @@ class Reductions:
             source_rest = source_ns % size if size else 1
         if process_ns is not None and (size := self._process_size) != 1:
             process_rest = process_ns % size if size else 1
-        look: Look = (
+        cache_key: CacheKey = (
             id(op),
             id(schema),
             id(table),
             id(source),
             type(position),
             event.key is None,
-            None if before is None else op is _UPDATE and _kind(event),
-            None if transaction is None else _stated(transaction),
+            None if before is None else op is _UPDATE and _before_kind(event),
+            None if transaction is None else _empty_fields(transaction),
             bool(details),
             not source_rest,
             not process_rest,
         )
-        outcome = self._known.get(look)
-        if outcome is None:
-            return self._first(event, look)
+        cached = self._cache.get(cache_key)
+        if cached is None:
+            return self._reduce_and_cache(event, cache_key)
         losses: dict[Loss, None] = {}
         if before is not None:
-            before = self._image(before, outcome, 0, losses) if outcome.has_before else None
+            before = self._image(before, cached, 0, losses) if cached.has_before else None
         if after is not None:
-            plan = outcome.plan
+            plan = cached.plan
             after = (
                 self._reduce.untyped(after, losses)
                 if plan is None
-                else plan.image(after, losses, fill=outcome.fills[1])
+                else plan.image(after, losses, fill=cached.fills[1])
             )
-        lost = outcome.losses.get(tuple(losses))
-        if lost is None:
-            return self._first(event, look)
+        all_losses = cached.losses.get(tuple(losses))
+        if all_losses is None:
+            return self._reduce_and_cache(event, cache_key)
         if transaction is not None:
             transaction = self._reduce.transaction(transaction, losses)
         if source_rest and source_ns is not None:
@@ -121,38 +123,40 @@ class Reductions:
         if process_rest and process_ns is not None:
             process_ns = process_ns - process_rest if self._process_size else None
         reduced = DataChange(
-            outcome.op,
-            outcome.table,
-            event.key if outcome.has_key else None,
+            cached.op,
+            cached.table,
+            event.key if cached.has_key else None,
             before,
             after,
-            outcome.schema,
-            position if outcome.has_position else None,
+            cached.schema,
+            position if cached.has_position else None,
             transaction,
-            outcome.source,
+            cached.source,
             source_ns,
             process_ns,
-            event.before_holds if outcome.has_holds else _UNKNOWN,
-            event.after_holds if outcome.has_holds else _UNKNOWN,
-            details if outcome.has_details else NO_DETAILS,
+            event.before_holds if cached.has_completeness else _UNKNOWN,
+            event.after_holds if cached.has_completeness else _UNKNOWN,
+            details if cached.has_details else NO_DETAILS,
         )
-        return (reduced,), lost
+        return (reduced,), all_losses
 
-    def _image(self, image: Image, outcome: Outcome, which: int, losses: dict[Loss, None]) -> Image:
-        plan = outcome.plan
+    def _image(
+        self, image: Image, cached: CachedReduction, side: int, losses: dict[Loss, None]
+    ) -> Image:
+        plan = cached.plan
         if plan is None:
             return self._reduce.untyped(image, losses)
-        return plan.image(image, losses, fill=outcome.fills[which])
+        return plan.image(image, losses, fill=cached.fills[side])
 
-    def _first(self, event: DataChange, look: Look) -> Reduced:
-        """Reduce a change the whole way, and keep the outcome where the next ones share it."""
+    def _reduce_and_cache(self, event: DataChange, cache_key: CacheKey) -> Reduced:
+        """Reduce a change on the full path, and cache the reduction if it is one change."""
         reduced, losses = self._reduce(event)
         if len(reduced) != 1 or not isinstance(reduced[0], DataChange):
             return reduced, losses
         reduced_event, schema = reduced[0], event.schema
         plan = None if schema is None else self._reduce.plan(schema)
         is_delete = event.op is _DELETE
-        outcome = Outcome(
+        cached = CachedReduction(
             (event.op, schema, event.table, event.source),
             reduced_event.op,
             reduced_event.table,
@@ -167,23 +171,23 @@ class Reductions:
             reduced_event.details is event.details,
             reduced_event.schema is None,
         )
-        own: dict[Loss, None] = {}
+        image_losses: dict[Loss, None] = {}
         if reduced_event.before is not None and event.before is not None:
-            self._image(event.before, outcome, 0, own)
+            self._image(event.before, cached, 0, image_losses)
         if event.after is not None:
-            self._image(event.after, outcome, 1, own)
-        if len(self._known) >= _MOST:
-            self._known.clear()
-        self._known.setdefault(look, outcome).losses[tuple(own)] = losses
+            self._image(event.after, cached, 1, image_losses)
+        if len(self._cache) >= _MAX_ENTRIES:
+            self._cache.clear()
+        self._cache.setdefault(cache_key, cached).losses[tuple(image_losses)] = losses
         return reduced, losses
 
 
-def _stated(transaction: Transaction) -> tuple[bool, ...]:
-    # an empty id tells nothing, and so its loss is none
+def _empty_fields(transaction: Transaction) -> tuple[bool, ...]:
+    # an empty id has no content, so that its omission is no loss
     return tuple(part in (None, "") for part in msgspec.structs.astuple(transaction))
 
 
-def _kind(event: DataChange) -> int:
-    """Return what decides whether the image before of an update is written, and how."""
+def _before_kind(event: DataChange) -> int:
+    """Return whether an update is a key change (1), and has a full before image (2), as a sum."""
     before = event.before or {}
     return is_key_change(event) + 2 * is_complete(before, event.schema, event.before_holds)

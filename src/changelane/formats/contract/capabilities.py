@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a format can express, as data, and what is lost when an event meets it.
+"""The capabilities of a format as data, and the reduction of a schema's images to them.
 
-:class:`Carries` is the declaration; :class:`~changelane.formats.contract.reducer.Reducer` turns an
-event into what survives and names the rest as losses, each a pair (field, reason);
-:mod:`changelane.formats.contract.losses` declares which of them are of data. Writers get reduced
-events only, so nothing outside the declaration can reach a message, and the conformance kit uses
-the same reduction as the expectation of its round trips.
+A format declares its capabilities as :class:`Carries`.
+:class:`~changelane.formats.contract.reducer.Reducer` reduces an event to them and lists the losses,
+each a pair (field, reason); :mod:`changelane.formats.contract.losses` has the class of each.
+Encoders get only reduced events, so that a message never has content outside the declaration. The
+conformance kit expects the same reduction from a round trip.
 """
 
 import decimal
@@ -28,7 +28,7 @@ from changelane.types.values import number_form, written_form
 
 
 class AbsentMeans(StrEnum):
-    """What a column that is missing from an after image means in a format."""
+    """The decoder's interpretation of a column that is missing from an after image."""
 
     NULL = "null"
     UNCHANGED = "unchanged"
@@ -36,7 +36,7 @@ class AbsentMeans(StrEnum):
 
 
 class SchemaDetail(StrEnum):
-    """How much of a table's schema a message tells."""
+    """How much of a table's schema a message carries."""
 
     NONE = "none"
     SOURCE_TYPES = "source_types"
@@ -44,54 +44,56 @@ class SchemaDetail(StrEnum):
 
 
 class Extreme(StrEnum):
-    """Values that Python or many databases have no native form for."""
+    """Values without a native form in Python or in many databases."""
 
     NON_FINITE = "non_finite"
     """NaN and infinity of floats."""
     NON_FINITE_DECIMAL = "non_finite_decimal"
     TEMPORAL_TEXT = "temporal_text"
-    """Any date or timestamp that is text here: infinity, zero dates, far years."""
+    """Dates and timestamps that Python has as text: infinity, zero dates, years above 9999."""
 
 
 class Carries(msgspec.Struct, frozen=True, kw_only=True):
-    """The declaration of a format. The defaults carry nothing.
+    """The capabilities of a format. The defaults carry nothing.
 
     Attributes:
-        operations: Row operations that are written; an operation outside is a loss of the event.
+        operations: Row operations that are written; another operation is a loss of the event.
         kinds: Event kinds besides row changes, by their tag (``schema``, ``truncate`` ...).
-        before: Update events keep a complete before image.
-        partial_before: Before images that lack columns are kept as they are.
-        key_change_partial: So are those of key changes, which are written as deletes.
-        delete_partial: A delete may hold some columns only.
-        absent: A column that is not in an image stays apart from NULL.
-        unavailable: There is a marker for :data:`~changelane.types.UNAVAILABLE`.
-        absent_means: What the decoder makes of a missing column.
-        schema: How much of the schema travels.
-        column_flags: Nullability, defaults and generated columns travel.
-        untyped_nulls: A column that holds only NULL may come back with another type.
-        unknown_nullability: That nobody knows whether a column may be NULL travels as well.
+        before: Updates keep a full before image.
+        partial_before: Updates keep a partial before image.
+        key_change_partial: Key changes keep a partial before image; it is written as a delete.
+        delete_partial: A delete may have a partial image.
+        absent: A missing column is distinct from NULL.
+        unavailable: The format has a marker for :data:`~changelane.types.UNAVAILABLE`.
+        absent_means: The decoder's interpretation of a missing column.
+        schema: How much of the schema is carried.
+        column_flags: Nullability, defaults and generated columns are carried.
+        untyped_nulls: A column with only NULL may come back with another type.
+        unknown_nullability: An unknown nullability (``None``) is carried.
         types: Logical types (classes) whose values come back equal; others become text.
         forms: Other types that are written in a form of :data:`~changelane.types.values.FORMS`.
-        extremes: Which extreme values are carried.
-        pair: What pairs two halves of an update travels.
-        key: The key columns' names travel.
+        extremes: Extreme values that are carried.
+        pair: The pair of two update halves is carried.
+        key: The names of the key columns are carried.
         key_change: An update may change the key.
-        table: Parts of the table's name.
-        positions: Domains of positions (``mysql``, ``postgresql`` ...).
-        shared_positions: Those of them that several changes of rows may have here, though they are
-            the names of one elsewhere (:class:`~changelane.position.PositionScope`).
-        transaction: Fields of the transaction.
-        source: Fields of the source.
+        table: Parts of the table's name that are carried.
+        positions: Domains of positions that are carried (``mysql``, ``postgresql`` ...).
+        shared_positions: Domains of which several row changes may share one position in this
+            format, although a position identifies one change elsewhere
+            (:class:`~changelane.position.PositionScope`).
+        transaction: Fields of the transaction that are carried.
+        source: Fields of the source that are carried.
         products: Products whose changes are written; others are refused. Empty = all.
-        stamp: What the decoder says about every message's source. When it names the connector,
-            the version and the details of another connector's events are not carried.
-        source_time: Unit of the source time, empty when it does not travel.
-        process_time: Unit of the process time, empty when it does not travel.
-        details: The producer's own further fields travel inside this family.
-        text_only: Values without a type travel as text.
-        other_images: An insert may have a row before, and a delete a row after.
-        rowless_delete: A delete may come without the row that went.
-        unsound: Even what cannot be travels (:mod:`changelane.formats.contract.consistency`).
+        stamp: Source fields that the decoder sets on every event. If it has a connector, the
+            version and the details of another connector's events are not carried.
+        source_time: Unit of the source time; empty if it is not carried.
+        process_time: Unit of the process time; empty if it is not carried.
+        details: The producer's further fields are carried inside this family.
+        text_only: Values without a type are carried as text.
+        other_images: An insert may have a before image, and a delete an after image.
+        rowless_delete: A delete may have no image.
+        inconsistent: Inconsistent events (:mod:`changelane.formats.contract.consistency`) are
+            carried as they are.
     """
 
     operations: frozenset[Op] = frozenset()
@@ -126,11 +128,11 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
     text_only: bool = False
     other_images: bool = False
     rowless_delete: bool = False
-    unsound: bool = False
+    inconsistent: bool = False
 
 
 class SchemaPlan:
-    """The reduction of one schema's images, compiled once."""
+    """The reduction of one schema and its images, compiled once."""
 
     def __init__(self, schema: TableSchema, carries: Carries) -> None:
         self._carries = carries
@@ -140,7 +142,7 @@ class SchemaPlan:
         self._texts: dict[str, Callable[[Value], Value]] = {}
         forms = dict(carries.forms)
         self._checks: dict[str, Callable[[Value], Loss | None]] = {}
-        self._holds_all = carries.schema is SchemaDetail.FULL and not carries.unsound
+        self._is_strict = carries.schema is SchemaDetail.FULL and not carries.inconsistent
         is_untyped = carries.schema is SchemaDetail.NONE and not carries.text_only
         for column in schema.columns:
             kind = column.type
@@ -174,17 +176,17 @@ class SchemaPlan:
         return msgspec.structs.replace(column, **changes)
 
     def image(self, image: Image, losses: dict[Loss, None], *, fill: bool = False) -> Image:
-        """Return what survives of an image; *fill* puts NULL where a column is missing."""
-        if self._holds_all and not image.keys() <= self._names:
+        """Return the reduced image; *fill* adds missing columns as NULL."""
+        if self._is_strict and not image.keys() <= self._names:
             losses["column", "not in the schema; not written"] = None
             image = {name: value for name, value in image.items() if name in self._names}
-        image = self._kept(image, losses)
+        image = self._with_reduced_values(image, losses)
         if fill and (missing := self._names - image.keys()):
             losses["absent", "a missing column is written as NULL"] = None
             return {**image, **dict.fromkeys(sorted(missing))}
         return image
 
-    def _kept(self, image: Image, losses: dict[Loss, None]) -> Image:
+    def _with_reduced_values(self, image: Image, losses: dict[Loss, None]) -> Image:
         if not self._carries.unavailable and Unavailable in map(type, image.values()):
             losses["unavailable", "written as an absent column"] = None
             image = {name: value for name, value in image.items() if value is not UNAVAILABLE}
@@ -195,8 +197,8 @@ class SchemaPlan:
             if (value := result.get(name)) is not None and value is not UNAVAILABLE:
                 result[name] = write(value)
         for name, check in self._checks.items():
-            is_known = (value := result.get(name)) is not None and value is not UNAVAILABLE
-            if is_known and (loss := check(value)):
+            has_value = (value := result.get(name)) is not None and value is not UNAVAILABLE
+            if has_value and (loss := check(value)):
                 losses[loss] = None
                 result[name] = None
         return result
@@ -207,10 +209,10 @@ def _type_name(kind: LogicalType) -> str:
 
 
 def _untyped_number(value: Value) -> Value:
-    """Return a number whose type no column says as it comes back: as what it says.
+    """Return a number as a decoder without column types reads it back.
 
-    One that is not finite stays: :func:`_extreme_check` decides about it next, and knows it only
-    as a number, not as the text that :func:`~changelane.types.values.number_form` makes of it.
+    A number that is not finite stays a number, because :func:`_extreme_check` checks it next;
+    :func:`~changelane.types.values.number_form` would return its text.
     """
     is_number = isinstance(value, float | decimal.Decimal) and math.isfinite(value)
     return number_form(value) if is_number else value

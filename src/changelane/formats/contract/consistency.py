@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every format but the native one leaves out of an event that says what cannot be.
+"""Removes contradictory parts of events before they are encoded.
 
-``native-json`` keeps whatever is told, so that nothing is lost on the way to a quarantine. A
-product's format has readers who refuse a delete with a row after it, or a time after the year 9999:
-what is beside the point of an event is left out with a loss, and an event that lacks its point
-cannot be written at all.
+Examples are a delete with an after image, or a time after the year 9999, which readers of a
+product's format refuse. Such a part is a loss; an event without its row cannot be encoded. Only
+``native-json`` encodes every event as it is, so that quarantined events stay complete.
 """
 
 from typing import Final
@@ -20,19 +19,20 @@ FIRST_NS: Final = -62_135_596_800 * 1_000_000_000
 """The beginning of the year 1."""
 AFTER_LAST_NS: Final = 253_402_300_800 * 1_000_000_000
 """The beginning of the year 10000."""
-_MOST: Final = (1 << 63) - 1
+_MAX_COUNT: Final = (1 << 63) - 1
 _TIME: Final = "outside the years 1 to 9999; not written"
-_COUNT: Final = "not such a count; not written"
+_COUNT: Final = "out of range; not written"
 _COUNTS: Final = (("order", 1), ("table_order", 1), ("size", 0))
+"""Counts of a transaction, with their least values."""
 
-# members by their own names, which saves a costly look-up in their class
+# module names, because a look-up in the enum class is slow
 _UPDATE: Final = Op.UPDATE
 _DELETE: Final = Op.DELETE
 _HALVES: Final = frozenset({Op.CREATE, Op.DELETE})
 
 
-def _is_sound(event: DataChange, carries: Carries) -> bool:
-    """Say whether nothing is wrong with a change, as with nearly all: the short way."""
+def _is_consistent(event: DataChange, carries: Carries) -> bool:
+    """Return whether a change is consistent: the fast path of nearly all changes."""
     time, process_time, transaction = (
         event.source_time_ns,
         event.process_time_ns,
@@ -40,7 +40,7 @@ def _is_sound(event: DataChange, carries: Carries) -> bool:
     )
     before, after = event.before, event.after
     if event.op is _DELETE:
-        before, after = after, before  # what it may not have, and what it needs
+        before, after = after, before  # a delete needs a before image, and has no other
     return (
         after is not None
         and (before is None or event.op is _UPDATE or carries.other_images)
@@ -50,40 +50,40 @@ def _is_sound(event: DataChange, carries: Carries) -> bool:
             transaction is None
             or (
                 transaction.size is None
-                and (transaction.order is None or 1 <= transaction.order <= _MOST)
-                and (transaction.table_order is None or 1 <= transaction.table_order <= _MOST)
+                and (transaction.order is None or 1 <= transaction.order <= _MAX_COUNT)
+                and (transaction.table_order is None or 1 <= transaction.table_order <= _MAX_COUNT)
             )
         )
     )
 
 
 def _check_row(event: DataChange, *, rowless_delete: bool) -> None:
-    """Refuse a change without the row that it is about.
+    """Check that a change has its row.
 
     Raises:
-        EncodeError: It has none.
+        EncodeError: The row is missing.
     """
     if event.op is _DELETE:
         if event.before is None and not rowless_delete:
-            raise EncodeError("a delete without the row that went")
+            raise EncodeError("a delete has no before image")
     elif event.after is None:
-        raise EncodeError("an event without the row that it is about")
+        raise EncodeError("a change other than a delete has no after image")
 
 
-def sound(event: ChangeEvent, carries: Carries) -> tuple[ChangeEvent, tuple[Loss, ...]]:
-    """Return an event without what cannot be, and what was left out.
+def consistent_event(event: ChangeEvent, carries: Carries) -> tuple[ChangeEvent, tuple[Loss, ...]]:
+    """Return an event without its contradictory parts, and these parts as losses.
 
     Raises:
-        EncodeError: The row that a change is about is missing.
+        EncodeError: The row of a change is missing, or a half update is no create or delete.
     """
     if isinstance(event, HalfUpdate):
         if event.change.op not in _HALVES:
-            raise EncodeError("half an update is neither the row before nor the row after")
-        change, lost = sound(event.change, carries)
+            raise EncodeError("a half update is neither a create (c) nor a delete (d)")
+        change, change_losses = consistent_event(event.change, carries)
         if isinstance(change, DataChange) and change is not event.change:
             event = msgspec.structs.replace(event, change=change)
-        return event, lost
-    if type(event) is DataChange and _is_sound(event, carries):
+        return event, change_losses
+    if type(event) is DataChange and _is_consistent(event, carries):
         return event, ()
     changes: dict[str, object] = {}
     losses: list[Loss] = []
@@ -95,15 +95,15 @@ def sound(event: ChangeEvent, carries: Carries) -> tuple[ChangeEvent, tuple[Loss
         elif op is _DELETE:
             if event.after is not None:
                 changes["after"] = None
-                losses.append(("after", "a delete has no row after; not written"))
+                losses.append(("after", "a delete has no after image; not written"))
         elif op is not _UPDATE and event.before is not None:
             changes["before"] = None
-            losses.append(("before", "an insert has no row before; not written"))
+            losses.append(("before", "an insert has no before image; not written"))
     elif isinstance(event, Tombstone) and not event.key:
         for field in ("key", "schema"):
             if getattr(event, field) is not None:
                 changes[field] = None
-                losses.append((field, "a tombstone of no column; not written"))
+                losses.append((field, "the tombstone's key has no column; not written"))
     for field in ("source_time", "process_time"):
         time = getattr(event, f"{field}_ns", None)
         if time is not None and not FIRST_NS <= time < AFTER_LAST_NS:
@@ -111,12 +111,13 @@ def sound(event: ChangeEvent, carries: Carries) -> tuple[ChangeEvent, tuple[Loss
             losses.append((field, _TIME))
     transaction: Transaction | None = getattr(event, "transaction", None)
     if transaction is not None:
-        wrong = {
+        cleared = {
             name: None
-            for name, least in _COUNTS
-            if (count := getattr(transaction, name)) is not None and not least <= count <= _MOST
+            for name, minimum in _COUNTS
+            if (count := getattr(transaction, name)) is not None
+            and not minimum <= count <= _MAX_COUNT
         }
-        if wrong:
-            changes["transaction"] = msgspec.structs.replace(transaction, **wrong)
-            losses += [(f"transaction.{name}", _COUNT) for name in wrong]
+        if cleared:
+            changes["transaction"] = msgspec.structs.replace(transaction, **cleared)
+            losses += [(f"transaction.{name}", _COUNT) for name in cleared]
     return (msgspec.structs.replace(event, **changes) if changes else event), tuple(losses)

@@ -20,29 +20,29 @@ class Format(Protocol):
 
     @property
     def carries(self) -> Carries:
-        """What this format can express, with its options as they are set."""
+        """The capabilities of this format, with its options as they are set."""
         ...
 
     def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
-        """Read a message; one message may tell no, one or many events.
+        """Decode a message into its events: none, one or many.
 
         Raises:
-            DecodeError: The message is not of this format. Never a partial result.
+            DecodeError: The message is not of this format. No event is returned then.
         """
         ...
 
     def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
-        """Write an event that was reduced to :attr:`carries`; one event may take many messages.
+        """Encode an event into its messages: one or many.
 
         Args:
-            event: The reduced event.
-            report: Called for each loss that only shows while writing (a value out of range).
+            event: An event that is reduced to :attr:`carries`.
+            report: Called for each loss that depends on a value, such as a number out of range.
 
         Raises:
-            EncodeError: The event cannot be written at all.
+            EncodeError: The event cannot be encoded.
         """
         ...
 
     def detects(self, message: Message) -> bool:
-        """Return whether a message looks like this format: a guess for people."""
+        """Return whether a message looks like this format: a guess, for ``changelane inspect``."""
         ...

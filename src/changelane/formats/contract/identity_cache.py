@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results that are remembered by the identity of what they were made of."""
+"""A cache of function results by the identity of the argument."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -8,24 +8,24 @@ _MEMO_SIZE: Final = 4096
 
 
 class Memo:
-    """Remembers what a function returns for objects that come again and again.
+    """Caches the results of a function by the identity of its argument.
 
-    Formats share the frozen parts of their events (tables, sources, schemas), so that identity
-    finds them; the object is kept, so that its identity cannot be taken by another.
+    Events of one format share their frozen parts (tables, sources, schemas). The cache keeps the
+    argument, so that no other object gets its ``id``.
     """
 
-    __slots__ = ("_found", "_make")
+    __slots__ = ("_cache", "_function")
 
-    def __init__(self, make: Callable[[Any], Any]) -> None:
-        self._make = make
-        self._found: dict[int, tuple[Any, Any]] = {}
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self._function = function
+        self._cache: dict[int, tuple[Any, Any]] = {}
 
     def __call__(self, part: Any) -> Any:
-        entry = self._found.get(id(part))
+        entry = self._cache.get(id(part))
         if entry is not None and entry[0] is part:
             return entry[1]
-        result = self._make(part)
-        if len(self._found) >= _MEMO_SIZE:
-            self._found = {}
-        self._found[id(part)] = (part, result)
+        result = self._function(part)
+        if len(self._cache) >= _MEMO_SIZE:
+            self._cache = {}
+        self._cache[id(part)] = (part, result)
         return result

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON, exact: numbers with a fraction are read as ``Decimal`` where no type says otherwise."""
+"""Exact JSON: numbers with a fraction are read as ``Decimal`` unless the target type differs."""
 
 import decimal
 import re
@@ -39,13 +39,13 @@ def loads(data: bytes | memoryview, type: type[T]) -> T:
 
 
 def translate(error: Exception) -> Exception:
-    """Return the :class:`DecodeError` for an error of msgspec, or *error* when it is none."""
+    """Return the :class:`DecodeError` for an error of msgspec; other errors are returned."""
     match error:
         case msgspec.ValidationError():
             text = str(error)
             match = _PATH.search(text)
             reason = text[: match.start()] if match else text
-            # an invalid enum value or tag, or the name of a field, would be quoted
+            # msgspec quotes an invalid enum value or tag, or the name of a field
             if reason.startswith(("Invalid", "Object contains unknown field")):
                 reason = reason.partition(" '")[0].partition(" `")[0]
             return DecodeError(
@@ -70,12 +70,12 @@ def dumps(value: Any) -> bytes:
     """Write compact JSON in UTF-8; decimals are numbers.
 
     Raises:
-        EncodeError: A text holds a lone surrogate, or a value has no JSON form.
+        EncodeError: A text has a lone surrogate, or a value has no JSON form.
     """
     try:
         return _ENCODER.encode(value)
     except UnicodeEncodeError:
-        msg = "a text holds a lone surrogate, which UTF-8 cannot carry"
+        msg = "a text has a lone surrogate, which UTF-8 cannot encode"
         raise EncodeError(msg) from None
     except (TypeError, ValueError, OverflowError) as error:
         msg = f"a value of type {type(error).__name__} has no JSON form"

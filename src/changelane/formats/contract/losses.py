@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names of losses, whether each is one of data or of metadata, and which of them pass.
+"""The names of losses, their classes, and the policy that decides which losses pass.
 
-A format declares what it carries (:mod:`changelane.formats.contract.capabilities`); what it does
-not carry of an event is a loss, and :data:`LOSSES` declares once, for all formats, what each loss
-takes away. A loss of data changes what a reader makes of a row: its values, the state of a column,
-its operation or its key. A loss of metadata leaves the rows as they are: whatever a type becomes,
-the value is kept in full, as its text or in a wider type.
+A loss is content of an event outside the capabilities of the target format
+(:mod:`changelane.formats.contract.capabilities`). :data:`LOSSES` declares all losses of all
+formats. A loss of data changes a row: its values, the state of a column, its operation or its key.
+A loss of metadata leaves rows as they are: if a type is lost, the value is written in full, as text
+or in a wider type.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,27 +18,27 @@ import msgspec
 from changelane.errors import UnknownNameError
 
 Loss = tuple[str, str]
-"""(field, reason); neither ever holds a value of a row."""
+"""(field, reason); neither contains a value of a row."""
 
 
 class LossClass(StrEnum):
-    """What a loss takes away."""
+    """The kind of content that is lost."""
 
     DATA = "data"
     """A value, the state of a column, an operation or a key."""
     METADATA = "metadata"
-    """Anything else: the source block, types and nullability, transaction and position."""
+    """Other content: the source block, types and nullability, transaction and position."""
 
 
 class LossGroup(msgspec.Struct, frozen=True):
-    """Losses of one kind.
+    """A group of losses with a common name.
 
     Attributes:
-        kind: Their class.
-        meaning: What is lost.
-        parts: The names of single losses, without that of the group.
-        others: Single losses of the other class.
-        is_open: Any other name may stand for a single loss, too: that of a producer's own field.
+        kind: The class of its losses.
+        meaning: The content that is lost.
+        parts: The names of single losses, without the name of the group.
+        others: The names of single losses of the other class.
+        is_open: A single loss may have any other name, too: the name of a producer's own field.
     """
 
     kind: LossClass
@@ -57,62 +57,64 @@ _TYPES: Final = tuple(
 )
 
 LOSSES: Final[Mapping[str, LossGroup]] = {
-    "absent": LossGroup(_DATA, "that a column is not in the image, and so stays as it is"),
-    "action": LossGroup(_DATA, "what a statement does, where its text does not tell it"),
-    "after": LossGroup(_DATA, "columns of the row after"),
-    "before": LossGroup(_DATA, "the row before, or columns of it"),
+    "absent": LossGroup(_DATA, "the difference between a missing column and NULL"),
+    "action": LossGroup(_DATA, "the action of a statement, if its text does not determine it"),
+    "after": LossGroup(_DATA, "the after image, or columns of it"),
+    "before": LossGroup(_DATA, "the before image, or columns of it"),
     "column": LossGroup(_DATA, "a whole column"),
     "ddl": LossGroup(_DATA, "the text of a statement"),
     "details": LossGroup(_METADATA, "further fields of the producer", is_open=True),
     "event": LossGroup(
         _DATA,
-        "a whole message that is no change of a row",
+        "an event that is no row change",
         ("control", "data", "half", "message", "schema", "truncate"),
         ("tombstone", "transaction", "watermark"),
     ),
-    "half": LossGroup(_DATA, "that a message is half of an update"),
-    "key": LossGroup(_DATA, "which columns are the key"),
-    "key_change": LossGroup(_DATA, "that an update changed the key"),
-    "moved_to": LossGroup(_METADATA, "the new key in a tombstone of the old one"),
-    "null": LossGroup(_DATA, "that a column is NULL"),
-    "operation": LossGroup(_DATA, "which operation it was", ("c", "r", "u", "d")),
-    "other_key": LossGroup(_DATA, "the key on the other side of an update"),
-    "pair": LossGroup(_DATA, "which two messages are one update"),
+    "half": LossGroup(_DATA, "the mark that a message is half of an update"),
+    "key": LossGroup(_DATA, "the names of the key columns"),
+    "key_change": LossGroup(_DATA, "the connection between the old and the new key of an update"),
+    "moved_to": LossGroup(_METADATA, "the new key in a tombstone of the old key"),
+    "null": LossGroup(_DATA, "the state NULL of a column"),
+    "operation": LossGroup(_DATA, "the operation", ("c", "r", "u", "d")),
+    "other_key": LossGroup(_DATA, "the key of the other half of an update"),
+    "pair": LossGroup(_DATA, "the value that joins two halves of an update"),
     "position": LossGroup(
-        _METADATA, "the place in the source's log", ("file", "row", "rs_id", "scn", "tx_seq")
+        _METADATA, "the position in the source's log", ("file", "row", "rs_id", "scn", "tx_seq")
     ),
-    "process_time": LossGroup(_METADATA, "when the producer handled it, or digits of it"),
+    "process_time": LossGroup(
+        _METADATA, "the time at which the producer handled the change, or digits of it"
+    ),
     "schema": LossGroup(
         _METADATA,
-        "how a table is declared; without a name behind it: the types of its columns",
+        "the declaration of a table; `schema` alone: the types of its columns",
         ("default", "generated", "key", "nullable", "source_type"),
     ),
     "source": LossGroup(
         _METADATA,
-        "who produced the message",
+        "the producer of the message",
         ("connector", "product", "server", "snapshot", "version"),
     ),
-    "source_time": LossGroup(_METADATA, "when the change was made, or digits of it"),
+    "source_time": LossGroup(_METADATA, "the time of the change, or digits of it"),
     "table": LossGroup(
         _METADATA, "parts of the table's name", ("database", "schema"), others=("name",)
     ),
     "transaction": LossGroup(
-        _METADATA, "the place in a transaction", ("id", "last", "order", "size", "table_order")
+        _METADATA, "the position in a transaction", ("id", "last", "order", "size", "table_order")
     ),
     "type": LossGroup(
-        _METADATA, "the type of a column; the value is written in full, in another one", _TYPES
+        _METADATA, "the type of a column; the value is written in full, as another type", _TYPES
     ),
-    "unavailable": LossGroup(_DATA, "that the value of a column is not known, and so stays"),
+    "unavailable": LossGroup(_DATA, "the mark that a column's value exists and was not sent"),
     "value": LossGroup(_DATA, "a value, or a part of it", _TYPES),
 }
-"""What is declared of each loss, by the name of its group: the first part of its own name."""
+"""All groups of losses by name. The name of a group is the first part of its losses' names."""
 
 WARNED: Final[Mapping[str, str]] = {
-    "position": "readers have nothing but the order in the topic or file to tell what is newer",
-    "table.database": "tables of equal names in two databases become one",
-    "table.schema": "tables of equal names in two schemas become one",
+    "position": "later readers can order changes only by their place in the topic or file",
+    "table.database": "tables with the same name in two databases become one",
+    "table.schema": "tables with the same name in two schemas become one",
 }
-"""Losses of metadata that matter to later readers, by name, and why: a run warns of them once."""
+"""Losses of metadata that affect later readers, by name, and the effect; a run warns once."""
 
 
 def loss_name(field: str) -> str:
@@ -125,7 +127,7 @@ def loss_name(field: str) -> str:
 
 
 def loss_class(field: str) -> LossClass:
-    """Return the class of a loss by its field or name; one that is not declared is of data.
+    """Return the class of a loss by its field or name; an undeclared loss is of data.
 
     >>> loss_class("source.version").value, loss_class("value:float").value
     ('metadata', 'data')
@@ -140,18 +142,18 @@ def loss_class(field: str) -> LossClass:
 
 
 def loss_text(loss: Loss) -> str:
-    """Return a loss as reports count it: ``position (a mysql position is not written)``."""
+    """Return a loss as one text: ``position (a mysql position is not written)``."""
     return f"{loss[0]} ({loss[1]})"
 
 
 def loss_of(text: str) -> Loss:
-    """Return the loss that :func:`loss_text` wrote."""
+    """Return the loss of a text of :func:`loss_text`."""
     field, _, reason = text.partition(" (")
     return field, reason.removesuffix(")")
 
 
 def is_declared(field: str) -> bool:
-    """Say whether :data:`LOSSES` has a loss."""
+    """Return whether :data:`LOSSES` has a loss."""
     group, _, part = loss_name(field).partition(".")
     declared = LOSSES.get(group)
     if declared is None:
@@ -160,7 +162,7 @@ def is_declared(field: str) -> bool:
 
 
 def _names() -> list[str]:
-    """Return all that ``accept`` can name, without a producer's own fields."""
+    """Return all names that ``accept`` takes, without a producer's own fields."""
     losses = [
         f"{group}.{part}"
         for group, loss_group in LOSSES.items()
@@ -170,42 +172,42 @@ def _names() -> list[str]:
 
 
 class LossPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which losses pass, by name or kind, and what becomes of all others.
+    """The losses that pass, by name or class, and the treatment of all others.
 
     Attributes:
         accept: Losses that pass and are counted: a class (``data``, ``metadata``), a group such as
             ``source``, or one loss such as ``schema.nullable``; [the list](losses.md#names) has
             all names.
-        otherwise: What becomes of an event with another loss: ``raise`` sets it aside, ``warn``
-            and ``ignore`` count the loss.
+        otherwise: The treatment of an event with another loss: ``raise`` makes it a failure,
+            ``warn`` and ``ignore`` count the loss and write the event.
     """
 
     accept: tuple[str, ...] = ("metadata",)
     otherwise: Literal["raise", "warn", "ignore"] = msgspec.field(name="else", default="raise")
 
     def __post_init__(self) -> None:
-        """Refuse names that no loss has; the nearest one is named.
+        """Check the names in ``accept``.
 
         Raises:
-            ValueError: One is unknown.
+            ValueError: A name is unknown; the error suggests the nearest one.
         """
         for name in map(loss_name, self.accept):
             if name not in set(LossClass) and not is_declared(name):
                 raise ValueError(str(UnknownNameError("loss", name, _names())))
 
     def accepts(self, field: str) -> bool:
-        """Say whether a loss passes by its name, its group or its class."""
+        """Return whether a loss passes by its name, its group or its class."""
         name = loss_name(field)
         accepted_names = {name, name.partition(".")[0], loss_class(field).value}
         return not accepted_names.isdisjoint(map(loss_name, self.accept))
 
 
 DEFAULT: Final = LossPolicy()
-"""Metadata passes, and data does not."""
+"""Losses of metadata pass, losses of data do not."""
 
 
 class OnLoss(StrEnum):
-    """What to do with what the target format cannot carry, whatever it is."""
+    """The treatment of losses, for all of them."""
 
     RAISE = "raise"
     WARN = "warn"
@@ -213,7 +215,7 @@ class OnLoss(StrEnum):
 
 
 def otherwise(on_loss: str | LossPolicy) -> OnLoss:
-    """Return what becomes of the losses that are not accepted by name."""
+    """Return the treatment of losses that are not accepted by name."""
     return OnLoss(on_loss.otherwise if isinstance(on_loss, LossPolicy) else on_loss)
 
 
@@ -222,7 +224,7 @@ def refused(on_loss: str | LossPolicy, losses: tuple[Loss, ...]) -> tuple[Loss, 
     """Return the losses that do not pass.
 
     Raises:
-        ValueError: *on_loss* is none of the words.
+        ValueError: *on_loss* is none of ``raise``, ``warn`` and ``ignore``.
     """
     if otherwise(on_loss) is not OnLoss.RAISE:
         return ()
@@ -232,25 +234,25 @@ def refused(on_loss: str | LossPolicy, losses: tuple[Loss, ...]) -> tuple[Loss, 
 
 
 class LossWarnings:
-    """Warns of the losses in :data:`WARNED`, of each once.
+    """Warns of each loss in :data:`WARNED` once.
 
     Args:
-        on_loss: The policy; who ignores losses, or accepts one by its own name, knows of it.
-        target_format: The format that cannot carry them.
+        on_loss: The policy; a loss that it ignores, or accepts by its own name, causes no warning.
+        target_format: The name of the format that does not carry the losses.
     """
 
     def __init__(self, on_loss: str | LossPolicy, target_format: str) -> None:
         accepted = on_loss.accept if isinstance(on_loss, LossPolicy) else ()
-        self._left = dict(WARNED) if otherwise(on_loss) is not OnLoss.IGNORE else {}
+        self._pending = dict(WARNED) if otherwise(on_loss) is not OnLoss.IGNORE else {}
         for name in map(loss_name, accepted):
-            self._left.pop(name, None)
+            self._pending.pop(name, None)
         self._target_format = target_format
 
     def of(self, losses: Iterable[Loss]) -> Iterator[str]:
-        """Yield what was not said before of losses that passed."""
+        """Yield the warnings for losses that passed, each only once."""
         for field, reason in losses:
-            if (why := self._left.pop(loss_name(field), None)) is not None:
+            if (effect := self._pending.pop(loss_name(field), None)) is not None:
                 yield (
-                    f"{self._target_format} does not carry {field} ({reason}): {why}; "
-                    f"accept {field} by name (on_loss) to hide this"
+                    f"{self._target_format} does not carry {field} ({reason}): {effect}; "
+                    f"accept {field} by name (on_loss) to hide this warning"
                 )

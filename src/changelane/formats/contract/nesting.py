@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How deep a value may be nested: as deep in each format, so that each can write what one reads.
+"""The limit of nested values, the same for all formats.
 
-Without a limit the depth of Python's stack decides, and a value that one format reads cannot be
-written by the next one, nor into the file of failures.
+Without a limit the depth of Python's stack decides: a value that one format reads could not be
+written in another format, nor into the file of failures.
 """
 
 import gc
@@ -12,22 +12,22 @@ from typing import Any, Final
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Tombstone
 
 MOST_NESTED: Final = 200
-"""Arrays and objects inside each other that a value may have; ``[]`` is one."""
+"""The most levels of arrays and objects in a value; ``[]`` is one level."""
 REASON: Final = f"nested more than {MOST_NESTED} levels deep"
 
 _CONTAINERS: Final = frozenset({dict, list, tuple})
-_MOST_KEPT: Final = MOST_NESTED + 8
-"""Of details, which keep a value inside of what stood around it."""
+_MOST_NESTED_DETAILS: Final = MOST_NESTED + 8
+"""The most levels in details, which keep a value with the objects around it."""
 
-# A mapping that the collector does not track holds no container: most rows are known by that.
+# The garbage collector does not track a mapping without containers: most rows are such mappings.
 _may_nest: Final = gc.is_tracked
 
 
 def too_deep(event: ChangeEvent) -> str | None:
-    """Return the column, or the producer's own field, whose value is nested too deeply, if any.
+    """Return the name of a column or further field with a value nested too deeply, if any.
 
-    The event's images and details are searched, and the defaults of its schema are not: those that
-    are nested are of a column type, which is limited itself.
+    The event's images and details are searched. Defaults in its schema are not: only a nested
+    column type has nested defaults, and the depth of types is limited.
     """
     if isinstance(event, HalfUpdate):
         return _deep_member(event.other_key or {}) or too_deep(event.change)
@@ -40,7 +40,7 @@ def too_deep(event: ChangeEvent) -> str | None:
     elif type(event) is Tombstone:
         column = _deep_member(event.key or {}) or _deep_member(event.moved_to or {})
     if _may_nest(details := event.details):
-        column = column or _deep_member(details, _MOST_KEPT)
+        column = column or _deep_member(details, _MOST_NESTED_DETAILS)
     return column
 
 
@@ -52,9 +52,9 @@ def _deep_member(image: Mapping[str, Any], limit: int = MOST_NESTED) -> str | No
 
 
 def is_too_deep(value: object, limit: int = MOST_NESTED) -> bool:
-    """Say whether a value has more than *limit* arrays and objects inside each other.
+    """Return whether a value has more than *limit* levels of arrays and objects.
 
-    >>> is_too_deep([[1], {"a": 2}], most=2), is_too_deep([[1], {"a": []}], most=2)
+    >>> is_too_deep([[1], {"a": 2}], limit=2), is_too_deep([[1], {"a": []}], limit=2)
     (False, True)
     """
     level: Collection[Any] = [value]

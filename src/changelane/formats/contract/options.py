@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options as users write them, made into the typed options of what they belong to."""
+"""Conversion of options from configuration files and command lines into typed options."""
 
 import re
 from collections.abc import Mapping
@@ -32,16 +32,16 @@ SPANS: Final = (
 
 
 def typed(owner: str, raw_options: Mapping[str, Any], kind: type[T]) -> T:
-    """Return options as *kind*.
+    """Return options as an instance of *kind*.
 
-    Values may be text, as they come from a command line or a configuration file: an option of
-    several values, such as the key columns of tables, is JSON there.
+    Values may be text from a command line or a configuration file. An option with several values,
+    such as the key columns of tables, is JSON text then.
 
     Args:
-        owner: Whose options they are, for messages: the name of a format or of a profile.
+        owner: The name of the format or profile, for error messages.
 
     Raises:
-        UnknownNameError: There is no such option; the nearest one is named.
+        UnknownNameError: An option does not exist; the error suggests the nearest name.
         ConfigError: A value does not fit its option.
     """
     names = kind.__struct_fields__
@@ -62,7 +62,7 @@ def typed(owner: str, raw_options: Mapping[str, Any], kind: type[T]) -> T:
 def _parsed(
     owner: str, raw_options: Mapping[str, Any], kind: type[msgspec.Struct]
 ) -> dict[str, Any]:
-    """Return options with those read from JSON text whose type is an object or a list."""
+    """Return the options, with JSON text parsed for options that are objects or lists."""
     types = {field.name: get_origin(field.type) for field in msgspec.structs.fields(kind)}
     parsed: dict[str, Any] = {}
     for option, value in raw_options.items():
@@ -70,19 +70,19 @@ def _parsed(
         try:
             parsed[option] = msgspec.json.decode(value) if is_text else value
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            msg = f"{owner}: option {option}: not JSON"
+            msg = f"{owner}: option {option}: the value is not JSON"
             raise ConfigError(msg) from None
     return parsed
 
 
 def milliseconds(span: str) -> int:
-    """Return the milliseconds of a span of time, wherever one stands.
+    """Return the milliseconds of a span of time in an option.
 
     >>> milliseconds("500ms"), milliseconds("2 s"), milliseconds("1 hour")
     (500, 2000, 3600000)
 
     Raises:
-        ValueError: It is none; the units are named.
+        ValueError: The text is no span of time; the error lists the units.
     """
     match = _SPAN.fullmatch(span)
     unit = None if match is None else _UNITS.get(match.group(2).lower())
@@ -92,22 +92,22 @@ def milliseconds(span: str) -> int:
 
 
 def seconds(span: str) -> int:
-    """Return the seconds of a span of time that has no parts of one.
+    """Return the seconds of a span of time without fractions of a second.
 
     >>> seconds("30 days")
     2592000
 
     Raises:
-        ValueError: It is none, or has parts of a second.
+        ValueError: The text is no span of time, or has a fraction of a second.
     """
     whole_seconds, milliseconds_left = divmod(milliseconds(span), 1000)
     if milliseconds_left:
-        raise ValueError("it is told in whole seconds, or in greater units")
+        raise ValueError("the span of time must be whole seconds, or a greater unit")
     return whole_seconds
 
 
 def changed_options(options: msgspec.Struct) -> list[str]:
-    """Return the names of the options that are not as they are without a word."""
-    usual = type(options)()
+    """Return the names of the options that differ from their defaults."""
+    defaults = type(options)()
     names = options.__struct_fields__
-    return [name for name in names if getattr(options, name) != getattr(usual, name)]
+    return [name for name in names if getattr(options, name) != getattr(defaults, name)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one reduction of events to what a format carries, which finds every loss."""
+"""The reduction of events to the capabilities of a format, which finds every loss."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -41,9 +41,10 @@ def _unit(field: str, unit: str) -> tuple[int, Loss]:
 
 
 class Reducer:
-    """Reduces events to what a declaration carries. One instance serves one codec.
+    """Reduces events to the capabilities of a format. One instance serves one codec.
 
-    ``plan`` reduces a schema's images; ``units`` are size in nanoseconds (0 = none) and loss.
+    ``plan`` returns the :class:`SchemaPlan` of a schema. ``units`` has for each time the size of
+    its unit in nanoseconds (0 = the time is not carried) and the loss of smaller digits.
     """
 
     def __init__(self, carries: Carries) -> None:
@@ -65,7 +66,7 @@ class Reducer:
         return inner
 
     def __call__(self, event: ChangeEvent) -> Reduced:
-        """Return what survives of *event*, as no, one or two events, and the losses."""
+        """Return the part of *event* that the format carries (up to two events), and the losses."""
         losses: dict[Loss, None] = {}
         if isinstance(event, DataChange):
             return tuple(self._data(event, losses)), tuple(losses)
@@ -80,9 +81,9 @@ class Reducer:
         changes = tuple(self._data(half.change, losses))
         pair = half.pair if self._carries.pair else None
         if pair != half.pair:
-            losses["pair", "what joins the halves of an update is not written"] = None
+            losses["pair", "the value that joins the halves of an update is not written"] = None
             if half.other_key is None:
-                return changes  # a half without a pair would mean that the key stays
+                return changes  # as halves without pair and other_key, equal keys would join them
         return tuple(msgspec.structs.replace(half, change=change, pair=pair) for change in changes)
 
     def _other(self, event: ChangeEvent, losses: dict[Loss, None]) -> ChangeEvent:
@@ -181,7 +182,7 @@ class Reducer:
         yield from self._halves(event, reduced)
 
     def _halves(self, event: DataChange, update: DataChange) -> Iterator[DataChange]:
-        """Return the delete and the insert that a reduced *update* of a key is written as."""
+        """Yield the delete and the insert that replace a reduced key change."""
         before = update.before or {}
         if not self._carries.delete_partial:
             before = key_of(event, before) or before
@@ -189,7 +190,7 @@ class Reducer:
         yield msgspec.structs.replace(update, op=Op.CREATE, before=None)
 
     def untyped(self, image: Image, losses: dict[Loss, None]) -> Image:
-        """Return what survives of an image without a schema."""
+        """Return the reduced form of an image without a schema."""
         carries = self._carries
         result: dict[str, Value] = {}
         for name, value in image.items():
@@ -231,7 +232,7 @@ class Reducer:
     def transaction(
         self, transaction: Transaction | None, losses: dict[Loss, None]
     ) -> Transaction | None:
-        """Return what survives of the place in a transaction."""
+        """Return the reduced position in a transaction."""
         fields = self._carries.transaction
         if transaction is None:
             return None
@@ -274,14 +275,14 @@ class Reducer:
         return value - remainder
 
     def _is_foreign(self, source: Source) -> bool:
-        """Say whether an event comes from another connector than the format's own."""
-        own = self._carries.stamp.connector
-        return own is not None and source.connector not in (None, own)
+        """Return whether an event comes from another connector than the format's own."""
+        format_connector = self._carries.stamp.connector
+        return format_connector is not None and source.connector not in (None, format_connector)
 
     def _details(
         self, details: Details, source: Source | None, losses: dict[Loss, None]
     ) -> Details:
         if not details or (self._carries.details and not (source and self._is_foreign(source))):
             return details
-        losses["details", "the producer's own further fields are not written"] = None
+        losses["details", "further fields of the producer are not written"] = None
         return NO_DETAILS

@@ -12,7 +12,7 @@ class Serde(Protocol):
     name: str
 
     def loads(self, data: bytes | memoryview, type: type[T]) -> T:
-        """Read *data* as *type*.
+        """Decode *data* as *type*.
 
         Raises:
             DecodeError: The bytes are not of this serde, or not of that type.
@@ -20,7 +20,7 @@ class Serde(Protocol):
         ...
 
     def dumps(self, value: Any) -> bytes:
-        """Write a wire class.
+        """Encode a value of a wire class.
 
         Raises:
             EncodeError: The value has no form in this serde.

@@ -16,13 +16,13 @@ Sample::
      "timestamp":{"eventTime":1605339932000,"systemTime":1605339932736,
      "checkpointTime":1605339932000}},"version":"0.0.1"}
 
-Choices: the sequence is the position, and -1 a full load, whose rows are snapshot reads.
-UPDATE_BEFOR and UPDATE_AFTER are halves that their sequence joins; UPDATE_AFTER with both images is
-a whole update. A column that is missing from an image is absent. ``ddlMeta`` is a serialised Java
-object: it is handed on as the text that it is, and never read.
+Choices: the sequence is the position. Rows with the sequence -1 belong to a full load, and are
+snapshot reads. UPDATE_BEFOR and UPDATE_AFTER are halves that their sequence joins; UPDATE_AFTER
+with both images is a whole update. A column that is missing from an image is absent. ``ddlMeta`` is
+a serialised Java object: its text is kept and never deserialised.
 
-Known gaps: keys that the document does not have are not kept; messages without a sequence are
-written where the event has none. See ``docs/formats/datahub-blob.md``.
+Known gaps: JSON keys outside of the documentation are not kept; an event without a sequence is
+written without one. See ``docs/formats/datahub-blob.md``.
 """
 
 import datetime as dt
@@ -47,15 +47,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Options of ``datahub-blob``.
 
     Attributes:
-        double: What a DOUBLE is read as: an exact ``decimal``, or a binary ``float`` that refuses
-            more digits than it has.
-        missing_columns: What a column means that an image lacks and ``dataColumn`` lists:
-            ``absent`` (not told) or ``null`` (the producer leaves NULL out, as fastjson does).
+        double: The type of a DOUBLE: an exact ``decimal``, or a binary ``float``, which rejects
+            numbers with more digits than a float has.
+        missing_columns: The interpretation of a column that ``dataColumn`` lists and an image
+            lacks: ``absent``, or ``null`` for a producer that omits NULL, as fastjson does.
         keep_rowid: Keep ``rowid`` of Oracle as a column; else it is a detail.
-        start_checkpoint_ms: Skip messages whose ``checkpointTime`` (else ``eventTime``) lies before
-            this time, in milliseconds since 1970; unknown times are not skipped.
+        start_checkpoint_ms: Skip messages with a ``checkpointTime`` (else ``eventTime``) before
+            this time, in milliseconds since 1970; messages with an unknown time are not skipped.
         updates: Write an update as ``two`` messages, or as ``one`` with both images.
-        time_zone: The zone of dates and local timestamps that are written.
+        time_zone: The zone of written dates and local timestamps.
     """
 
     double: Literal["decimal", "float"] = "decimal"
@@ -67,12 +67,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DataHubBlob:
-    """See the module."""
+    """The format ``datahub-blob``."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
         types = frozenset(TYPE_NAMES)
-        # as text every digit is kept
         self._carries = Carries(
             operations=frozenset(Op),
             kinds=frozenset({"half", "schema", "truncate", "transaction", "watermark", "control"}),
@@ -83,6 +82,7 @@ class DataHubBlob:
                 AbsentMeans.NULL if options.missing_columns == "null" else AbsentMeans.UNCHANGED
             ),
             schema=SchemaDetail.SOURCE_TYPES,
+            # without the type, a decimal is written as text, which keeps every digit
             types=types - {Decimal} if options.double == "float" else types,
             pair=True,
             key=True,
@@ -112,21 +112,21 @@ class DataHubBlob:
 
     @property
     def carries(self) -> Carries:
-        """What the format can express."""
+        """The capabilities of the format."""
         return self._carries
 
     def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
-        """Read a message; it is one event, or none when it lies before the start."""
+        """Decode a message into its event; a message before the start time has none."""
         if message.value is None:
             return (Tombstone(TableId()),)
         return self._read(message.value)
 
     def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
-        """Write an event as one message, or as the two halves of an update."""
+        """Encode an event as one message, or as the two halves of an update."""
         return tuple(Message(value) for value in self._write(event, report))
 
     def detects(self, message: Message) -> bool:
-        """Say whether a message looks like StreamX JSON."""
+        """Return whether a message looks like StreamX JSON."""
         if message.value is None:
             return False
         try:
@@ -150,7 +150,7 @@ def _zone(name: str) -> dt.tzinfo:
     try:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        raise ConfigError(f"datahub-blob: no time zone is called {name!r}") from None
+        raise ConfigError(f"datahub-blob: the time zone {name!r} does not exist") from None
 
 
 def make(options: Options) -> Format:

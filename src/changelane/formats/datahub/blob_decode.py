@@ -63,12 +63,12 @@ from changelane.types import (
 CONNECTOR: Final = "streamx"
 SNAPSHOT: Final = "true"
 MARKER: Final = Transaction("")
-"""Markers of this format name no transaction."""
+"""The transaction of markers: this format sends no transaction id."""
 
 ROWID: Final = "rowid"
-"""The column that the format adds to rows of Oracle."""
+"""The column that the producer adds to rows of Oracle."""
 OLD_ROWID: Final = "rowidBefore"
-"""The detail with the row id before an update, where it is another."""
+"""The detail with the row id before an update that changed it."""
 
 TYPES: Final[dict[str, tuple[LogicalType, Read]]] = {
     "BOOLEAN": (Boolean(), read_boolean),
@@ -82,11 +82,11 @@ TYPES: Final[dict[str, tuple[LogicalType, Read]]] = {
 
 FLOAT: Final[tuple[LogicalType, Read]] = (Float(64), read_float)
 
-_MOST_MS: Final = 253_402_300_800_000  # the year 10000
-_MOST_PLANS: Final = 1024
-_MOST_CACHED_BYTES: Final = 1 << 20
+_AFTER_LAST_MS: Final = 253_402_300_800_000  # the beginning of the year 10000
+_MAX_PLANS: Final = 1024
+_MAX_CACHED_BYTES: Final = 1 << 20
 
-# members by their own names, which saves a costly look-up in their class
+# module names, because a look-up in the enum class is slow
 _CREATE: Final = Op.CREATE
 _READ: Final = Op.READ
 _DELETE: Final = Op.DELETE
@@ -95,7 +95,7 @@ _UNKNOWN: Final = Completeness.UNKNOWN
 
 
 class ReadOptions(msgspec.Struct, frozen=True):
-    """What a reader has to know; see the options of the format."""
+    """The options of a reader; see the options of the format."""
 
     double: Literal["decimal", "float"] = "decimal"
     missing_columns: Literal["absent", "null"] = "absent"
@@ -104,11 +104,11 @@ class ReadOptions(msgspec.Struct, frozen=True):
 
 
 class TablePlan:
-    """How messages of one ``schema`` part become events, compiled once.
+    """The conversion of messages with one ``schema`` part, compiled once.
 
     Attributes:
-        schema: The columns; ``None`` when the message does not tell them.
-        rowid: The rows have a column ``rowid`` that is not the table's.
+        schema: The columns; ``None`` if the message does not list them.
+        rowid: The producer added the column ``rowid`` to the rows.
     """
 
     def __init__(self, part: SchemaPart, options: ReadOptions) -> None:
@@ -133,33 +133,30 @@ class TablePlan:
         columns: list[Column] = []
         readers: list[tuple[str, Read]] = []
         is_oracle = self.source.product == "oracle" and not options.keep_rowid
-        for index, described_column in enumerate(part.dataColumn or ()):
+        for index, column_part in enumerate(part.dataColumn or ()):
+            name, type_name = column_part.name, column_part.type
             path = f"$.schema.dataColumn[{index}]"
-            if described_column.name in self._types:
+            if name in self._types:
                 raise DecodeError("a column is listed twice", path=f"{path}.name")
-            if described_column.type not in TYPES:
+            if type_name not in TYPES:
                 raise DecodeError(
                     "not a type of StreamX", code=ReasonCode.UNKNOWN_TYPE, path=f"{path}.type"
                 )
-            self._types[described_column.name] = described_column.type
-            is_float = described_column.type == "DOUBLE" and options.double == "float"
-            kind, read = FLOAT if is_float else TYPES[described_column.type]
-            readers.append((described_column.name, read))
-            if (
-                is_oracle
-                and described_column.name == ROWID
-                and ROWID not in (part.primaryKey or ())
-            ):
+            self._types[name] = type_name
+            is_float = type_name == "DOUBLE" and options.double == "float"
+            kind, read = FLOAT if is_float else TYPES[type_name]
+            readers.append((name, read))
+            if is_oracle and name == ROWID and ROWID not in (part.primaryKey or ()):
                 self.rowid = True
                 continue
-            columns.append(Column(described_column.name, kind, described_column.type))
+            columns.append(Column(name, kind, type_name))
         self.schema = TableSchema(tuple(columns))
         self._readers = tuple(readers)
         if options.missing_columns == "null":
             self._fill = dict.fromkeys(column.name for column in columns)
 
     def read(self, part: ImagePart | None, field: str) -> dict[str, Any] | None:
-        """Turn the JSON values of an image into values, in place, and return it."""
+        """Convert the JSON values of an image into typed values, in place, and return the image."""
         if part is None:
             return None
         row = part.dataColumn
@@ -177,19 +174,19 @@ class TablePlan:
             raise DecodeError(reason, code=ReasonCode.WRONG_TYPE, path=path) from None
         if not row.keys() <= self._types.keys():
             path = f"$.payload.{field}.dataColumn"
-            raise DecodeError("a column that schema does not list", path=path)
+            raise DecodeError("the image has a column that schema does not list", path=path)
         return {**self._fill, **row} if self._fill else row
 
 
 class Reader:
-    """Decodes messages; plans are kept by the bytes of their ``schema`` part."""
+    """Decodes messages; caches plans by the bytes of the ``schema`` part."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._plans: dict[bytes, TablePlan] = {}
 
     def __call__(self, value: bytes) -> tuple[ChangeEvent, ...]:
-        """Return the event of a message's value, or none when it lies before the start."""
+        """Return the event of a message's value; no event if it is before the start time."""
         message = load(value)
         payload = message.payload
         if self._is_before_start(payload.timestamp):
@@ -205,7 +202,7 @@ class Reader:
         return (_other(message, plan, None if sequence == FULL_LOAD else sequence),)
 
     def _is_before_start(self, time: TimePart) -> bool:
-        """Say whether a message lies before the time to start from; unknown times do not."""
+        """Return whether a message is before the start time; an unknown time is not."""
         start = self._options.start_checkpoint_ms
         if start is None:
             return False
@@ -222,8 +219,8 @@ class Reader:
                 path = f"$.schema{error.path[1:]}"
                 raise DecodeError(error.reason, code=error.code, path=path) from None
             plan = TablePlan(part, self._options)
-            if len(content) < _MOST_CACHED_BYTES:
-                if len(self._plans) >= _MOST_PLANS:
+            if len(content) < _MAX_CACHED_BYTES:
+                if len(self._plans) >= _MAX_PLANS:
                     self._plans.clear()
                 self._plans[content] = plan
         return plan
@@ -238,9 +235,9 @@ class Reader:
             if part is None and field in needed:
                 reason = f"{payload.op} needs this image"
                 raise DecodeError(reason, code=ReasonCode.MISSING_IMAGE, path=f"$.payload.{field}")
-            # an image without columns that need not be there tells nothing
-            is_told = part is not None and (part.dataColumn or field in needed)
-            images[field] = plan.read(part, field) if is_told else None
+            # an optional image without columns has no content
+            has_image = part is not None and (part.dataColumn or field in needed)
+            images[field] = plan.read(part, field) if has_image else None
         if op is _CREATE and sequence == FULL_LOAD:
             op = _READ
         elif sequence == FULL_LOAD:
@@ -252,7 +249,7 @@ class Reader:
         is_half = payload.op.startswith("UPDATE_") and (before is None or after is None)
         if is_half and after is not None:
             op = _CREATE
-        holds = _UNKNOWN if plan.schema is not None else _FULL
+        completeness = _UNKNOWN if plan.schema is not None else _FULL
         time = payload.timestamp
         change = DataChange(
             op,
@@ -266,8 +263,8 @@ class Reader:
             plan.snapshot if op is _READ else plan.source,
             _nanoseconds(time.eventTime, "eventTime"),
             _nanoseconds(time.systemTime, "systemTime"),
-            _UNKNOWN if before is None else holds,
-            _UNKNOWN if after is None else holds,
+            _UNKNOWN if before is None else completeness,
+            _UNKNOWN if after is None else completeness,
             details,
         )
         if not is_half:
@@ -275,13 +272,13 @@ class Reader:
         if sequence is not None:
             return half_of(change, sequence)
         if op is _DELETE:
-            reason = "half an update without the sequence that joins it to the other half"
+            reason = "a half update needs a sequence, which joins it to the other half"
             raise DecodeError(reason, code=ReasonCode.MISSING_FIELD, path="$.payload.sequenceId")
         return msgspec.structs.replace(change, op=Op.UPDATE)
 
 
 def load(value: bytes) -> StreamxMessage:
-    """Read the wire class.
+    """Return the wire class of a message's value.
 
     Raises:
         DecodeError: The value is not StreamX JSON, or its operation is unknown.
@@ -289,7 +286,7 @@ def load(value: bytes) -> StreamxMessage:
     message = json.loads(value, StreamxMessage)
     if message.payload.op not in streamx_wire.OPERATIONS:
         raise DecodeError(
-            "an operation that StreamX does not have",
+            "an unknown operation",
             code=ReasonCode.UNKNOWN_OPERATION,
             path="$.payload.op",
         )
@@ -302,7 +299,7 @@ def _refuse_image(op: str, field: str) -> None:
 
 
 def _without_rowid(images: dict[str, Image | None], details: Details) -> Details:
-    """Move the row id of Oracle from the images to the details; a row that moved has two."""
+    """Move the row id of Oracle from the images to the details; a moved row has two row ids."""
     fields: dict[str, object] = {}
     for field in ("before", "after"):
         image = images[field]
@@ -315,13 +312,13 @@ def _without_rowid(images: dict[str, Image | None], details: Details) -> Details
 
 
 def _nanoseconds(value: int | None, field: str) -> int | None:
-    """Return a time; negative ones are not known (a full load writes -1)."""
+    """Return a time in nanoseconds; a negative time is unknown (a full load writes -1)."""
     if value is None or value < 0:
         return None
-    if value >= _MOST_MS:
+    if value >= _AFTER_LAST_MS:
         path = f"$.payload.timestamp.{field}"
         raise DecodeError(
-            "a time after the year 9999", code=ReasonCode.VALUE_OUT_OF_RANGE, path=path
+            "the time is after the year 9999", code=ReasonCode.VALUE_OUT_OF_RANGE, path=path
         )
     return value * 1_000_000
 
@@ -336,7 +333,7 @@ def _details(message: StreamxMessage, plan: TablePlan, *, is_row: bool = True) -
         details["version"] = message.version
     ddl = payload.ddl
     if ddl is not None and ddl.ddlMeta is not None:
-        # serialised Java objects: text that is handed on and never looked into
+        # a serialised Java object: it is kept as text and never deserialised
         details["ddlMeta"] = ddl.ddlMeta
     if ddl is not None and ddl.text is not None and is_row:
         details["ddl"] = ddl.text

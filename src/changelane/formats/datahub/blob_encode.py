@@ -80,26 +80,26 @@ NARROWED: Final[dict[type[LogicalType], Loss]] = {
     Date: ("type:date", "written as the point in time at its midnight"),
     Timestamp: ("type:timestamp", "written as a point in time"),
 }
-"""Types that stand as another one, whose values keep their meaning."""
+"""Types that are written as another type without a change of the value."""
 
 _DOUBLES: Final[dict[str, tuple[type[LogicalType], Loss]]] = {
     "decimal": (Float, ("type:float", "DOUBLE is read as an exact decimal")),
     "float": (Decimal, ("type:decimal", "DOUBLE is read as a binary float")),
 }
-_MOST_LONG: Final = (1 << 63) - 1
-_BEYOND: Final = ("value:uint64", "above what LONG holds; written as text")
+_MAX_LONG: Final = (1 << 63) - 1
+_OVERSIZED: Final = ("value:uint64", "above the range of LONG; written as text")
 _CUT: Final = ("value:instant", "cut to ms")
-_FULL_LOAD: Final = ("position", "the sequence -1 means a full load")
+_FULL_LOAD: Final = ("position", "the sequence -1 is reserved for full loads")
 _NO_TABLE: Final = TableId()
-_MOST_PLANS: Final = 1024
+_MAX_PLANS: Final = 1024
 _DETAILS: Final = frozenset({"dbVersion", "checkpointTime", "version", "ddlMeta", "ddl"})
 
 Write = Callable[[Any, Report], Value]
-Notice = SchemaChange | Truncate | TransactionMarker | Watermark | Control
+OtherEvent = SchemaChange | Truncate | TransactionMarker | Watermark | Control
 
 
 class WriteOptions(msgspec.Struct, frozen=True):
-    """What a writer has to know; see the options of the format."""
+    """The options of a writer; see the options of the format."""
 
     zone: dt.tzinfo
     double: Literal["decimal", "float"] = "decimal"
@@ -142,11 +142,11 @@ def _local(zone: dt.tzinfo) -> Write:
 
 
 class TablePlan:
-    """How images of one schema become rows of JSON, compiled once.
+    """The conversion of images of one schema into JSON rows, compiled once.
 
     Attributes:
-        columns: Names and types as they are written; ``None`` without a schema.
-        losses: What the types lose, whatever the values are.
+        columns: The written names and types; ``None`` without a schema.
+        losses: The losses of the types, which do not depend on values.
     """
 
     def __init__(self, schema: TableSchema | None, options: WriteOptions) -> None:
@@ -167,17 +167,17 @@ class TablePlan:
             column.name for column in schema.columns if column.type == Integer(64, unsigned=True)
         )
 
-    def beyond(self, *images: Image | None) -> tuple[str, ...]:
-        """Return the columns whose values do not fit a LONG in any of the images."""
+    def oversized(self, *images: Image | None) -> tuple[str, ...]:
+        """Return the columns with a value above the range of LONG in one of the images."""
         return tuple(
             name
             for name in self._unsigned
             for image in images
-            if image is not None and isinstance(n := image.get(name), int) and n > _MOST_LONG
+            if image is not None and isinstance(n := image.get(name), int) and n > _MAX_LONG
         )
 
-    def row(self, image: Image, beyond: tuple[str, ...], report: Report) -> dict[str, Any]:
-        """Return the JSON values of an image, its columns in their order.
+    def row(self, image: Image, oversized: tuple[str, ...], report: Report) -> dict[str, Any]:
+        """Return the JSON values of an image, with its columns in their order.
 
         Raises:
             EncodeError: A value is not of its column's type.
@@ -193,32 +193,32 @@ class TablePlan:
                     report(("column", "not among the columns of the schema"))
                 elif value is None:
                     row[name] = None
-                elif name in beyond:
+                elif name in oversized:
                     row[name] = str(value)
                 else:
                     row[name] = write(value, report)
         except NOT_A_VALUE:
-            raise EncodeError(f"column {name!r} holds a value that is not of its type") from None
+            raise EncodeError(f"column {name!r} has a value that is not of its type") from None
         return row
 
     def part(
-        self, table: TableId, key: Key | None, source: SourcePart, beyond: tuple[str, ...] = ()
+        self, table: TableId, key: Key | None, source: SourcePart, oversized: tuple[str, ...] = ()
     ) -> msgspec.Raw:
-        """Return the part ``schema`` of a message, which repeats from message to message."""
-        at = (table, key and key.columns, source.dbType, source.dbVersion, beyond)
-        part = self._parts.get(at)
+        """Return the part ``schema`` of a message, cached, because each message repeats it."""
+        cache_key = (table, key and key.columns, source.dbType, source.dbVersion, oversized)
+        part = self._parts.get(cache_key)
         if part is None:
             columns = self.columns
-            written = SchemaPart(
+            schema_part = SchemaPart(
                 None
                 if columns is None
-                else [_as_text(c) if c.name in beyond else c for c in columns],
+                else [_as_text(c) if c.name in oversized else c for c in columns],
                 None if source == SourcePart() else source,
                 list(key.columns) if key is not None else None,
             )
-            if len(self._parts) >= _MOST_PLANS:
+            if len(self._parts) >= _MAX_PLANS:
                 self._parts.clear()
-            part = self._parts[at] = msgspec.Raw(json.dumps(written))
+            part = self._parts[cache_key] = msgspec.Raw(json.dumps(schema_part))
         return part
 
 
@@ -251,23 +251,23 @@ def _writer(kind: LogicalType, options: WriteOptions) -> Write:
 
 
 class Writer:
-    """Encodes events that were reduced to what the format carries."""
+    """Encodes events that are reduced to the capabilities of the format."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
         self._plans: dict[TableSchema | None, TablePlan] = {}
 
     def __call__(self, event: ChangeEvent, report: Report) -> tuple[bytes, ...]:
-        """Return the messages' values; none when StreamX has no message for the event."""
+        """Return the messages' values; none if StreamX has no message for the event."""
         match event:
             case DataChange(op=Op.UPDATE):
                 return self._update(event, report)
             case DataChange():
-                return (self._plain(event, report),)
+                return (self._single_row(event, report),)
             case HalfUpdate(change):
                 sequence = sequence_of_half(event, report)
                 if sequence is None or sequence == FULL_LOAD:
-                    return (self._plain(change, report),)
+                    return (self._single_row(change, report),)
                 is_before = change.op is Op.DELETE
                 op = streamx_wire.UPDATE_BEFORE if is_before else streamx_wire.UPDATE_AFTER
                 return (self._row(change, op, sequence, report),)
@@ -279,11 +279,11 @@ class Writer:
 
     # -- rows ----------------------------------------------------------------------------------
 
-    def _plain(self, change: DataChange, report: Report) -> bytes:
+    def _single_row(self, change: DataChange, report: Report) -> bytes:
         sequence = sequence_of(change.position, report)
         if change.op is Op.READ:
             if change.position != SequencePosition(FULL_LOAD):
-                report(("position", "every row of a full load stands at the sequence -1"))
+                report(("position", "every row of a full load has the sequence -1"))
             sequence = FULL_LOAD
         elif sequence == FULL_LOAD:
             report(_FULL_LOAD)
@@ -297,15 +297,15 @@ class Writer:
             report(_FULL_LOAD)
             sequence = None
         if change.before is None:
-            # UPDATE_AFTER alone is half an update
+            # UPDATE_AFTER without a before image would be a half update
             return (self._row(change, streamx_wire.UPDATE, sequence, report),)
         if sequence is None or self._options.updates == "one":
             return (self._row(change, streamx_wire.UPDATE_AFTER, sequence, report),)
         delete_half, insert_half = halves_of(change)
-        beyond = self._plan(change.schema).beyond(change.before, change.after)
+        oversized = self._plan(change.schema).oversized(change.before, change.after)
         return (
-            self._row(delete_half, streamx_wire.UPDATE_BEFORE, sequence, report, beyond),
-            self._row(insert_half, streamx_wire.UPDATE_AFTER, sequence, report, beyond),
+            self._row(delete_half, streamx_wire.UPDATE_BEFORE, sequence, report, oversized),
+            self._row(insert_half, streamx_wire.UPDATE_AFTER, sequence, report, oversized),
         )
 
     def _row(
@@ -314,24 +314,24 @@ class Writer:
         op: str,
         sequence: int | None,
         report: Report,
-        beyond: tuple[str, ...] | None = None,
+        oversized: tuple[str, ...] | None = None,
     ) -> bytes:
         snapshot = change.source.snapshot
         if snapshot != ("true" if change.op is Op.READ else None):
-            report(("source.snapshot", "a full load is true, everything else none"))
+            report(("source.snapshot", "read as true in a full load, otherwise as none"))
         plan = self._plan(change.schema)
         for loss in plan.losses:
             report(loss)
-        if beyond is None:
-            beyond = plan.beyond(change.before, change.after)
-        if beyond:
-            report(_BEYOND)
+        if oversized is None:
+            oversized = plan.oversized(change.before, change.after)
+        if oversized:
+            report(_OVERSIZED)
         before, after = (
-            None if image is None else ImagePart(plan.row(image, beyond, report))
+            None if image is None else ImagePart(plan.row(image, oversized, report))
             for image in (change.before, change.after)
         )
         details = change.details
-        part = plan.part(change.table, change.key, _source(change, change.table), beyond)
+        part = plan.part(change.table, change.key, _source(change, change.table), oversized)
         ddl = DdlPart(_text(details, "ddl", report), _text(details, "ddlMeta", report))
         payload = WrittenPayload(op, before, after, None if sequence is None else str(sequence))
         payload.ddl = None if ddl == DdlPart() else ddl
@@ -340,14 +340,14 @@ class Writer:
     def _plan(self, schema: TableSchema | None) -> TablePlan:
         plan = self._plans.get(schema)
         if plan is None:
-            if len(self._plans) >= _MOST_PLANS:
+            if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
             plan = self._plans[schema] = TablePlan(schema, self._options)
         return plan
 
-    # -- everything else -----------------------------------------------------------------------
+    # -- other events --------------------------------------------------------------------------
 
-    def _other(self, event: Notice, report: Report) -> bytes | None:
+    def _other(self, event: OtherEvent, report: Report) -> bytes | None:
         op = _operation(event, report)
         if op is None:
             return None
@@ -368,15 +368,15 @@ class Writer:
         if sequence == FULL_LOAD:
             report(_FULL_LOAD)
             sequence = None
-        written = DdlPart(ddl, _text(event.details, "ddlMeta", report))
+        ddl_part = DdlPart(ddl, _text(event.details, "ddlMeta", report))
         payload = WrittenPayload(op, sequenceId=None if sequence is None else str(sequence))
-        payload.ddl = None if written == DdlPart() else written
+        payload.ddl = None if ddl_part == DdlPart() else ddl_part
         table: TableId = getattr(event, "table", _NO_TABLE)
         return self._message(event, plan.part(table, key, _source(event, table)), payload, report)
 
     def _message(
         self,
-        event: DataChange | Notice,
+        event: DataChange | OtherEvent,
         part: msgspec.Raw,
         payload: WrittenPayload,
         report: Report,
@@ -386,19 +386,19 @@ class Writer:
             for name in details.keys() - _DETAILS:
                 report((f"details.{name}", "StreamX has no such key"))
         time_ms = milliseconds(event.source_time_ns, "source_time", report)
-        handled = milliseconds(event.process_time_ns, "process_time", report)
-        # what a full load writes, whose times are not known
+        process_time = milliseconds(event.process_time_ns, "process_time", report)
+        # an unknown time is -1, as in a full load
         event_time = -1 if time_ms is None else time_ms
         checkpoint = details.get("checkpointTime", event_time)
         if type(checkpoint) is not int:
             report(("details.checkpointTime", "not a whole number"))
             checkpoint = event_time
-        payload.timestamp = TimePart(event_time, handled, checkpoint)
+        payload.timestamp = TimePart(event_time, process_time, checkpoint)
         version = _text(details, "version", report) or streamx_wire.VERSION
         return json.dumps(WrittenMessage(part, payload, version))
 
 
-def _operation(event: Notice, report: Report) -> str | None:
+def _operation(event: OtherEvent, report: Report) -> str | None:
     match event:
         case SchemaChange():
             if event.action not in OPERATIONS:
@@ -421,7 +421,7 @@ def _operation(event: Notice, report: Report) -> str | None:
             return None
 
 
-def _source(event: DataChange | Notice, table: TableId) -> SourcePart:
+def _source(event: DataChange | OtherEvent, table: TableId) -> SourcePart:
     product = event.source.product
     version = event.details.get("dbVersion")
     return SourcePart(

@@ -2,9 +2,11 @@
 """The sequence that numbers the changes of one task, and the two halves of an update.
 
 "_sequence_id_: A unique message ID of the STRING type, consisting of digits. The UPDATE_BEFOR and
-UPDATE_AFTER operations for the same update share a sequence ID." (seed 003). In the samples it is
-a time in milliseconds and a counter of six digits; it orders only inside one task, and compares as
-a number, not as text.
+UPDATE_AFTER operations for the same update share a sequence ID."
+https://www.alibabacloud.com/help/en/dataworks/user-guide/message-formats
+
+In the samples, a sequence is a time in milliseconds and a counter of six digits. Sequences are
+compared as numbers, not as text, and only inside one task.
 """
 
 import re
@@ -25,40 +27,40 @@ _SEQUENCE: Final = re.compile(rf"[0-9]{{1,36}}|{FULL_LOAD}")
 
 
 def read_sequence(value: str | int | None, path: str) -> int | None:
-    """Return a sequence as a number; ``None`` when there is none.
+    """Return a sequence as a number; ``None`` if the field is empty.
 
     Raises:
-        DecodeError: It is not made of digits.
+        DecodeError: The sequence does not consist of digits.
     """
     if value is None or value == "":
         return None
     text = str(value)
     if _SEQUENCE.fullmatch(text) is None:
         raise DecodeError(
-            "a sequence that is not made of digits", code=ReasonCode.WRONG_TYPE, path=path
+            "the sequence must consist of digits", code=ReasonCode.WRONG_TYPE, path=path
         )
     return int(text)
 
 
 def sequence_of(position: Position | None, report: Report) -> int | None:
-    """Return the sequence that a position is written as; ``None`` when it has none."""
+    """Return the sequence of a position; ``None`` if the position has none."""
     if not isinstance(position, SequencePosition):
         return None
     if position.row:
         report(("position.row", "a sequence has no rows"))
     if position.value < FULL_LOAD:
-        report(("position", "a sequence is made of digits"))
+        report(("position", "a sequence consists of digits"))
         return None
     return position.value
 
 
 def half_of(change: DataChange, sequence: int) -> HalfUpdate:
-    """Return the half of an update that a message with this sequence tells."""
+    """Return a change as the half of an update, joined by its sequence."""
     return HalfUpdate(change, pair=str(sequence))
 
 
 def halves_of(update: DataChange) -> tuple[DataChange, DataChange]:
-    """Return the row before and the row after of an update, as a delete and a create."""
+    """Return the before image of an update as a delete, and the after image as a create."""
     replace = msgspec.structs.replace
     return (
         replace(update, op=Op.DELETE, after=None),
@@ -67,10 +69,10 @@ def halves_of(update: DataChange) -> tuple[DataChange, DataChange]:
 
 
 def sequence_of_half(half: HalfUpdate, report: Report) -> int | None:
-    """Return the sequence that joins a half to its partner; ``None`` when nothing does."""
+    """Return the sequence that joins a half to the other half; ``None`` if no sequence does."""
     sequence = sequence_of(half.change.position, report)
     if half.pair is None:
-        report(("half", "only a sequence joins the halves of an update"))
+        report(("half", "the format joins halves by a sequence only"))
         return None
     if half.pair != str(sequence):
         report(("pair", "not the sequence of the change"))
@@ -81,13 +83,13 @@ def sequence_of_half(half: HalfUpdate, report: Report) -> int | None:
 
 
 def milliseconds(value_ns: int | None, field: str, report: Report) -> int | None:
-    """Return a time as it is written; ``None`` when there is none.
+    """Return a time in milliseconds; ``None`` if it is unknown.
 
-    Times before 1970 are reported: a negative number means that the time is not known.
+    A time before 1970 is a loss, because a negative number is an unknown time in this format.
     """
     if value_ns is None:
         return None
     if value_ns < 0:
-        report((field, "before 1970, where a negative number means unknown"))
+        report((field, "before 1970; a negative number is an unknown time"))
         return None
     return value_ns // 1_000_000

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""StreamX JSON as it stands on the wire, with the producer's own names, and its words as tables."""
+"""The wire classes of StreamX JSON, with the producer's own names, and tables of its operations."""
 
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ ROWS: Final[dict[str, tuple[Op, frozenset[str], frozenset[str]]]] = {
     UPDATE_AFTER: (Op.UPDATE, frozenset({"after"}), frozenset({"before", "after"})),
     DELETE: (Op.DELETE, frozenset({"before"}), frozenset({"before"})),
 }
-"""Operation -> what it does to a row, the images it needs, the images it may have."""
+"""Operation -> op of a data change, required images, allowed images."""
 
 ACTIONS: Final = {
     "CREATE": "create",
@@ -51,7 +51,7 @@ SPELLINGS: Final = {
     "postgresql": "PostgreSQL",
     "sqlserver": "SQLServer",
 }
-"""Product -> ``dbType``; the case has no meaning (the document has both mysql and MySQL)."""
+"""Product -> ``dbType``; case is ignored when reading (the document has both mysql and MySQL)."""
 
 
 class ColumnPart(msgspec.Struct):
@@ -72,7 +72,7 @@ class SourcePart(msgspec.Struct, omit_defaults=True):
 
 
 class SchemaPart(msgspec.Struct, omit_defaults=True):
-    """What a message tells of its table."""
+    """The description of a table in a message."""
 
     dataColumn: list[ColumnPart] | None = None  # noqa: N815 - the producer's name
     source: SourcePart | None = None
@@ -80,13 +80,13 @@ class SchemaPart(msgspec.Struct, omit_defaults=True):
 
 
 class ImagePart(msgspec.Struct):
-    """A row, before or after."""
+    """A before or after image."""
 
     dataColumn: dict[str, Any]  # noqa: N815 - the producer's name
 
 
 class TimePart(msgspec.Struct, omit_defaults=True):
-    """Times in milliseconds since 1970; negative ones are not known."""
+    """Times in milliseconds since 1970; a negative time is unknown."""
 
     eventTime: int  # noqa: N815 - the producer's name
     systemTime: int | None = None  # noqa: N815 - the producer's name
@@ -101,7 +101,7 @@ class DdlPart(msgspec.Struct, omit_defaults=True):
 
 
 class Payload(msgspec.Struct, omit_defaults=True):
-    """What happened."""
+    """The operation with its images, times and statement."""
 
     op: str
     timestamp: TimePart
@@ -112,7 +112,7 @@ class Payload(msgspec.Struct, omit_defaults=True):
 
 
 class StreamxMessage(msgspec.Struct):
-    """The message as it is read. *schema* repeats from message to message and is read once."""
+    """A message to read. *schema* stays raw: it repeats in each message and is parsed once."""
 
     payload: Payload
     schema: msgspec.Raw = msgspec.Raw()
@@ -120,7 +120,7 @@ class StreamxMessage(msgspec.Struct):
 
 
 class WrittenPayload(msgspec.Struct, omit_defaults=True):
-    """The payload in the order of the document's samples."""
+    """The payload of a message to write, in the order of the document's samples."""
 
     op: str
     before: ImagePart | None = None
@@ -131,7 +131,7 @@ class WrittenPayload(msgspec.Struct, omit_defaults=True):
 
 
 class WrittenMessage(msgspec.Struct):
-    """The message in the order of the document's samples; parts that do not apply are left out."""
+    """A message to write, in the order of the document's samples; empty parts are omitted."""
 
     schema: msgspec.Raw
     payload: WrittenPayload

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schema of a TUPLE topic, from a table's schema and back.
+"""Conversion between the schema of a TUPLE topic and a table's schema.
 
 A topic's schema is a JSON text ``{"fields":[{"name":"id","type":"BIGINT","notnull":true}]}``.
+
 "Data Integration adds several metadata columns when you create a topic. The schema for the TUPLE
-format contains both metadata columns and business data columns." (seed 003)
+format contains both metadata columns and business data columns."
+https://www.alibabacloud.com/help/en/dataworks/user-guide/message-formats
 """
 
 from typing import Final
@@ -39,7 +41,7 @@ METADATA: Final[dict[str, str]] = {
     BEFORE: "STRING",
     AFTER: "STRING",
 }
-"""Metadata columns and their types, in the order in which they stand in a new topic."""
+"""Metadata columns and their types, in the order of a new topic."""
 
 TYPES: Final[dict[str, LogicalType]] = {
     "TINYINT": Integer(8),
@@ -71,23 +73,23 @@ class TopicPart(msgspec.Struct):
 
 
 def is_metadata(name: str) -> bool:
-    """Say whether a column is one of the producer's own, by its underscores.
+    """Return whether a column is a metadata column, by its underscores.
 
-    "Fields that start with an underscore [...] are metadata columns." All that are known end in
-    one, too; columns such as MongoDB's ``_id`` are a table's.
+    "Fields that start with an underscore [...] are metadata columns." All documented metadata
+    columns also end with one; a column such as MongoDB's ``_id`` belongs to the table.
     """
     return len(name) > 2 and name[0] == name[-1] == "_"
 
 
 def topic_schema(schema: TableSchema, *, all_types: bool = False, time_column: str = TIME) -> str:
-    """Return the schema of the topic for a table, as the service takes it.
+    """Return the schema of a topic for a table, as the service expects it.
 
     Types that DataHub does not have become STRING, unsigned 64-bit numbers DECIMAL.
 
     Args:
         schema: The table's columns.
-        all_types: Use TINYINT, SMALLINT, INTEGER and FLOAT, which older clients do not know.
-        time_column: How ``_excute_time_`` is spelled.
+        all_types: Use TINYINT, SMALLINT, INTEGER and FLOAT, which older clients do not support.
+        time_column: The name of the time column: ``_excute_time_`` or ``_execute_time_``.
 
     Raises:
         ConfigError: A column has the name of a metadata column.
@@ -112,8 +114,8 @@ def _type_name(kind: LogicalType, all_types: bool) -> str:  # noqa: FBT001 - an 
         case Integer(64, True):
             return "DECIMAL"
         case Integer(bits, unsigned):
-            least = min(64, bits * 2 if unsigned else bits)
-            return _BY_BITS[least] if all_types else "BIGINT"
+            signed_bits = min(64, bits * 2 if unsigned else bits)
+            return _BY_BITS[signed_bits] if all_types else "BIGINT"
         case Float(32) if all_types:
             return "FLOAT"
         case Float():
@@ -132,7 +134,7 @@ def table_schema(text: str) -> TableSchema:
     """Return the business columns of a topic, in their order.
 
     Raises:
-        ConfigError: The text is not a topic's schema, or a type is not one of DataHub's.
+        ConfigError: The text is not a topic's schema, or DataHub does not have a type in it.
     """
     try:
         fields = json.loads(text.encode("utf-8", "surrogatepass"), TopicPart).fields
@@ -146,7 +148,7 @@ def table_schema(text: str) -> TableSchema:
         if kind is None:
             raise ConfigError(f"column {field.name!r} of the topic has an unknown type")
         if field.name in columns:
-            raise ConfigError(f"column {field.name!r} stands twice in the topic")
+            raise ConfigError(f"the topic has the column {field.name!r} twice")
         nullable = False if field.notnull else None
         columns[field.name] = Column(field.name, kind, field.type.upper(), nullable)
     return TableSchema(tuple(columns.values()))

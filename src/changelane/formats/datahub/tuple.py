@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``datahub-tuple``: the rows of DataHub's TUPLE topics, as DataWorks Data Integration writes them.
+"""``datahub-tuple``: rows of DataHub's TUPLE topics, written by DataWorks Data Integration.
 
 Product: DataHub (https://www.alibabacloud.com/help/en/datahub), written by DataWorks.
 
@@ -10,12 +10,12 @@ Sample (a row as an object of its columns)::
     {"_sequence_id_":"1649991610688000000","_operation_type_":"I","_excute_time_":1649991726000,
      "_source_table_":"orders","_before_image_":"N","_after_image_":"Y","id":1,"note":"ann"}
 
-Choices: a row is a JSON object, column -> value, for DataHub has no form of a row as bytes; values
-are numbers, booleans and text, and may all be text, as DataHub's clients send them. An update is
-two rows with one sequence, which are halves. The columns' types are those of the topic, whose
-schema is an option; without it, values are what JSON says.
+Choices: a row is a JSON object, column -> value, because DataHub has no form of a row as bytes.
+Values are numbers, booleans and text, or all text, as DataHub's clients send them. An update is two
+rows with one sequence: two halves. The columns have the types of the topic's schema, which is an
+option; without it, values have their JSON types.
 
-Known gaps: which columns are the key is not in a row, and is an option. See
+Known gaps: a row does not name its key columns; they are an option. See
 ``docs/formats/datahub-tuple.md``.
 """
 
@@ -42,10 +42,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         topic_schema: The schema of the topic, as DataHub shows it:
             ``{"fields":[{"name":"id","type":"BIGINT"}]}``.
-        table: The table of the topic, such as ``shop.orders`` (its last part is the name), where
-            rows do not tell it.
+        table: The table of the topic, such as ``shop.orders`` (its last part is the name), for rows
+            that do not name their table.
         keys: The key columns, as a list or as text with commas.
-        time_column: How the time column is written; both are read.
+        time_column: The written name of the time column; both names are read.
     """
 
     topic_schema: str | None = None
@@ -55,7 +55,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DataHubTuple:
-    """See the module."""
+    """The format ``datahub-tuple``."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -65,7 +65,9 @@ class DataHubTuple:
         row_options = RowOptions(
             table,
             Key(names, KeyOrigin.CONFIG) if names else None,
-            None if options.topic_schema is None else _plain(table_schema(options.topic_schema)),
+            None
+            if options.topic_schema is None
+            else _without_nullability(table_schema(options.topic_schema)),
             options.time_column,
         )
         parts = {part for part in ("database", "schema") if getattr(table, part) is not None}
@@ -100,21 +102,21 @@ class DataHubTuple:
 
     @property
     def carries(self) -> Carries:
-        """What the format can express."""
+        """The capabilities of the format."""
         return self._carries
 
     def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
-        """Read one row."""
+        """Decode one row."""
         if message.value is None:
             return (Tombstone(TableId()),)
         return self._read(message.value, message.topic)
 
     def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
-        """Write an event as one row, or as the two rows of an update."""
+        """Encode an event as one row, or as the two rows of an update."""
         return tuple(Message(value) for value in self._write(event, report))
 
     def detects(self, message: Message) -> bool:
-        """Say whether a message looks like a TUPLE row of a change."""
+        """Return whether a message looks like a TUPLE row of a change."""
         if message.value is None:
             return False
         try:
@@ -136,11 +138,11 @@ def _table(text: str) -> TableId:
         case [database, schema, name]:
             return TableId(database, schema, name)
         case _:
-            raise ConfigError("datahub-tuple: a table has at most three parts")
+            raise ConfigError("datahub-tuple: option table: a name has at most three parts")
 
 
-def _plain(schema: TableSchema) -> TableSchema:
-    """Leave out what no row tells."""
+def _without_nullability(schema: TableSchema) -> TableSchema:
+    # a row does not carry nullability
     return TableSchema(tuple(Column(c.name, c.type, c.source_type) for c in schema.columns))
 
 

@@ -75,12 +75,12 @@ IMAGES: Final[dict[tuple[str, str, str], Op]] = {
     ("U", "Y", "N"): Op.DELETE,
     ("U", "N", "Y"): Op.CREATE,
 }
-"""(_operation_type_, _before_image_, _after_image_) -> what the row alone says."""
+"""(_operation_type_, _before_image_, _after_image_) -> the op of the row alone."""
 
 _MICROSECONDS_ABOVE: Final = 10**14
-_MOST_MS: Final = 253_402_300_800_000  # the year 10000
+_AFTER_LAST_MS: Final = 253_402_300_800_000  # the beginning of the year 10000
 _DIGITS: Final = re.compile(r"-?[0-9]{1,18}", re.ASCII)
-_MOST_TABLES: Final = 1024
+_MAX_TABLES: Final = 1024
 _SEQUENCES: Final = (str, int, type(None))
 _NAMES: Final = (str, type(None))
 _DELETE: Final = Op.DELETE
@@ -89,7 +89,7 @@ _UNKNOWN: Final = Completeness.UNKNOWN
 
 
 class RowOptions(msgspec.Struct, frozen=True):
-    """What reader and writer have to know; see the options of the format."""
+    """The options of a reader or writer; see the options of the format."""
 
     table: TableId = TableId()
     key: Key | None = None
@@ -127,18 +127,18 @@ class Reader:
         self._kinds = {column.name: column.source_type for column in columns}
 
     def __call__(self, value: bytes, topic: str | None = None) -> tuple[ChangeEvent, ...]:
-        """Return the event of a row; a topic is one table, and names it where nothing else does."""
+        """Return the event of a row; *topic* names its table if the row and the options do not."""
         row = load(value)
         operation, is_before, is_after = row.pop(OPERATION), row.pop(BEFORE), row.pop(AFTER)
         try:
             op = IMAGES[operation, is_before, is_after]
         except (KeyError, TypeError):
-            reason = "images that the operation does not have"
+            reason = f"the operation does not have this combination of {BEFORE} and {AFTER}"
             raise DecodeError(reason, code=ReasonCode.WRONG_IMAGE, path=f"$.{BEFORE}") from None
         sequence = read_sequence(row.pop(SEQUENCE, None), f"$.{SEQUENCE}")
         if sequence is not None and sequence < 0:
             raise DecodeError(
-                "a sequence that is not made of digits",
+                "the sequence must consist of digits",
                 code=ReasonCode.WRONG_TYPE,
                 path=f"$.{SEQUENCE}",
             )
@@ -146,7 +146,7 @@ class Reader:
         table = self._table(row.pop(TABLE, None) or None, topic)
         time_ns = _time(row.pop(TIME, None), row.pop(OTHER_TIME, None))
         image, details = self._image(row)
-        holds = _UNKNOWN if options.schema is not None else _FULL
+        completeness = _UNKNOWN if options.schema is not None else _FULL
         change = DataChange(
             op,
             table,
@@ -159,8 +159,8 @@ class Reader:
             SOURCE,
             time_ns,
             None,
-            holds if op is _DELETE else _UNKNOWN,
-            _UNKNOWN if op is _DELETE else holds,
+            completeness if op is _DELETE else _UNKNOWN,
+            _UNKNOWN if op is _DELETE else completeness,
             details,
         )
         if operation != "U":
@@ -168,7 +168,7 @@ class Reader:
         if sequence is not None:
             return (half_of(change, sequence),)
         if op is _DELETE:
-            reason = "half an update without the sequence that joins it to the other half"
+            reason = "a half update needs a sequence, which joins it to the other half"
             raise DecodeError(reason, code=ReasonCode.MISSING_FIELD, path=f"$.{SEQUENCE}")
         return (msgspec.structs.replace(change, op=Op.UPDATE),)
 
@@ -181,13 +181,13 @@ class Reader:
         if name is None:
             return TableId(name=topic) if configured.name is None and topic else configured
         table = TableId(configured.database, configured.schema, name)
-        if len(self._tables) >= _MOST_TABLES:
+        if len(self._tables) >= _MAX_TABLES:
             self._tables = {None: configured}
         self._tables[name] = table
         return table
 
     def _image(self, row: dict[str, Any]) -> tuple[dict[str, Any], Details]:
-        """Return the business columns of a row that has lost its metadata, and what is neither."""
+        """Return the business columns of a row, and its other metadata columns as details."""
         details = NO_DETAILS
         image = row
         if any(name[:1] == "_" for name in row):
@@ -197,14 +197,14 @@ class Reader:
             return image, details
         if not image.keys() <= self._kinds.keys():
             raise DecodeError(
-                "a column that the topic does not have", code=ReasonCode.UNKNOWN_COLUMN
+                "the row has a column that the topic does not have", code=ReasonCode.UNKNOWN_COLUMN
             )
         typed: dict[str, Any] = {}
         name = ""
         try:
             for name, read in self._readers:
                 value = image.get(name)
-                # a row has every column of its topic
+                # a missing column is NULL: a row has every column of its topic
                 typed[name] = None if value is None else read(value)
         except (*NOT_A_VALUE, KeyError):
             reason = f"not a value of {self._kinds[name]}"
@@ -212,18 +212,18 @@ class Reader:
         return typed, details
 
 
-_KNOWN: Final = frozenset({SEQUENCE, OPERATION, TIME, OTHER_TIME, TABLE, BEFORE, AFTER})
+_METADATA_NAMES: Final = frozenset({SEQUENCE, OPERATION, TIME, OTHER_TIME, TABLE, BEFORE, AFTER})
 
 
 def load(value: bytes) -> dict[str, Any]:
-    """Read a row.
+    """Return a row as an object of its columns.
 
     Raises:
-        DecodeError: It is not an object, or has not the metadata columns that every row has.
+        DecodeError: The value is not an object, or lacks a required metadata column.
     """
     row = json.loads(value, object)
     if not isinstance(row, dict):
-        raise DecodeError("not an object of columns", code=ReasonCode.WRONG_TYPE)
+        raise DecodeError("the value is not an object of columns", code=ReasonCode.WRONG_TYPE)
     for name in (OPERATION, BEFORE, AFTER):
         if name not in row:
             raise DecodeError(
@@ -231,7 +231,7 @@ def load(value: bytes) -> dict[str, Any]:
             )
     if row[OPERATION] not in ("I", "U", "D"):
         raise DecodeError(
-            "an operation that is none of I, U, D",
+            "the operation is none of I, U, D",
             code=ReasonCode.UNKNOWN_OPERATION,
             path=f"$.{OPERATION}",
         )
@@ -245,7 +245,7 @@ def load(value: bytes) -> dict[str, Any]:
 def _time(first: Any, second: Any) -> int | None:
     """Return the time of a row in nanoseconds: BIGINT or STRING of ms, or TIMESTAMP of µs."""
     if first is not None and second is not None and first != second:
-        raise DecodeError("two times that differ", path=f"$.{OTHER_TIME}")
+        raise DecodeError("the two time columns differ", path=f"$.{OTHER_TIME}")
     value = second if first is None else first
     if value is None:
         return None
@@ -256,11 +256,11 @@ def _time(first: Any, second: Any) -> int | None:
         raise DecodeError("not a time in milliseconds", code=ReasonCode.WRONG_TYPE, path=path)
     if value < 0:
         return None
-    if value > _MICROSECONDS_ABOVE and value < _MOST_MS * 1000:
+    if value > _MICROSECONDS_ABOVE and value < _AFTER_LAST_MS * 1000:
         return value * 1_000
-    if value >= _MOST_MS:
+    if value >= _AFTER_LAST_MS:
         raise DecodeError(
-            "a time after the year 9999", code=ReasonCode.VALUE_OUT_OF_RANGE, path=path
+            "the time is after the year 9999", code=ReasonCode.VALUE_OUT_OF_RANGE, path=path
         )
     return value * 1_000_000
 
@@ -268,13 +268,13 @@ def _time(first: Any, second: Any) -> int | None:
 def _written_time(value_ns: int | None, report: Report) -> int | None:
     value = milliseconds(value_ns, "source_time", report)
     if value is not None and value > _MICROSECONDS_ABOVE:
-        report(("source_time", "so far that readers take it for microseconds"))
+        report(("source_time", "so great that readers interpret it as microseconds"))
         return None
     return value
 
 
-def _written(kind: LogicalType, value: Any, logical_type: LogicalType) -> Value:
-    """Return the JSON form of a value in a topic's column of type *kind*."""
+def _json_value(kind: LogicalType, value: Any, logical_type: LogicalType) -> Value:
+    """Return the JSON form of a value of *logical_type* in a topic's column of type *kind*."""
     match kind:
         case Integer() if type(value) is int:
             low, high = kind.range()
@@ -294,7 +294,7 @@ def _written(kind: LogicalType, value: Any, logical_type: LogicalType) -> Value:
 
 
 class Writer:
-    """Encodes events that were reduced to what the format carries."""
+    """Encodes events that are reduced to the capabilities of the format."""
 
     def __init__(self, options: RowOptions) -> None:
         self._options = options
@@ -318,7 +318,7 @@ class Writer:
         sequence = sequence_of(change.position, report)
         if change.before is None:
             if sequence is not None:
-                report(("before", "without the row before, an update is half of one"))
+                report(("before", "without a before image, the row is read as a half update"))
             insert_half = msgspec.structs.replace(change, op=Op.CREATE)
             return (self._row(insert_half, "U", report),)
         delete_half, insert_half = halves_of(change)
@@ -332,16 +332,16 @@ class Writer:
         is_delete = change.op is Op.DELETE
         image = change.before if is_delete else change.after
         if image is None:
-            raise EncodeError("an event without the row that it is about")
+            raise EncodeError("the change has no row image")
         key, option_key = change.key, options.key
         if key is not None and option_key is not None and key.columns != option_key.columns:
-            report(("key", "not the key that is configured"))
+            report(("key", "differs from the option keys"))
         for part in ("database", "schema"):
             if getattr(change.table, part) != getattr(options.table, part):
-                report((f"table.{part}", "not that of the topic"))
+                report((f"table.{part}", "differs from the option table"))
         sequence = sequence_of(change.position, report)
         if sequence is not None and sequence < 0:
-            report(("position", "a sequence is made of digits"))
+            report(("position", "a sequence consists of digits"))
             sequence = None
         row: dict[str, Any] = {
             SEQUENCE: None if sequence is None else str(sequence),
@@ -352,10 +352,10 @@ class Writer:
             AFTER: "N" if is_delete else "Y",
         }
         for name, value in change.details.items():
-            if is_metadata(name) and name not in _KNOWN:
+            if is_metadata(name) and name not in _METADATA_NAMES:
                 row[name] = value
             else:
-                report((f"details.{name}", "a metadata column has underscores on both sides"))
+                report((f"details.{name}", "no name of a metadata column (such as `_name_`)"))
         self._add(row, image, change.schema, report)
         return json.dumps(row)
 
@@ -377,10 +377,11 @@ class Writer:
         for column in schema.columns:
             name, kind = column.name, column.type
             value = image.get(name)
-            own = columns[name].type if name in columns else kind
-            if type(own) is not type(kind):
-                report(("type", f"the topic has {column.source_type}"))
+            table_kind = columns[name].type if name in columns else kind
+            if type(table_kind) is not type(kind):
+                report(("type", f"written as {column.source_type}, the topic's type"))
             try:
-                row[name] = None if value is None else _written(kind, value, own)
+                row[name] = None if value is None else _json_value(kind, value, table_kind)
             except NOT_A_VALUE:
-                raise EncodeError(f"column {name!r} holds no {column.source_type}") from None
+                msg = f"column {name!r}: the value does not fit the topic's {column.source_type}"
+                raise EncodeError(msg) from None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single values of both DataHub formats: what stands in the JSON, and what it means.
+"""Conversion of single values between JSON and logical types, for both DataHub formats.
 
-Numbers may stand as numbers or as text: DataHub's own client sends every value of a TUPLE row as
-text, and StreamX wrote a DECIMAL column of MySQL as ``"1.100000"`` under the type DOUBLE.
+Numbers may be JSON numbers or text: DataHub's own client sends every value of a TUPLE row as text,
+and StreamX wrote a DECIMAL column of MySQL as ``"1.100000"`` with the type DOUBLE.
 """
 
 import binascii
@@ -32,14 +32,14 @@ _DECIMAL: Final = re.compile(
 
 
 def read_text(value: object) -> str:
-    """Text as it is."""
+    """Return a text as it is."""
     if type(value) is not str:
         raise TypeError
     return value
 
 
 def read_boolean(value: object) -> bool:
-    """``true`` and ``false``, or their texts."""
+    """Return a boolean, or the boolean of the text ``true`` or ``false``."""
     if type(value) is bool:
         return value
     return {"true": True, "false": False}[read_text(value).lower()]
@@ -55,7 +55,7 @@ def _whole(value: object) -> int:
 
 
 def read_integer(bits: int) -> Read:
-    """Return the reader of signed whole numbers of this size."""
+    """Return the function that reads signed whole numbers of this size."""
     end = 1 << (bits - 1)
 
     def read(value: object) -> int:
@@ -68,7 +68,7 @@ def read_integer(bits: int) -> Read:
 
 
 def read_decimal(value: object) -> decimal.Decimal:
-    """A number with every digit that was written."""
+    """Return a number with all its digits."""
     if type(value) is decimal.Decimal:
         return value
     if type(value) is int:
@@ -80,25 +80,25 @@ def read_decimal(value: object) -> decimal.Decimal:
 
 
 def is_float(value: decimal.Decimal) -> bool:
-    """Say whether a binary float of 64 bits prints as this number."""
+    """Return whether a binary float of 64 bits prints as this number."""
     number = float(value)
     return math.isfinite(number) and decimal.Decimal(repr(number)) == value
 
 
 def read_float(value: object) -> float:
-    """A number that a binary float prints as; other digits are refused, never rounded."""
+    """Return a number as a binary float; a number that a float would round is rejected."""
     exact = read_decimal(value)
     number = float(exact)
     if not math.isfinite(number):
         raise ValueError
-    # 0.1 is written as 0.1, and by DataHub's client as 1.0000000000000001e-01
+    # 0.1 is written as 0.1; DataHub's client writes 1.0000000000000001e-01
     if exact not in (decimal.Decimal(repr(number)), decimal.Decimal(f"{number:.16e}")):
         raise ValueError
     return number
 
 
 def read_bytes(value: object) -> bytes:
-    """Base64 of the standard alphabet, as ``java.util.Base64`` writes it, padded or not."""
+    """Return the bytes of standard Base64, as ``java.util.Base64`` writes it, padded or not."""
     text = read_text(value)
     if not text:
         return b""
@@ -106,7 +106,7 @@ def read_bytes(value: object) -> bytes:
 
 
 def read_instant(ticks_per_second: int) -> Read:
-    """Return the reader of points in time that count from 1970, in milli- or microseconds."""
+    """Return the function that reads points in time, as a count of ticks since 1970."""
     size = 1_000_000 // ticks_per_second
     digits = len(str(ticks_per_second)) - 1
 
@@ -119,7 +119,7 @@ def read_instant(ticks_per_second: int) -> Read:
 
 
 def ticks_of(value: object, ticks_per_second: int) -> tuple[int, bool]:
-    """Return an aware datetime as a count from 1970, and whether it is exact."""
+    """Return an aware datetime as a count of ticks since 1970, and whether the count is exact."""
     if not isinstance(value, dt.datetime) or value.tzinfo is None:
         raise TypeError
     micros = (value - EPOCH) // dt.timedelta(microseconds=1)
@@ -128,7 +128,7 @@ def ticks_of(value: object, ticks_per_second: int) -> tuple[int, bool]:
 
 
 def write_number(value: object) -> Value:
-    """A number as JSON has it: a float prints as itself, a decimal with all its digits."""
+    """Return the JSON form of a number: a float as it prints, a decimal with all its digits."""
     match value:
         case bool():
             raise TypeError
@@ -137,7 +137,7 @@ def write_number(value: object) -> Value:
         case float() if math.isfinite(value):
             return value
         case decimal.Decimal() if value.is_finite():
-            # readers with binary floats must not round it
+            # as text, because readers with binary floats would round the number
             return value if is_float(value) else str(value)
         case _:
             raise TypeError

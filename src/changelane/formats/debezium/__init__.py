@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""``debezium-json``: what Debezium's connectors write, with and without schema blocks.
+r"""``debezium-json``: the messages of Debezium's connectors, with and without schema blocks.
 
 Product: Debezium (https://debezium.io/documentation/reference/stable/). Versions studied: 3.5.0 and
 3.6.1 (captured), 2.4 (MySQL, every type), and the source of 1.x to 3.x.
@@ -11,8 +11,7 @@ Sample::
      "sequence":"[null,\"33204552\"]","schema":"public","table":"customers","txId":804,
      "lsn":33204552},"transaction":null,"op":"c","ts_ms":1795248399061}
 
-Known gaps: MongoDB, Avro and CloudEvents are formats of their own or to come;
-see ``docs/formats/debezium-json.md``.
+Known gaps: MongoDB, Avro and CloudEvents are not read; see ``docs/formats/debezium-json.md``.
 """
 
 from typing import Final
@@ -43,7 +42,7 @@ def _carries(options: Options) -> Carries:
         absent=True,
         unavailable=bool(options.placeholder) and options.placeholder != "null",
         absent_means=AbsentMeans.UNCHANGED,
-        # without schema blocks, too: values are written by their types, and the loss is reported
+        # also without schema blocks: the types determine the values, and the encoder reports a loss
         schema=SchemaDetail.FULL,
         column_flags=True,
         types=_TYPES,

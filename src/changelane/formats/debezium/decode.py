@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages to events: one dispatcher over the record kinds, by content, never by topic.
+"""Debezium's messages to events. The content of a message determines its kind, never its topic.
 
-A row change of a common connector is read the short way: typed classes, and a plan compiled once
-per schema. Everything else, and whatever does not fit, goes the long way, field by field; both end
-in the same :meth:`Decoder._row`.
+Row changes of the common connectors take the fast path: typed classes, and a plan compiled once per
+schema. Other messages, and messages that do not fit, take the slow path, field by field. Both paths
+end in :meth:`Decoder._row`.
 """
 
 from collections.abc import Mapping
@@ -15,15 +15,15 @@ from changelane.errors import DecodeError
 from changelane.event import ChangeEvent, Completeness, DataChange, Key, Op, Transaction, Truncate
 from changelane.formats.contract import json
 from changelane.formats.debezium_envelope import other_events, source_block
-from changelane.formats.debezium_envelope.declared_schemas import Declared
-from changelane.formats.debezium_envelope.fillers import blanked
+from changelane.formats.debezium_envelope.declared_schemas import DeclaredSchemas
+from changelane.formats.debezium_envelope.fillers import blank_fillers
 from changelane.formats.debezium_envelope.message_key import (
-    MISFIT,
+    READ_ERRORS,
     JsonRow,
     KeyReader,
-    hint_of,
-    is_hinted,
-    read_as,
+    key_as_row,
+    key_template_of,
+    matches_template,
 )
 from changelane.formats.debezium_envelope.options import FILLER_PRODUCTS, BeforeImage, Options
 from changelane.formats.debezium_envelope.rows.connect_schema import Blocks, unwrap
@@ -37,13 +37,13 @@ from changelane.formats.debezium_envelope.rows.row_reader import (
 )
 from changelane.formats.debezium_envelope.rows.schemaless_values import usual_row
 from changelane.formats.debezium_envelope.rows.wire import Envelope, PostgresSource
-from changelane.formats.debezium_envelope.source_block import Place, Rest
+from changelane.formats.debezium_envelope.source_block import OtherFields, TableOrigin
 from changelane.message import Message
 from changelane.position import Position
 from changelane.reason_codes import ReasonCode
 from changelane.types import UNAVAILABLE
 
-# Members of an enum are found slowly, and these are needed for every message.
+# module names, because a look-up in the enum class is slow
 _CREATE, _UPDATE, _DELETE = Op.CREATE, Op.UPDATE, Op.DELETE
 _UNKNOWN, _FULL, _KEY = Completeness.UNKNOWN, Completeness.FULL, Completeness.KEY
 
@@ -54,28 +54,28 @@ _ENVELOPE_FIELDS: Final = frozenset(
     ("op", "source", "before", "after", "transaction", *other_events.TIMES)
 )
 _BOM: Final = b"\xef\xbb\xbf"
-_MOST_PLACES: Final = 10_000
+_MAX_TABLES: Final = 10_000
 
-_MISFIT: Final = (*MISFIT, DecodeError)
+_READ_ERRORS: Final = (*READ_ERRORS, DecodeError)
 _PARTS: Final = decoder(dict[str, msgspec.Raw])
 _ANY: Final = decoder(Any)
 
-Origin = tuple[Place, Position | None, Rest, int | None]
-"""What a source block says: place, position, the rest of it, and the time."""
+SourceContent = tuple[TableOrigin, Position | None, OtherFields, int | None]
+"""The content of a source block: table origin, position, other fields, and the source time."""
 
 
 class Decoder:
-    """Reads the messages of one codec."""
+    """Decodes the messages of one codec."""
 
     def __init__(self, options: Options) -> None:
         self._before_image = options.before_image
         self._placeholder = Placeholder(options.placeholder)
         self._may_hide = self._placeholder.may_be_in
-        self._declared = Declared(options)
-        self._guess: RowPlan = PLAIN
+        self._declared = DeclaredSchemas(options)
+        self._last_plan: RowPlan = PLAIN
         self._blocks: Blocks[ValuePlan] = Blocks(ValuePlan)
         self._keys = KeyReader()
-        self._places: dict[tuple[Any, ...], Place] = {}
+        self._table_origins: dict[tuple[Any, ...], TableOrigin] = {}
 
     def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
         """Return the events of a message."""
@@ -85,33 +85,34 @@ class Decoder:
         envelope: Envelope[JsonRow]
         try:
             if value.startswith(b'{"schema":'):
-                known_block = self._blocks.find(value)
-                if known_block is None:
+                cached_block = self._blocks.find(value)
+                if cached_block is None:
                     return self._slow(message, value)
-                plan, start = known_block
+                plan, start = cached_block
                 envelope = plan.envelope(memoryview(value)[start:-1])
-                return self._row(message, envelope, plan, self._origin(envelope.source), {})
-            # a guess, the last table's plan, saves a pass where tables are declared
-            guess = self._guess
+                content = self._source_content(envelope.source)
+                return self._row(message, envelope, plan, content, {})
+            # the last table's plan is tried first, which saves a pass for declared tables
+            last_plan = self._last_plan
             try:
-                envelope = guess.envelope(value)
-            except _MISFIT:
-                if guess is PLAIN:
+                envelope = last_plan.envelope(value)
+            except _READ_ERRORS:
+                if last_plan is PLAIN:
                     raise
-                guess = PLAIN
-                envelope = guess.envelope(value)
-            origin = self._origin(envelope.source)
-            declared = origin[0].declared
-            right = PLAIN if declared is None else declared[0]
-            if right is not guess:
-                self._guess = right
-                envelope = right.envelope(value)
-            return self._row(message, envelope, right, origin, {})
-        except _MISFIT:
+                last_plan = PLAIN
+                envelope = last_plan.envelope(value)
+            content = self._source_content(envelope.source)
+            declared = content[0].declared
+            table_plan = PLAIN if declared is None else declared[0]
+            if table_plan is not last_plan:
+                self._last_plan = table_plan
+                envelope = table_plan.envelope(value)
+            return self._row(message, envelope, table_plan, content, {})
+        except _READ_ERRORS:
             return self._slow(message, value)
 
-    def _origin(self, block: Any) -> Origin:
-        """Read a source block of a known class."""
+    def _source_content(self, block: Any) -> SourceContent:
+        """Return the content of a source block of a known class."""
         kind = type(block)
         if kind is PostgresSource:
             schema = block.schema
@@ -119,36 +120,38 @@ class Decoder:
         else:
             schema = None
             position, other_fields = source_block.read_binlog(block)
-        words = (kind, block.version, block.name, block.snapshot, block.db, schema, block.table)
-        place = self._places.get(words) or self._place(words)
+        cache_key = (kind, block.version, block.name, block.snapshot, block.db, schema, block.table)
+        table_origin = self._table_origins.get(cache_key) or self._table_origin(cache_key)
         time_ns = block.ts_ns
         if time_ns is None or block.ts_us != time_ns // 1000 or block.ts_ms != time_ns // 1_000_000:
             time_ns, times = source_block.instant(block.ts_ms, block.ts_us, time_ns)
             if times is not None:
                 other_fields.update(times)
-        return place, position, other_fields, time_ns
+        return table_origin, position, other_fields, time_ns
 
-    def _place(self, words: tuple[Any, ...]) -> Place:
+    def _table_origin(self, cache_key: tuple[Any, ...]) -> TableOrigin:
         names = ("version", "name", "snapshot", "db", "schema", "table")
-        fields = dict(zip(names, words[1:], strict=True))
-        place = source_block.place({"connector": words[0].__struct_config__.tag, **fields})
-        place.declared = self._declared.find(place)
-        if len(self._places) >= _MOST_PLACES:
-            self._places.clear()
-        self._places[words] = place
-        return place
+        fields = dict(zip(names, cache_key[1:], strict=True))
+        table_origin = source_block.table_origin(
+            {"connector": cache_key[0].__struct_config__.tag, **fields}
+        )
+        table_origin.declared = self._declared.find(table_origin)
+        if len(self._table_origins) >= _MAX_TABLES:
+            self._table_origins.clear()
+        self._table_origins[cache_key] = table_origin
+        return table_origin
 
     # -- row changes ---------------------------------------------------------------------------
 
-    def _row(  # noqa: PLR0915 - the way of every row: calls would cost more than they tell
+    def _row(  # noqa: PLR0915 - every row takes this path, and calls would cost time
         self,
         message: Message,
         envelope: Envelope[JsonRow],
         plan: RowPlan,
-        origin: Origin,
+        content: SourceContent,
         details: dict[str, object],
     ) -> tuple[ChangeEvent, ...]:
-        place, position, other_fields, time_ns = origin
+        table_origin, position, other_fields, time_ns = content
         process_ns = envelope.ts_ns
         if (
             process_ns is None
@@ -158,8 +161,8 @@ class Decoder:
             process_ns, times = source_block.instant(envelope.ts_ms, envelope.ts_us, process_ns)
             if times is not None:
                 details["times"] = times
-        if place.rest:
-            other_fields.update(place.rest)
+        if table_origin.other_fields:
+            other_fields.update(table_origin.other_fields)
         if other_fields:
             details["source"] = other_fields
         block, transaction = envelope.transaction, None
@@ -173,94 +176,103 @@ class Decoder:
         if op is None:
             if envelope.op.lower() != _TRUNCATE:
                 return self._slow(message, message.value or b"")
-            _describe(plan, place, details)
+            _describe(plan, table_origin, details)
             if plan.schema is not None:
                 details["columns"] = plain_json(tuple(plan.fields.values()))
-            source = place.source
+            source = table_origin.source
             return (
                 Truncate(
-                    place.table, None, position, transaction, source, time_ns, process_ns, details
+                    table_origin.table,
+                    None,
+                    position,
+                    transaction,
+                    source,
+                    time_ns,
+                    process_ns,
+                    details,
                 ),
             )
         before, after = envelope.before, envelope.after
         key: Key | None = None
-        declared = place.declared
+        declared = table_origin.declared
         if declared is not None:
             if plan is PLAIN:
                 names = dict.fromkeys((*(before or ()), *(after or ())))
-                declared = place.declared = self._declared.extended(place, names)
+                declared = table_origin.declared = self._declared.extended(table_origin, names)
                 before, after = _typed(declared[0], before, after)
                 plan = declared[0]
             if plan is declared[0]:
                 key = declared[1]
         if after is None and op is not _DELETE:
             raise DecodeError("a field is missing", code=ReasonCode.MISSING_FIELD, path="$.after")
-        before_holds = after_holds = _UNKNOWN
+        before_completeness = after_completeness = _UNKNOWN
         if plan.schema is None:
-            after_holds = _FULL
+            after_completeness = _FULL
         elif plan.base or plan.details:
-            _describe(plan, place, details)
+            _describe(plan, table_origin, details)
         key_row = None
         if message.key is not None:
-            hint, row = place.hint, after or before
+            template, row = table_origin.key_template, after or before
             if (
-                hint is not None
-                and hint.plan is plan
-                and hint.form
+                template is not None
+                and template.plan is plan
+                and template.pattern
                 and row is not None
-                and is_hinted(message.key, hint, row)
+                and matches_template(message.key, template, row)
             ):
-                key = hint.key
+                key = template.key
                 key_row = None if before is None else {name: row[name] for name in key.columns}
             else:
                 event_key, key_row = self._keys.read(message.key, row, plan, details)
-                is_new = hint is None or hint.plan is not plan
+                is_new = template is None or template.plan is not plan
                 if is_new and event_key is not None and row is not None and "key" not in details:
-                    place.hint = hint_of(message.key, event_key, row, plan)
+                    table_origin.key_template = key_template_of(message.key, event_key, row, plan)
                 key = event_key or key
         if before is None and op is _DELETE and key_row:
-            # nothing but the message's key tells which row went (REPLICA IDENTITY NOTHING)
+            # only the message key identifies the deleted row (REPLICA IDENTITY NOTHING)
             before = dict(key_row)
             plan.convert(before, "key")
             details["before"] = None
-            before_holds = _UNKNOWN if plan.schema is not None else _KEY
+            before_completeness = _UNKNOWN if plan.schema is not None else _KEY
         elif before is not None:
-            partial = self._before(place, op, before, after, key_row, plan, details)
+            is_partial = self._convert_before(
+                table_origin, op, before, after, key_row, plan, details
+            )
             if plan.schema is None:
-                before_holds = _KEY if partial else _FULL
+                before_completeness = _KEY if is_partial else _FULL
         if after is None:
-            after_holds = _UNKNOWN
+            after_completeness = _UNKNOWN
         elif self._may_hide(after, plan):
-            self._finish(after, plan, "$.after", details)
+            self._convert(after, plan, "$.after", details)
         elif plan.conversions:
             plan.convert(after, "$.after")
-        if op is _CREATE and place.source.snapshot is not None:
+        if op is _CREATE and table_origin.source.snapshot is not None:
             op = Op.READ
         if op != envelope.op:
             details["op"] = envelope.op
         change = DataChange(
             op,
-            place.table,
+            table_origin.table,
             key,
             before,
             after,
             plan.schema,
             position,
             transaction,
-            place.source,
+            table_origin.source,
             time_ns,
             process_ns,
-            before_holds,
-            after_holds,
+            before_completeness,
+            after_completeness,
             details,
         )
         if message.headers and op is not _UPDATE:
             return (self._keys.half(change, message, plan),)
         return (change,)
 
-    def _before(  # noqa: PLR0917 - one caller
+    def _convert_before(  # noqa: PLR0917 - one caller
         self,
-        place: Place,
+        table_origin: TableOrigin,
         op: Op,
         before: JsonRow,
         after: JsonRow | None,
@@ -268,42 +280,49 @@ class Decoder:
         plan: RowPlan,
         details: dict[str, object],
     ) -> bool:
-        """Finish a before image, and say whether only its key is to be believed."""
-        doubtful = bool(key) and self._is_doubtful(place, op, before, after, key or {})
-        if doubtful and self._before_image is BeforeImage.FULL:
+        """Convert a before image in place, and return whether only its key has real values."""
+        may_have_fillers = bool(key) and self._may_have_fillers(
+            table_origin, op, before, after, key or {}
+        )
+        if may_have_fillers and self._before_image is BeforeImage.FULL:
             details["before_image"] = "full"
-            doubtful = False
-        if key is None or not doubtful:
-            self._finish(before, plan, "$.before", details)
+            may_have_fillers = False
+        if key is None or not may_have_fillers:
+            self._convert(before, plan, "$.before", details)
             return False
         if op is _DELETE and not key.items() <= before.items():
-            typed_key = read_as(key, plan) or {}
+            typed_key = key_as_row(key, plan) or {}
             before.update((name, value) for name, value in typed_key.items() if name in before)
-        blank = blanked(before, key, plan, details)
-        self._finish(before, plan, "$.before", details)
-        before.update(dict.fromkeys(blank, UNAVAILABLE))
+        blank_columns = blank_fillers(before, key, plan, details)
+        self._convert(before, plan, "$.before", details)
+        before.update(dict.fromkeys(blank_columns, UNAVAILABLE))
         return True
 
-    def _is_doubtful(
-        self, place: Place, op: Op, before: JsonRow, after: JsonRow | None, key: JsonRow
+    def _may_have_fillers(
+        self,
+        table_origin: TableOrigin,
+        op: Op,
+        before: JsonRow,
+        after: JsonRow | None,
+        key: JsonRow,
     ) -> bool:
-        """Say whether columns beside the key may be fillers.
+        """Return whether columns beside the key may have fillers.
 
-        PostgreSQL's REPLICA IDENTITY decides, which no message tells. But an update whose key
-        stays the same has a before image under FULL only. (Without a key there are no updates
-        and deletes but under FULL.)
+        They do unless PostgreSQL's REPLICA IDENTITY is FULL, which messages do not contain. An
+        update without a key change has a before image under FULL only. A table without a key has
+        updates and deletes under FULL only.
         """
         if self._before_image is BeforeImage.KEY:
             return True
-        source = place.source
+        source = table_origin.source
         if source.product not in FILLER_PRODUCTS:
             return False
         if op is _DELETE or after is None:
             return True
         return any(before.get(name) != after.get(name) for name in key)
 
-    def _finish(self, row: JsonRow, plan: RowPlan, path: str, details: dict[str, object]) -> None:
-        """Turn the JSON of an image into its values, in place."""
+    def _convert(self, row: JsonRow, plan: RowPlan, path: str, details: dict[str, object]) -> None:
+        """Convert the JSON values of an image into typed values, in place."""
         placeholder = self._placeholder
         if not placeholder.may_be_in(row, plan):
             if plan.conversions:
@@ -321,10 +340,10 @@ class Decoder:
         plan.convert(row, path)
         row.update(dict.fromkeys(placeholders, UNAVAILABLE))
 
-    # -- the long way --------------------------------------------------------------------------
+    # -- the slow path -------------------------------------------------------------------------
 
     def _slow(self, message: Message, value: bytes) -> tuple[ChangeEvent, ...]:
-        """Read any message, field by field."""
+        """Decode any message, field by field."""
         value = value.removeprefix(_BOM)
         plan: RowPlan = PLAIN
         wrapped = unwrap(value)
@@ -350,8 +369,8 @@ class Decoder:
     ) -> tuple[ChangeEvent, ...]:
         details: dict[str, object] = {}
         fields = other_events.object_part(parts, "source")
-        place = source_block.place(fields)
-        place.declared = self._declared.find(place)
+        table_origin = source_block.table_origin(fields)
+        table_origin.declared = self._declared.find(table_origin)
         position, other_fields = source_block.read(fields)
         integers = [
             source_block.integer(fields.get(name), f"$.source.{name}")
@@ -368,7 +387,7 @@ class Decoder:
         )
         envelope = Envelope(
             op=op,
-            source=PostgresSource(),  # already read, into the origin
+            source=PostgresSource(),  # already decoded
             before=before,
             after=after,
             transaction=other_events.transaction_block(block, details),
@@ -383,11 +402,13 @@ class Decoder:
         }
         if extra_fields:
             details["envelope"] = extra_fields
-        return self._row(message, envelope, plan, (place, position, other_fields, time_ns), details)
+        return self._row(
+            message, envelope, plan, (table_origin, position, other_fields, time_ns), details
+        )
 
 
 def _typed(plan: RowPlan, before: JsonRow | None, after: JsonRow | None) -> list[JsonRow | None]:
-    """Return images that were read without types as those of a table that the user declares."""
+    """Return images without types as images of a declared table."""
     return [
         None
         if row is None
@@ -396,9 +417,9 @@ def _typed(plan: RowPlan, before: JsonRow | None, after: JsonRow | None) -> list
     ]
 
 
-def _describe(plan: RowPlan, place: Place, details: dict[str, object]) -> None:
-    """Keep what a schema says and its columns do not."""
-    if plan.base != place.topic and plan.base:
+def _describe(plan: RowPlan, table_origin: TableOrigin, details: dict[str, object]) -> None:
+    """Keep the content of a schema block that its columns do not have in the details."""
+    if plan.base != table_origin.topic and plan.base:
         details["name"] = plan.base
     if plan.details:
         details.update(plan.details)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events to messages, as Debezium 3 writes them: field order, schema block, key, tombstones."""
+"""Events to Debezium 3's messages: field order, schema block, key, tombstones."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -24,7 +24,7 @@ from changelane.event import (
 from changelane.formats.contract import json
 from changelane.formats.contract.format import Report
 from changelane.formats.debezium_envelope import blocks, other_events_writer
-from changelane.formats.debezium_envelope.fillers import report_doubt
+from changelane.formats.debezium_envelope.fillers import report_possible_fillers
 from changelane.formats.debezium_envelope.message_key import NEW_KEY, OLD_KEY, other_key_name
 from changelane.formats.debezium_envelope.options import (
     FILLER_PRODUCTS,
@@ -47,7 +47,7 @@ _NOTHING: Final[Mapping[str, Any]] = {}
 
 
 class Encoder:
-    """Writes the events of one codec."""
+    """Encodes the events of one codec."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -57,7 +57,7 @@ class Encoder:
         """Return the messages of an event."""
         details = event.change.details if isinstance(event, HalfUpdate) else event.details
         if is_foreign(details):
-            report(("details", "another producer's own fields are not written"))
+            report(("details", "further fields of other producers are not written"))
         match event:
             case DataChange():
                 return self._change(event, report)
@@ -74,7 +74,7 @@ class Encoder:
     def _change(self, event: DataChange, report: Report) -> tuple[Message, ...]:
         tombstones = self._options.tombstones
         if is_key_change(event):
-            return self._moved(event, report)
+            return self._key_change(event, report)
         headers = self._writers.header(event, other_key_name(event), None, report)
         message = self._row(event, report, headers)
         if event.op is Op.DELETE and (
@@ -84,8 +84,8 @@ class Encoder:
             return message, Message(None, message.key, topic=message.topic)
         return (message,)
 
-    def _moved(self, event: DataChange, report: Report) -> tuple[Message, ...]:
-        """Write a key change as Debezium does: delete, tombstone, create."""
+    def _key_change(self, event: DataChange, report: Report) -> tuple[Message, ...]:
+        """Return the messages of a key change, like Debezium's: delete, tombstone, create."""
         before, after = event.before or {}, event.after or {}
         details = {name: value for name, value in event.details.items() if name != "key"}
         transaction = event.transaction
@@ -98,14 +98,14 @@ class Encoder:
                     None if transaction.table_order is None else transaction.table_order + 1
                 ),
             )
-        come = msgspec.structs.replace(
+        create = msgspec.structs.replace(
             event, op=Op.CREATE, before=None, transaction=transaction, details=details
         )
         new, old = key_of(event, after), key_of(event, before)
         if new is None or (event.position is None and event.source_time_ns is None):
-            report(("key_change", "nothing proves that both halves are one: they stay two"))
+            report(("key_change", "readers cannot join the delete and the create"))
         first = self._row(delete, report, self._writers.header(event, NEW_KEY, new, report))
-        last = self._row(come, report, self._writers.header(event, OLD_KEY, old, report))
+        last = self._row(create, report, self._writers.header(event, OLD_KEY, old, report))
         if self._options.tombstones is Tombstones.FALSE:
             return first, last
         tombstone = Message(None, first.key, first.headers, topic=first.topic)
@@ -128,7 +128,7 @@ class Encoder:
         placeholders: Any = details.get("placeholders", _NOTHING)
         fillers: Any = details.get("fillers")
         before = after = None
-        if fillers is None and self._may_fill(event):
+        if fillers is None and event.op is Op.DELETE and self._may_have_fillers(event):
             fillers = _NOTHING
         if event.before is not None and "before" not in details:
             before = writer.write(event.before, report, placeholders, fillers)
@@ -140,9 +140,9 @@ class Encoder:
         has_schema = self._options.schemas_enable and event.schema is not None
         if event.schema is not None and not has_schema:
             report(("schema", "column types are not written (schemas_enable is false)"))
-        if before is not None and self._is_doubted(event):
-            report_doubt(event, before, writer, report, has_schema=has_schema)
-        _report_rest(event, report)
+        if before is not None and self._may_have_fillers(event):
+            report_possible_fillers(event, before, writer, report, has_schema=has_schema)
+        _report_coordinates(event, report)
         blocks.report_snapshot(event, report)
         block = None
         if has_schema:
@@ -154,8 +154,8 @@ class Encoder:
         key = self._writers.key(event, row, writer, base if has_schema else None)
         return Message(wrapped(block, payload), key, headers, topic or None)
 
-    def _is_doubted(self, event: DataChange) -> bool:
-        """Say whether a reader believes a before image in its key only."""
+    def _may_have_fillers(self, event: DataChange) -> bool:
+        """Return whether a reader uses only the key of a before image."""
         if event.key is None or "before_image" in event.details:
             return False
         match self._options.before_image:
@@ -164,10 +164,6 @@ class Encoder:
             case BeforeImage.FULL:
                 return False
         return event.op is Op.DELETE and event.source.product in FILLER_PRODUCTS
-
-    def _may_fill(self, event: DataChange) -> bool:
-        """Say whether Debezium writes fillers for columns of a deleted row that are not known."""
-        return event.op is Op.DELETE and self._is_doubted(event)
 
     def _tail(self, event: DataChange | Truncate, op: str) -> dict[str, Any]:
         details = event.details
@@ -186,7 +182,7 @@ class Encoder:
         }
 
     def _truncate(self, event: Truncate, report: Report) -> Message:
-        _report_rest(event, report)
+        _report_coordinates(event, report)
         if event.ddl is not None:
             report(("ddl", "a truncate has no statement"))
         payload = {"before": None, "after": None, **self._tail(event, "t")}
@@ -203,7 +199,7 @@ class Encoder:
 
     def _tombstone(self, event: Tombstone, report: Report) -> Message:
         if event.table != TableId():
-            report(("event:tombstone", "a tombstone names no table"))
+            report(("event:tombstone", "a tombstone does not name its table"))
         headers = self._writers.header(event, NEW_KEY, event.moved_to, report)
         has_schema = self._options.schemas_enable
         return self._writers.tombstone(event, report, headers, has_schema=has_schema)
@@ -231,13 +227,13 @@ def _envelope_of(
         blocks.transaction_schema(transaction),
         blocks.OP,
         *blocks.TIMES,
-        *(blocks.guessed(name, payload[name]) for name in tuple(payload)[8:]),
+        *(blocks.schema_of_value(name, payload[name]) for name in tuple(payload)[8:]),
     )
     return struct(fields, name=f"{base}.Envelope", version=2)
 
 
 def _shape(payload: Mapping[str, Any]) -> tuple[object, ...]:
-    """Return what of a payload its schema depends on: names, and which values are null."""
+    """Return the parts of a payload that determine its schema: field names, and types of values."""
     source, transaction = payload["source"], payload["transaction"]
     return (
         tuple(payload["before"] or ()) if payload["before"] is not None else None,
@@ -252,9 +248,9 @@ def _shape(payload: Mapping[str, Any]) -> tuple[object, ...]:
     )
 
 
-def _report_rest(event: DataChange | Truncate, report: Report) -> None:
-    """Report what a source block and a transaction block have no field for."""
+def _report_coordinates(event: DataChange | Truncate, report: Report) -> None:
+    """Report the parts of position and transaction without a field in Debezium's blocks."""
     blocks.report_position(event.position, report)
     transaction = event.transaction
     if transaction is not None and transaction.size is not None:
-        report(("transaction.size", "a row does not tell it"))
+        report(("transaction.size", "a row does not have it"))

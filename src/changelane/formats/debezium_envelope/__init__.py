@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The envelope that Debezium's formats share, read and written."""
+"""The envelope that the formats of Debezium's family share."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Blocks to write, with their schemas: source, transaction, and the messages that are no rows."""
+"""Encodes blocks and their schemas: source, transaction, and messages that are no row changes."""
 
 import decimal
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ _FIELDS: Final[Mapping[str | None, str]] = {
     "sqlserver": "schema! table! change_lsn commit_lsn event_serial_no:int64",
     "db2": "schema! table! change_lsn commit_lsn",
 }
-"""Product -> its fields in order: name, ``:type`` unless a string, ``!`` when required."""
+"""Product -> its fields in order: name, ``:type`` unless a string, ``!`` if required."""
 
 _SNAPSHOTS: Final = (
     "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"
@@ -54,7 +54,7 @@ _SNAPSHOT: Final = Schema(
 )
 
 
-def parsed(text: str) -> dict[str, Schema]:
+def fields_in(text: str) -> dict[str, Schema]:
     """Return the fields of a list in the notation of :data:`_FIELDS`."""
     fields: dict[str, Schema] = {}
     for word in text.split():
@@ -64,20 +64,19 @@ def parsed(text: str) -> dict[str, Schema]:
 
 
 def _listed(product: str | None) -> dict[str, Schema]:
-    return {**parsed(_COMMON), "snapshot": _SNAPSHOT, **parsed(_FIELDS.get(product, ""))}
+    return {**fields_in(_COMMON), "snapshot": _SNAPSHOT, **fields_in(_FIELDS.get(product, ""))}
 
 
 _BLOCKS: Final = {product: _listed(product) for product in (*_FIELDS, None)}
 _ALL: Final = {name: field for block in _BLOCKS.values() for name, field in block.items()}
 FIELD_NAMES: Final = tuple(_ALL)
-"""Every field of a source block that is known."""
-
+"""The names of all source fields of all products."""
 
 FIELD_TYPES: Final[Mapping[str | None, Mapping[str, str]]] = {
     product: {name: field.type for name, field in block.items() if field.name is UNSET}
     for product, block in _BLOCKS.items()
 }
-"""Product -> its fields that have no meaning of their own, with their types."""
+"""Product -> its fields without a semantic name, with their types."""
 _TIME_NAMES: Final = ("ts_ms", "ts_us", "ts_ns")
 
 
@@ -118,26 +117,26 @@ def _coordinates(position: Position | None) -> dict[str, Any]:
 
 
 def report_position(position: Position | None, report: Report) -> None:
-    """Report the part of a position that Debezium has no field for."""
+    """Report the parts of a position without a field in Debezium's messages."""
     if isinstance(position, PostgresPosition) and position.row:
         report(("position", "the row inside a PostgreSQL position is not written"))
     if isinstance(position, ScnPosition) and min(position.scn, position.commit_scn or 0) < 0:
-        report(("position", "a number that no log has: readers take it for no position"))
+        report(("position", "a negative number, which readers interpret as no position"))
 
 
 NO_SNAPSHOT: Final = frozenset({"", "false"})
-"""Words of the field ``snapshot`` for a row that is not part of one."""
+"""Values of the field ``snapshot`` for a row outside of a snapshot."""
 
 
 def report_snapshot(event: DataChange, report: Report) -> None:
-    """Tell what the field ``snapshot`` makes of a row for a reader."""
+    """Report a loss if the field ``snapshot`` changes the operation or the field for a reader."""
     snapshot = event.source.snapshot
     if snapshot is None:
         return
     if snapshot in NO_SNAPSHOT:
         report(("source.snapshot", "read as no snapshot"))
     elif event.op is Op.CREATE:
-        report(("operation:c", "read as a snapshot read, since its source names a snapshot"))
+        report(("operation:c", "read as a snapshot read, because its source has a snapshot"))
 
 
 def source_block(
@@ -147,7 +146,7 @@ def source_block(
     time_ns: int | None,
     other_fields: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return a source block in the order of its product, with nulls for what is not known."""
+    """Return a source block in the order of its product; unknown fields are null."""
     block_fields = _BLOCKS.get(source.product, _BLOCKS[None])
     source_fields: dict[str, Any] = {
         "version": source.version,
@@ -168,8 +167,8 @@ def source_block(
     return block
 
 
-def guessed(name: str, value: object) -> Schema:
-    """Return a schema for a field that is not in the list of its product."""
+def schema_of_value(name: str, value: object) -> Schema:
+    """Return a schema for a field outside of its product's list, inferred from its value."""
     match value:
         case bool():
             kind = "boolean"
@@ -182,13 +181,15 @@ def guessed(name: str, value: object) -> Schema:
     return Schema(kind, optional=True, field=name)
 
 
-def described(block_fields: Mapping[str, Schema], block: Mapping[str, Any]) -> tuple[Schema, ...]:
-    """Return the schemas of a block's fields: those known, optional where null, or guessed."""
+def field_schemas(
+    block_fields: Mapping[str, Schema], block: Mapping[str, Any]
+) -> tuple[Schema, ...]:
+    """Return the schemas of a block's fields: listed or inferred, optional if the value is null."""
     fields: list[Schema] = []
     for name, value in block.items():
         field = block_fields.get(name)
         if field is None:
-            field = guessed(name, value)
+            field = schema_of_value(name, value)
         elif value is None and not field.optional:
             field = Schema(field.type, optional=True, field=name)
         fields.append(field)
@@ -198,19 +199,19 @@ def described(block_fields: Mapping[str, Schema], block: Mapping[str, Any]) -> t
 def source_schema(product: str | None, block: Mapping[str, Any]) -> Schema:
     """Return the schema of a source block."""
     block_fields = _BLOCKS.get(product, _BLOCKS[None])
-    fields = described(block_fields, block)
+    fields = field_schemas(block_fields, block)
     if product is None:
         return struct(fields, field="source")
     return struct(fields, name=f"{_CONNECTOR}{product}.Source", version=1, field="source")
 
 
-_TRANSACTION: Final = parsed("id! total_order:int64! data_collection_order:int64!")
+_TRANSACTION: Final = fields_in("id! total_order:int64! data_collection_order:int64!")
 
 
 def transaction_block(
     transaction: Transaction | None, extra_fields: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Return the place of an event in its transaction."""
+    """Return the transaction block of an event."""
     if transaction is None:
         return dict(extra_fields) or None
     return {
@@ -222,45 +223,45 @@ def transaction_block(
 
 
 def transaction_schema(block: Mapping[str, Any] | None) -> Schema:
-    """Return the schema of such a block."""
-    fields = tuple(_TRANSACTION.values()) if block is None else described(_TRANSACTION, block)
+    """Return the schema of a transaction block."""
+    fields = tuple(_TRANSACTION.values()) if block is None else field_schemas(_TRANSACTION, block)
     return struct(fields, optional=True, name="event.block", version=1, field="transaction")
 
 
-TIMES: Final = tuple(parsed("ts_ms:int64 ts_us:int64 ts_ns:int64").values())
+TIMES: Final = tuple(fields_in("ts_ms:int64 ts_us:int64 ts_ns:int64").values())
 OP: Final = Schema("string", field="op")
 
 _CONNECTOR: Final = "io.debezium.connector."
 
 HEARTBEAT_KEY: Final = struct(
-    tuple(parsed("serverName!").values()),
+    tuple(fields_in("serverName!").values()),
     name=f"{_CONNECTOR}common.ServerNameKey",
     version=1,
 )
 TRANSACTION_KEY: Final = struct(
-    tuple(parsed("id!").values()),
+    tuple(fields_in("id!").values()),
     name=f"{_CONNECTOR}common.TransactionMetadataKey",
     version=1,
 )
 
 
-def notice(
+def message_schema(
     name: str | None, fields: Mapping[str, Any], field_names: str, **parts: Schema
 ) -> Schema:
-    """Return the schema of a message that is no row.
+    """Return the schema of a message that is no row change.
 
     Args:
-        name: Its name after ``io.debezium.connector.``; ``None`` where the product is not known.
+        name: Its name after ``io.debezium.connector.``; ``None`` if the product is unknown.
         fields: The message.
         field_names: Its plain fields, in the notation of the source blocks.
         parts: Schemas of its other fields.
     """
-    members = described({**parsed(field_names), **parts}, fields)
+    members = field_schemas({**fields_in(field_names), **parts}, fields)
     return struct(members) if name is None else struct(members, name=_CONNECTOR + name, version=1)
 
 
 _COLLECTION: Final = struct(
-    tuple(parsed("data_collection! event_count:int64!").values()),
+    tuple(fields_in("data_collection! event_count:int64!").values()),
     optional=True,
     name="event.collection",
     version=1,
@@ -268,7 +269,7 @@ _COLLECTION: Final = struct(
 COLLECTIONS: Final = Schema("array", items=_COLLECTION, optional=True, field="data_collections")
 _COLUMN: Final = struct(
     (
-        *parsed(
+        *fields_in(
             "name! jdbcType:int32! nativeType:int32 typeName! typeExpression charsetName"
             " length:int32 scale:int32 position:int32! optional:boolean autoIncremented:boolean"
             " generated:boolean comment defaultValueExpression"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types that the user declares for messages without a schema."""
+"""The option ``schemas``: column types for messages without a schema block."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -15,42 +15,42 @@ from changelane.formats.debezium_envelope.rows.modes import modes_of
 from changelane.formats.debezium_envelope.rows.row_reader import RowPlan, decoder
 from changelane.formats.debezium_envelope.rows.semantic_types import Wire
 from changelane.formats.debezium_envelope.rows.wire import Envelope
-from changelane.formats.debezium_envelope.source_block import Place
+from changelane.formats.debezium_envelope.source_block import TableOrigin
 from changelane.reason_codes import ReasonCode
 from changelane.schema import Column, TableId, TableSchema
 from changelane.types import UNKNOWN, LogicalType, parse_type
 
 _KEY: Final = " key"
-_MOST_COLUMNS: Final = 10_000
+_MAX_COLUMNS: Final = 10_000
 
 
-class Declared:
-    """The tables of the option ``schemas``."""
+class DeclaredSchemas:
+    """The tables that the option ``schemas`` declares."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._tables: dict[str, tuple[tuple[Column, ...], Key | None]] = {}
         for table, columns in options.schemas.items():
             keys = tuple(name for name, text in columns.items() if text.endswith(_KEY))
-            read = tuple(
+            typed_columns = tuple(
                 Column(name, _type(table, name, text), nullable=name not in keys)
                 for name, text in columns.items()
             )
             key = Key(keys, KeyOrigin.CONFIG) if keys else None
-            self._tables[table] = (read, key)
-        self._found: dict[TableId, tuple[RowPlan, Key | None] | None] = {}
+            self._tables[table] = (typed_columns, key)
+        self._cache: dict[TableId, tuple[RowPlan, Key | None] | None] = {}
 
-    def find(self, place: Place) -> tuple[RowPlan, Key | None] | None:
-        """Return how the rows of a table are read and its key, when it is declared."""
-        table = place.table
-        if table not in self._found:
-            if len(self._found) > 10_000:
-                self._found.clear()
-            self._found[table] = self._make(place)
-        return self._found[table]
+    def find(self, table_origin: TableOrigin) -> tuple[RowPlan, Key | None] | None:
+        """Return the plan of a table's rows, and its key; ``None`` if it is not declared."""
+        table = table_origin.table
+        if table not in self._cache:
+            if len(self._cache) > 10_000:
+                self._cache.clear()
+            self._cache[table] = self._make(table_origin)
+        return self._cache[table]
 
-    def _make(self, place: Place) -> tuple[RowPlan, Key | None] | None:
-        table = place.table
+    def _make(self, table_origin: TableOrigin) -> tuple[RowPlan, Key | None] | None:
+        table = table_origin.table
         parts = [part for part in (table.database, table.schema, table.name) if part]
         for first in range(len(parts)):
             declared = self._tables.get(".".join(parts[first:]))
@@ -61,7 +61,7 @@ class Declared:
             modes = modes_of(
                 options.time_precision_mode,
                 options.decimal_format,
-                place.source.product,
+                table_origin.source.product,
                 options.binary_handling_mode,
             )
             fields = {column.name: field_of(column, modes) for column in columns}
@@ -69,15 +69,17 @@ class Declared:
             return _plan(columns, wires, fields), key
         return None
 
-    def extended(self, place: Place, names: Iterable[str]) -> tuple[RowPlan, Key | None]:
-        """Return how rows are read that have columns which are not declared.
+    def extended(
+        self, table_origin: TableOrigin, names: Iterable[str]
+    ) -> tuple[RowPlan, Key | None]:
+        """Return the plan of rows with further, undeclared columns, and the key.
 
-        Their types are not known, so their JSON is their value.
+        The type of an undeclared column is unknown, so its value is its JSON.
 
         Raises:
             DecodeError: The table would have more columns than any database allows.
         """
-        declared = self._found[place.table]
+        declared = self._cache[table_origin.table]
         if declared is None:
             raise ValueError
         plan, key = declared
@@ -85,11 +87,11 @@ class Declared:
         if not new:
             return declared
         columns = (*(plan.schema.columns if plan.schema else ()), *new)
-        if len(columns) > _MOST_COLUMNS:
+        if len(columns) > _MAX_COLUMNS:
             raise DecodeError("too many columns", code=ReasonCode.TOO_MANY_COLUMNS, path="$.after")
         fields = {**plan.fields, **{column.name: Schema("string") for column in new}}
         wires = {**plan.wires, **{column.name: Wire(UNKNOWN, Any) for column in new}}
-        extended = self._found[place.table] = (_plan(columns, wires, fields), key)
+        extended = self._cache[table_origin.table] = (_plan(columns, wires, fields), key)
         return extended
 
 
@@ -104,9 +106,9 @@ def _plan(
 
 
 def _strict_envelope(wires: Mapping[str, Wire]) -> Callable[[Any], Any]:
-    """Return what reads a row change, and refuses a row with other columns than these.
+    """Return the decoder of a row change; it rejects a row with other columns.
 
-    Classes refuse unknown names where typed dictionaries overlook them.
+    The row is a class, because a class can forbid unknown names; a typed dictionary ignores them.
     """
     names = tuple(wires)
     renamed = {f"c{index}": name for index, name in enumerate(names)}
@@ -119,7 +121,7 @@ def _strict_envelope(wires: Mapping[str, Wire]) -> Callable[[Any], Any]:
             "row", members, rename=renamed, forbid_unknown_fields=True, gc=False
         )
     except ValueError:
-        return _misfit  # names that only the long way can read
+        return _reject  # only the slow path can decode these names
     read = decoder(Envelope[kind]).decode  # type: ignore[valid-type]
 
     def row(converted: Any) -> dict[str, Any]:
@@ -140,7 +142,7 @@ def _strict_envelope(wires: Mapping[str, Wire]) -> Callable[[Any], Any]:
     return envelope
 
 
-def _misfit(value: Any) -> Any:
+def _reject(value: Any) -> Any:
     del value
     raise msgspec.ValidationError
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Details are written as they are: what did not come from a reader of this family is read back.
+"""The check of details that a reader of this family did not make.
 
-A reader keeps in an event's details what the model has no place for, and its writer puts it where
-it was. Details that come by ``native-json`` may hold anything under the same names.
+A reader keeps fields without a place in the model in an event's details, and the writer of the same
+format writes them again unchecked. An event from ``native-json`` may have any content under these
+names, so its messages are read back.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,18 +22,20 @@ Write = Callable[[ChangeEvent, Report], tuple[Message, ...]]
 Read = Callable[[Message], tuple[ChangeEvent, ...]]
 
 _INT64: Final = 1 << 63
-_WRONG: Final = (
+_ERRORS: Final = (
     *(DecodeError, msgspec.ValidationError, UnicodeError, RecursionError),
     *(TypeError, ValueError, LookupError, AttributeError, ArithmeticError),
 )
-_LOSS: Final[Loss] = ("details", "not what the format keeps there; not written")
+_LOSS: Final[Loss] = ("details", "content that the format cannot read again; not written")
 
 
-def carefully(write: Write, read: Read, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
-    """Write an event; without its details where no reader would take its messages.
+def encode_with_checked_details(
+    write: Write, read: Read, event: ChangeEvent, report: Report
+) -> tuple[Message, ...]:
+    """Encode an event, without its details if a reader would reject the messages.
 
     Raises:
-        EncodeError: The event cannot be written.
+        EncodeError: The event cannot be encoded.
     """
     change = event.change if isinstance(event, HalfUpdate) else event
     details = change.details
@@ -43,8 +46,8 @@ def carefully(write: Write, read: Read, event: ChangeEvent, report: Report) -> t
         messages = write(event, losses.append)
         decoded = [event for message in messages for event in read(message)]
         if isinstance(event, DataChange) and not any(map(_is_row, decoded)):
-            raise ValueError  # another kind of message, by what stands in its details
-    except _WRONG:
+            raise ValueError  # the details make it another kind of message
+    except _ERRORS:
         report(_LOSS)
         return write(_without(event), report)
     for loss in losses:
@@ -53,7 +56,7 @@ def carefully(write: Write, read: Read, event: ChangeEvent, report: Report) -> t
 
 
 def _is_usual(details: Mapping[str, Any], event: ChangeEvent) -> bool:
-    """Say whether only known fields of a source block are there, as most messages have them."""
+    """Return whether the details have only known source fields, as those of most messages do."""
     if len(details) != 1 or type(block := details.get("source")) is not dict:
         return False
     source = getattr(event, "source", None)

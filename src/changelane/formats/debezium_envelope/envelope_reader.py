@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the smaller members of the family share: reading their envelope.
+"""The decoder of the smaller members of the family.
 
-A member states its envelope as a wire class and what it does differently as three functions
-(:class:`Member`). The message is read as in ``debezium-json``: a schema block is parsed once per
-content, rows come typed out of the JSON reader, and what has a field more or a number as text goes
-the long way, which keeps what the wire class does not know in the event's details.
+A member has a wire class for its envelope, and functions for its differences (:class:`Member`).
+Messages are decoded as in ``debezium-json``: a schema block is parsed once per content, and the
+JSON decoder returns typed rows. A message with unknown fields, or with numbers as text, takes the
+slow path, which keeps unknown fields in the event's details.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ from changelane.event import (
     Transaction,
 )
 from changelane.formats.contract import json
-from changelane.formats.debezium_envelope.message_key import MISFIT, KeyReader, read_as
+from changelane.formats.debezium_envelope.message_key import READ_ERRORS, KeyReader, key_as_row
 from changelane.formats.debezium_envelope.other_events import MILLISECOND, loads
 from changelane.formats.debezium_envelope.rows.connect_schema import Blocks, unwrap
 from changelane.formats.debezium_envelope.rows.row_reader import PLAIN, RowPlan, ValuePlan, decoder
@@ -40,24 +40,25 @@ _BOM: Final = b"\xef\xbb\xbf"
 _PARTS: Final = decoder(dict[str, msgspec.Raw])
 _FIELDS: Final = decoder(dict[str, Any])
 _ANY: Final = decoder(Any)
-_MISFIT: Final = (*MISFIT, DecodeError)
+_READ_ERRORS: Final = (*READ_ERRORS, DecodeError)
 
 
 class Draft(msgspec.Struct):
-    """An event while it is read.
+    """The parts of an event during decoding.
 
     Attributes:
-        op: Its operation.
-        envelope: The message, of the member's wire class.
-        plan: How the rows are read.
-        before: The image before, values already converted; an empty one is none.
-        after: The image after.
-        key: The key columns, as the message key tells them.
-        key_row: The message key's own values, converted, where a delete has no other.
-        details: What the model has no place for.
-        offset: The message's place in its partition.
-        hidden_before: Columns of the image before whose value was not sent; null until settled.
-        hidden_after: The same of the image after.
+        op: The operation.
+        envelope: The message, as the member's wire class.
+        plan: The plan of the rows.
+        before: The before image; ``None`` if it is empty.
+        after: The after image; ``None`` if it is empty.
+        key: The key columns of the message key.
+        key_row: The values of the message key, for a delete without a before image.
+        details: Fields without a place in the model.
+        offset: The message's offset in its partition.
+        hidden_before: Columns with an unavailable value in the before image; ``None`` during the
+            conversion.
+        hidden_after: The same for the after image.
     """
 
     op: Op
@@ -79,40 +80,40 @@ class Draft(msgspec.Struct):
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """How a member of the family is read.
+    """The decoding rules of a member of the family.
 
     Attributes:
-        envelope: Its wire class, generic in the row; unknown fields are forbidden there.
-        integers: Fields of the source block that are whole numbers and may come as text.
-        origin: Fills in table, source, position and transaction from the source block.
-        prepare: Does what needs the JSON of the rows, before values are converted.
-        settle: Does to a finished draft what only this member's documents say; may refuse it.
-        notice: Returns the event that a row of a service table of the producer stands for.
+        envelope: The wire class, generic in the row; it forbids unknown fields.
+        integers: Fields of the source block that are whole numbers, or text of them.
+        read_source: Sets table, source, position and transaction from the source block.
+        before_conversion: Called before the rows' JSON values are converted.
+        after_conversion: Called after the conversion; may raise ``DecodeError``.
+        service_event: Returns the event for a row of one of the producer's service tables.
         source_offset_ms: Added to the source time.
     """
 
     envelope: Any
     integers: frozenset[str]
-    origin: Callable[[Draft], None]
-    settle: Callable[[Draft], None]
-    prepare: Callable[[Draft], None] = lambda _draft: None
-    notice: Callable[[Draft, Message], ChangeEvent | None] = lambda _draft, _message: None
+    read_source: Callable[[Draft], None]
+    after_conversion: Callable[[Draft], None]
+    before_conversion: Callable[[Draft], None] = lambda _draft: None
+    service_event: Callable[[Draft, Message], ChangeEvent | None] = lambda _draft, _message: None
     source_offset_ms: int = 0
 
 
 class _Reading(msgspec.Struct, frozen=True):
-    """A plan with the reader of the whole payload."""
+    """A plan with the decoder of the whole payload."""
 
     plan: RowPlan
     envelope: Callable[[bytes | memoryview], Any]
 
 
 class MemberReader:
-    """Reads the messages of one codec."""
+    """Decodes the messages of one codec."""
 
     def __init__(self, member: Member) -> None:
         self._member = member
-        self._known = frozenset(member.envelope.__struct_fields__)
+        self._fields = frozenset(member.envelope.__struct_fields__)
         self._source_fields = _source_fields(member.envelope)
         self._plain = self._reading(PLAIN)
         self._blocks: Blocks[_Reading] = Blocks(lambda block: self._reading(ValuePlan(block)))
@@ -127,17 +128,17 @@ class MemberReader:
         if not value:
             return (self._keys.tombstone(message),)
         details: dict[str, object] = {}
-        known_block = self._blocks.find(value) if value.startswith(b'{"schema":{"') else None
-        if known_block is not None:
-            reading, start = known_block
+        cached_block = self._blocks.find(value) if value.startswith(b'{"schema":{"') else None
+        if cached_block is not None:
+            reading, start = cached_block
             try:
                 envelope = reading.envelope(memoryview(value)[start:-1])
                 return self._row(message, envelope, reading.plan, details)
-            except _MISFIT:
+            except _READ_ERRORS:
                 details = {}
-        return self._long(message, value.removeprefix(_BOM), details)
+        return self._slow(message, value.removeprefix(_BOM), details)
 
-    def _long(
+    def _slow(
         self, message: Message, value: bytes, details: dict[str, object]
     ) -> tuple[ChangeEvent, ...]:
         wrapped = unwrap(value)
@@ -148,8 +149,8 @@ class MemberReader:
                 return (self._keys.tombstone(message),)
             try:
                 envelope = reading.envelope(payload)
-            except MISFIT:
-                envelope = self._loose(payload, reading, details)
+            except READ_ERRORS:
+                envelope = self._lenient_envelope(payload, reading, details)
             if block is not None and isinstance(reading.plan, ValuePlan) and reading.plan.is_rows:
                 self._blocks.remember(value, block, reading)
             return self._row(message, envelope, reading.plan, details)
@@ -157,11 +158,13 @@ class MemberReader:
             path = error.path if wrapped is None else error.path.replace("$", "$.payload", 1)
             raise DecodeError(error.reason, code=error.code, path=path) from None
 
-    def _loose(self, payload: bytes, reading: _Reading, details: dict[str, object]) -> Any:
-        """Read an envelope with fields that the wire class does not know, or numbers as text."""
+    def _lenient_envelope(
+        self, payload: bytes, reading: _Reading, details: dict[str, object]
+    ) -> Any:
+        """Decode an envelope with unknown fields, or with numbers as text."""
         parts = loads(_PARTS, payload)
         if "op" not in parts or "source" not in parts:
-            raise DecodeError("no row change of this format", code=ReasonCode.UNKNOWN_KIND)
+            raise DecodeError("not a row change of this format", code=ReasonCode.UNKNOWN_KIND)
         fields: dict[str, Any] = loads(_FIELDS, parts["source"], "$.source")
         for name in self._member.integers & fields.keys():
             fields[name] = integer(fields[name], f"$.source.{name}")
@@ -173,13 +176,13 @@ class MemberReader:
             details["source"] = {name: other_fields[name] for name in sorted(other_fields)}
         parts["source"] = msgspec.Raw(json.dumps(fields))
         extra_fields = {
-            n: loads(_ANY, raw, f"$.{n}") for n, raw in parts.items() if n not in self._known
+            n: loads(_ANY, raw, f"$.{n}") for n, raw in parts.items() if n not in self._fields
         }
         if extra_fields:
             details["envelope"] = extra_fields
-        known_fields = json.dumps({name: raw for name, raw in parts.items() if name in self._known})
+        own_fields = json.dumps({name: raw for name, raw in parts.items() if name in self._fields})
         try:
-            return reading.envelope(known_fields)
+            return reading.envelope(own_fields)
         except Exception as error:
             decode_error = json.translate(error)
             if not isinstance(decode_error, DecodeError):
@@ -201,12 +204,12 @@ class MemberReader:
             op, envelope, plan, before, after, _NO_TABLE, _NO_SOURCE, details, plan.schema
         )
         draft.offset = message.offset
-        self._member.origin(draft)
+        self._member.read_source(draft)
         if message.key is not None:
             draft.key, row = self._keys.read(message.key, after or before, plan, details)
             if before is None and op is Op.DELETE and row is not None:
-                draft.key_row = read_as(row, plan)
-        self._member.prepare(draft)
+                draft.key_row = key_as_row(row, plan)
+        self._member.before_conversion(draft)
         if plan.conversions:
             if draft.before is not None:
                 plan.convert(draft.before, "$.before")
@@ -214,9 +217,13 @@ class MemberReader:
                 plan.convert(draft.after, "$.after")
             if draft.key_row is not None:
                 plan.convert(draft.key_row, "key")
-        self._member.settle(draft)
-        notice = self._member.notice(draft, message)
-        return (notice,) if notice is not None else (_change(draft, self._member.source_offset_ms),)
+        self._member.after_conversion(draft)
+        service_event = self._member.service_event(draft, message)
+        return (
+            (service_event,)
+            if service_event is not None
+            else (_change(draft, self._member.source_offset_ms),)
+        )
 
 
 _NO_TABLE: Final = TableId()
@@ -230,10 +237,12 @@ def _source_fields(envelope: Any) -> frozenset[str]:
 
 def _change(draft: Draft, offset_ms: int) -> DataChange:
     op, before, after, envelope = draft.op, draft.before, draft.after, draft.envelope
-    before_holds = after_holds = Completeness.UNKNOWN if draft.schema else Completeness.FULL
+    before_completeness = after_completeness = (
+        Completeness.UNKNOWN if draft.schema else Completeness.FULL
+    )
     if op is Op.DELETE:
         if before is None and draft.key_row:
-            before, before_holds = draft.key_row, Completeness.KEY
+            before, before_completeness = draft.key_row, Completeness.KEY
         if before is None:
             raise DecodeError("a field is missing", code=ReasonCode.MISSING_FIELD, path="$.before")
     elif after is None:
@@ -251,14 +260,14 @@ def _change(draft: Draft, offset_ms: int) -> DataChange:
         draft.source,
         None if source_ms is None else (source_ms + offset_ms) * MILLISECOND,
         None if process_ms is None else process_ms * MILLISECOND,
-        Completeness.UNKNOWN if before is None else before_holds,
-        Completeness.UNKNOWN if after is None else after_holds,
+        Completeness.UNKNOWN if before is None else before_completeness,
+        Completeness.UNKNOWN if after is None else after_completeness,
         draft.details,
     )
 
 
 def keep_other_fields(draft: Draft, source_fields: Mapping[str, Any]) -> None:
-    """Keep fields of the source block that the model has no place for; nulls say nothing."""
+    """Keep fields of the source block without a place in the model in the details, except nulls."""
     other_fields = {name: value for name, value in source_fields.items() if value is not None}
     if other_fields:
         stored_fields: Any = draft.details.get("source", {})
@@ -266,5 +275,5 @@ def keep_other_fields(draft: Draft, source_fields: Mapping[str, Any]) -> None:
 
 
 def is_envelope(value: bytes, markers: tuple[bytes, ...]) -> bool:
-    """Say whether a message may be of a format: quick, before it is read."""
+    """Return whether a message contains all markers of a format: a fast check before decoding."""
     return all(marker in value for marker in markers)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the smaller members of the family share: writing their envelope.
+"""The encoder of the smaller members of the family.
 
 A member's fields, their order and the names of its schemas are data (:class:`Layout`); rows, types
 and schemas of columns are written as in ``debezium-json``.
@@ -13,7 +13,7 @@ import msgspec
 from changelane.errors import EncodeError
 from changelane.event import DataChange, Op, Tombstone
 from changelane.formats.contract.format import Report
-from changelane.formats.debezium_envelope.blocks import described, guessed, parsed
+from changelane.formats.debezium_envelope.blocks import field_schemas, fields_in, schema_of_value
 from changelane.formats.debezium_envelope.row_writers import Fields, RowWriters
 from changelane.formats.debezium_envelope.rows.connect_schema import UNSET, Schema, struct
 from changelane.formats.debezium_envelope.rows.modes import Modes
@@ -26,30 +26,30 @@ from changelane.schema import TableId
 
 _NOTHING: Final[Mapping[str, Any]] = {}
 _MILLISECOND: Final = 1_000_000
-_OWN: Final = frozenset(
+_DETAILS: Final = frozenset(
     "source envelope name fields placeholders fillers key header topic value image unique"
     " LOB_COLUMNS".split()
 )
-"""What a member's reader keeps in the details of its events."""
+"""The details that a member's reader keeps."""
 
 _NO_PLACEHOLDER: Final = Placeholder(None)
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """The message of a member, as data.
+    """The fields and schemas of a member's messages, as data.
 
     Attributes:
-        payload: Its fields in order: name, ``:type`` unless text, ``!`` when required.
+        payload: The fields in their order: name, ``:type`` unless text, ``!`` if required.
         source: The fields of the source block, in the order of the payload.
-        source_schema: The same in the order of the schema, where that differs.
-        source_members: Schemas of source fields that the list cannot tell.
-        envelope_name: The name of the message's schema; ``{base}`` is that of the table. Empty =
-            the schemas of this member have no names.
+        source_schema: The same in the order of the schema, if that differs.
+        source_members: Schemas of source fields that this notation cannot express.
+        envelope_name: The name of the message's schema; ``{base}`` is the name of the table. Empty
+            = the schemas of this member have no names.
         row_names: The names of the schemas of both images.
         source_name: The name of the source block's schema; ``{name}`` is its field ``name``.
-        empty: What stands for an image that an event does not have.
-        has_key_schema: Message keys bring a schema.
-        same_rows: The schema of an image that an event does not have is that of the other one.
+        empty: The JSON value for a missing image.
+        has_key_schema: Message keys have a schema.
+        same_rows: A missing image has the schema of the other image.
     """
 
     payload: str
@@ -65,7 +65,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Images(NamedTuple):
-    """The JSON of an event's images, and the writer that made it."""
+    """The JSON of an event's images, and its writer."""
 
     writer: RowWriter
     before: Mapping[str, Any] | None
@@ -73,31 +73,31 @@ class Images(NamedTuple):
 
 
 class Parts(msgspec.Struct, kw_only=True):
-    """What a member says of one event, besides its rows.
+    """The parts of a message other than its rows.
 
     Attributes:
         source: The source block, in any order.
         base: The name of the table in the names of schemas.
-        topic: Where the message goes.
-        more: Further fields of the payload.
-        more_schemas: Their schemas, where the layout does not say them.
-        has_schema: The message brings its schema.
+        topic: The topic of the message.
+        extra_fields: Further fields of the payload.
+        extra_schemas: Schemas of further fields that the layout does not have.
+        has_schema: The message has a schema.
         block: A schema that is written as it is.
-        key: The key columns, where the event does not tell them.
+        key: The key columns, for an event without a key.
     """
 
     source: Mapping[str, Any]
     base: str = ""
     topic: str | None = None
-    more: Mapping[str, Any] = _NOTHING
-    more_schemas: Mapping[str, Schema] = _NOTHING
+    extra_fields: Mapping[str, Any] = _NOTHING
+    extra_schemas: Mapping[str, Schema] = _NOTHING
     has_schema: bool = True
     block: bytes | None = None
     key: Sequence[str] | None = None
 
 
 class MemberWriter:
-    """Writes the row changes of one codec."""
+    """Encodes the row changes of one codec."""
 
     def __init__(
         self,
@@ -109,15 +109,15 @@ class MemberWriter:
     ) -> None:
         self._layout = layout
         self._writers = RowWriters(modes, placeholder, fields)
-        self._payload = parsed(layout.payload)
-        self._source = parsed(layout.source)
+        self._payload = fields_in(layout.payload)
+        self._source = fields_in(layout.source)
         special = {member.member: member for member in layout.source_members}
-        self._source_schema = parsed(layout.source_schema or layout.source) | special
+        self._source_schema = fields_in(layout.source_schema or layout.source) | special
 
     def images(
         self, event: DataChange, report: Report, fillers: Mapping[str, Any] | None = None
     ) -> Images:
-        """Return the JSON of both images; *fillers* are those of a before image."""
+        """Return the JSON of both images; *fillers* are the fillers of the before image."""
         details = event.details
         writer = self._writers.of(event)
         hidden = part_of(details, "placeholders")
@@ -127,7 +127,7 @@ class MemberWriter:
         if event.after is not None:
             after = writer.write(event.after, report, hidden)
         if not (before if event.op is Op.DELETE else after):
-            raise EncodeError("the format has no form for any column of the row")
+            raise EncodeError("the format cannot express any column of the row")
         return Images(writer, before, after)
 
     def change(self, event: DataChange, parts: Parts, report: Report) -> Message:
@@ -135,9 +135,9 @@ class MemberWriter:
         return self.message(event, self.images(event, report), parts, report)
 
     def message(self, event: DataChange, images: Images, parts: Parts, report: Report) -> Message:
-        """Return the message of a row change whose images are written already."""
+        """Return the message of a row change with encoded images."""
         layout, details = self._layout, event.details
-        report_foreign(details, report)
+        report_other_details(details, report)
         writer, before, after = images
         source = self._source_block(parts.source, details)
         values: dict[str, Any] = {
@@ -146,7 +146,7 @@ class MemberWriter:
             "source": source,
             "op": event.op.value,
             "ts_ms": milliseconds(event.process_time_ns),
-            **parts.more,
+            **parts.extra_fields,
         }
         payload = {name: values[name] for name in self._payload}
         payload |= part_of(details, "envelope")
@@ -165,10 +165,10 @@ class MemberWriter:
         return Message(wrapped(block, payload), key, topic=parts.topic)
 
     def tombstone(self, event: Tombstone, report: Report) -> Message:
-        """Return the tombstone of a key; it names no table."""
-        report_foreign(event.details, report)
+        """Return the tombstone of a key; it does not name its table."""
+        report_other_details(event.details, report)
         if event.table != TableId():
-            report(("event:tombstone", "a tombstone names no table"))
+            report(("event:tombstone", "a tombstone does not name its table"))
         if event.moved_to is not None:
             report(("moved_to", "a tombstone does not name the new key"))
         return self._writers.tombstone(event, report)
@@ -198,8 +198,8 @@ class MemberWriter:
             tuple(payload),
             tuple(map(type, payload.values())),
             *(
-                tuple(m.member for m in more_schema.members)
-                for more_schema in parts.more_schemas.values()
+                tuple(m.member for m in extra_schema.members)
+                for extra_schema in parts.extra_schemas.values()
             ),
         )
         return self._writers.block(shape, lambda: self._schema(images, payload, parts, base))
@@ -218,37 +218,37 @@ class MemberWriter:
             "before": writer.struct(before, names[0], "before"),
             "after": writer.struct(after, names[1], "after"),
             "source": self._source_struct(payload["source"]),
-            **parts.more_schemas,
+            **parts.extra_schemas,
         }
         fields = [
             schemas[name]
             if name in schemas
-            else next(iter(described(self._payload, {name: payload[name]})))
+            else next(iter(field_schemas(self._payload, {name: payload[name]})))
             for name in payload
         ]
         return struct(tuple(fields), name=self._layout.envelope_name.format(base=base) or UNSET)
 
     def _source_struct(self, source: Mapping[str, Any]) -> Schema:
         described_fields = {name: source[name] for name in self._source_schema if name in source}
-        fields = described(self._source_schema, described_fields)
+        fields = field_schemas(self._source_schema, described_fields)
         extra = (n for n in source if n not in self._source_schema and n not in self._source)
-        fields += tuple(guessed(name, source[name]) for name in extra)
+        fields += tuple(schema_of_value(name, source[name]) for name in extra)
         name = self._layout.source_name.format(name=source.get("name") or "")
         return struct(fields, name=name or UNSET, field="source")
 
 
 def part_of(details: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a part of an event's details, empty where it is not there or no object."""
+    """Return a part of an event's details; empty if it is missing or no object."""
     part = details.get(name)
     return part if isinstance(part, dict) else _NOTHING
 
 
 def milliseconds(time_ns: int | None) -> int | None:
-    """Return a time as it stands in ``ts_ms``."""
+    """Return a time in milliseconds, as in ``ts_ms``."""
     return None if time_ns is None else time_ns // _MILLISECOND
 
 
-def report_foreign(details: Mapping[str, Any], report: Report) -> None:
-    """Report what another producer keeps in details: there is no field for it."""
-    if not details.keys() <= _OWN:
-        report(("details", "another producer's own fields are not written"))
+def report_other_details(details: Mapping[str, Any], report: Report) -> None:
+    """Report the details of other producers, which have no field in this format."""
+    if not details.keys() <= _DETAILS:
+        report(("details", "further fields of other producers are not written"))

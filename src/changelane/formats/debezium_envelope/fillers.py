@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filler values in before images: what the producer writes for a column that it does not know."""
+"""Fillers in before images: values that a producer writes for columns that it does not know."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,11 +12,13 @@ from changelane.formats.debezium_envelope.rows.row_writer import RowWriter
 from changelane.types import UNAVAILABLE
 
 
-def blanked(before: JsonRow, key: JsonRow, plan: RowPlan, details: dict[str, object]) -> list[str]:
-    """Blank the columns of a before image that may be fillers, and return their names.
+def blank_fillers(
+    before: JsonRow, key: JsonRow, plan: RowPlan, details: dict[str, object]
+) -> list[str]:
+    """Set columns that may contain fillers to ``None``, in place, and return their names.
 
-    Where a column may be NULL its filler is NULL or its default: any other value is real. Fillers
-    that a writer could not tell are kept in *details*.
+    The filler of a nullable column is NULL or its default, so that any other value is real. Fillers
+    that a writer could not compute are kept in *details*.
     """
     fillers: dict[str, object] = {}
     blank: list[str] = []
@@ -34,7 +36,7 @@ def blanked(before: JsonRow, key: JsonRow, plan: RowPlan, details: dict[str, obj
     return blank
 
 
-def report_doubt(
+def report_possible_fillers(
     event: DataChange,
     row: Mapping[str, Any],
     writer: RowWriter,
@@ -42,16 +44,16 @@ def report_doubt(
     *,
     has_schema: bool,
 ) -> None:
-    """Report columns of a before image that a reader cannot tell from fillers.
+    """Report a loss if a reader cannot distinguish values of a before image from fillers.
 
-    It believes a value where the column may be NULL and the value is not the filler.
+    A reader takes a value as real if the column is nullable and the value is not its filler.
     """
     keys = () if event.key is None else event.key.columns
     for name, value in (event.before or {}).items():
         if name in keys or value is UNAVAILABLE or name not in row:
             continue
         field = writer.fields.get(name) if has_schema else None
-        is_believed = field is not None and field.optional and row[name] is not None
-        if not is_believed or row[name] == writer.fillers.get(name):
-            report(("before", "a reader cannot tell some of its values from fillers"))
+        may_be_real = field is not None and field.optional and row[name] is not None
+        if not may_be_real or row[name] == writer.fillers.get(name):
+            report(("before", "readers cannot distinguish some of its values from fillers"))
             return

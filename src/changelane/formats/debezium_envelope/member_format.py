@@ -8,7 +8,11 @@ from changelane.errors import DecodeError
 from changelane.event import ChangeEvent
 from changelane.formats.contract.capabilities import Carries
 from changelane.formats.contract.format import Format, Report
-from changelane.formats.debezium_envelope.details_check import Read, Write, carefully
+from changelane.formats.debezium_envelope.details_check import (
+    Read,
+    Write,
+    encode_with_checked_details,
+)
 from changelane.message import Message
 
 Options = TypeVar("Options")
@@ -55,7 +59,7 @@ class MemberFormat(Generic[Options]):
 
     def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
         """Write an event."""
-        return carefully(self._encode, self.decode, event, report)
+        return encode_with_checked_details(self._encode, self.decode, event, report)
 
     def detects(self, message: Message) -> bool:
         """Return whether a message is of this format."""

@@ -15,7 +15,7 @@ from changelane.formats.debezium_envelope import source_block
 from changelane.formats.debezium_envelope.rows.connect_schema import Blocks, unwrap
 from changelane.formats.debezium_envelope.rows.raw_json import as_text
 from changelane.formats.debezium_envelope.rows.row_reader import PLAIN, KeyPlan, RowPlan, decoder
-from changelane.formats.debezium_envelope.source_block import KeyHint
+from changelane.formats.debezium_envelope.source_block import KeyTemplate
 from changelane.message import Message
 from changelane.schema import TableId, TableSchema
 
@@ -28,69 +28,70 @@ def other_key_name(change: DataChange) -> str:
     return NEW_KEY if change.op is Op.DELETE else OLD_KEY
 
 
-MISFIT: Final = (
+READ_ERRORS: Final = (
     msgspec.MsgspecError,
     UnicodeDecodeError,
     RecursionError,
     ValueError,
-    decimal.InvalidOperation,  # an exponent beyond all numbers
+    decimal.InvalidOperation,  # an exponent out of range
 )
-_UNREADABLE: Final = (*MISFIT, DecodeError, TypeError, AttributeError)
-_MOST_KEYS: Final = 10_000
+"""Errors of a decoder if the message does not have the form that it expects."""
+_KEY_ERRORS: Final = (*READ_ERRORS, DecodeError, TypeError, AttributeError)
+_MAX_KEYS: Final = 10_000
 _ROUTED: Final = "__dbz__"
-"""What the names start with that a routing transform adds to keys, to tell tables apart."""
+"""The prefix of key columns that a routing transform adds, so that keys of tables differ."""
 
 _object = decoder(dict[str, Any]).decode
 
 JsonRow = dict[str, Any]
 
 
-def hint_of(data: bytes, key: Key, row: Mapping[str, Any], plan: RowPlan) -> KeyHint:
-    """Return how a key was written; a hint without a form when its columns are not all numbers."""
+def key_template_of(data: bytes, key: Key, row: Mapping[str, Any], plan: RowPlan) -> KeyTemplate:
+    """Return the template of a message key; without a pattern if a key column is no number."""
     columns = itemgetter(*key.columns)
-    dud = KeyHint(columns, b"", plan, key)
+    no_pattern = KeyTemplate(columns, b"", plan, key)
     values = [row[name] for name in key.columns]
     if any(type(value) is not int for value in values):
-        return dud
+        return no_pattern
     payload = json.dumps(dict(zip(key.columns, values, strict=True)))
     start = data.rfind(payload)
     if start < 0:
-        return dud
+        return no_pattern
     head, tail = data[:start], data[start + len(payload) :]
     names = json.dumps(dict.fromkeys(key.columns, 0)).replace(b"%", b"%%").replace(b'":0', b'":%d')
-    hint = KeyHint(
+    template = KeyTemplate(
         columns, head.replace(b"%", b"%%") + names + tail.replace(b"%", b"%%"), plan, key
     )
-    return hint if is_hinted(data, hint, row) else dud
+    return template if matches_template(data, template, row) else no_pattern
 
 
-def is_hinted(data: bytes, hint: KeyHint, row: Mapping[str, Any]) -> bool:
-    """Say whether a message key is the one that the hint makes of a row."""
+def matches_template(data: bytes, template: KeyTemplate, row: Mapping[str, Any]) -> bool:
+    """Return whether a message key is equal to the template with the row's values."""
     try:
-        values = hint.columns(row)
+        values = template.columns(row)
         if type(values) is int or all(type(value) is int for value in values):
-            return bool(hint.form % values == data)
+            return bool(template.pattern % values == data)
     except (TypeError, KeyError):
         pass
     return False
 
 
-def read_as(key: JsonRow, plan: RowPlan) -> JsonRow | None:
-    """Return a key's JSON as that of a row of *plan*, ``None`` when it is of other types.
+def key_as_row(key: JsonRow, plan: RowPlan) -> JsonRow | None:
+    """Return a key's JSON as a row of *plan*; ``None`` if its values are not of the row's types.
 
-    A message key may come without its schema, or with another: what it says stands in for a
-    column of the row only where it is a value of that column.
+    A message key may have no schema, or another schema than the value. Its values replace those of
+    the row only if they are of the columns' types.
     """
     try:
         row: JsonRow = plan.rows(json.dumps(key))
         plan.convert(dict(row), "key")
-    except _UNREADABLE:
+    except _KEY_ERRORS:
         return None
     return row
 
 
 class KeyReader:
-    """Reads the keys of one codec's messages. A key that cannot be read fails nothing."""
+    """Decodes the keys of one codec's messages. A key that cannot be decoded is no error."""
 
     def __init__(self) -> None:
         self._blocks: Blocks[KeyPlan] = Blocks(KeyPlan)
@@ -105,8 +106,8 @@ class KeyReader:
     ) -> tuple[Key | None, JsonRow | None]:
         """Return the key and its JSON.
 
-        A key that a writer would not make of the row is kept in *details*: of another wrapping
-        than the value, with columns that the row has not, or not JSON at all.
+        The bytes are kept in *details* if a writer would not produce them from the row: for
+        example, if the key has another wrapping than the value, or is not JSON.
         """
         key_plan: KeyPlan | None = None
         try:
@@ -114,7 +115,7 @@ class KeyReader:
                 key_plan, values = self._wrapped(data)
             else:
                 values = _object(data)
-        except _UNREADABLE:
+        except _KEY_ERRORS:
             values = None
         if not values:
             details["key"] = as_text(data)
@@ -135,20 +136,20 @@ class KeyReader:
         return (self._names.get(names) or self._key(names))[0]
 
     def _key(self, names: tuple[str, ...]) -> tuple[Key | None, bool]:
-        if len(self._names) >= _MOST_KEYS:
+        if len(self._names) >= _MAX_KEYS:
             self._names.clear()
         columns = tuple(name for name in names if not name.startswith(_ROUTED))
         key = Key(columns) if columns else None
-        known_key = self._names[names] = (key, len(columns) == len(names))
-        return known_key
+        key_and_is_whole = self._names[names] = (key, len(columns) == len(names))
+        return key_and_is_whole
 
     def _wrapped(self, data: bytes) -> tuple[KeyPlan | None, Any]:
-        known_block = self._blocks.find(data)
-        if known_block is not None:
-            plan, start = known_block
+        cached_block = self._blocks.find(data)
+        if cached_block is not None:
+            plan, start = cached_block
             try:
                 return plan, plan.rows(memoryview(data)[start:-1])
-            except MISFIT:
+            except READ_ERRORS:
                 pass
         wrapped = unwrap(data)
         if wrapped is None:
@@ -163,7 +164,7 @@ class KeyReader:
     # -- key changes ---------------------------------------------------------------------------
 
     def half(self, change: DataChange, message: Message, plan: RowPlan) -> DataChange | HalfUpdate:
-        """Return a half update where the headers name the other key, else the change itself."""
+        """Return a half update if a header has the other key, else the change itself."""
         header_name = other_key_name(change)
         for name, value in message.headers:
             if name == header_name and value:
@@ -174,13 +175,13 @@ class KeyReader:
         return change
 
     def _other(self, data: bytes, plan: RowPlan, details: dict[str, object]) -> JsonRow | None:
-        """Return the other key of a header; a text that is not plain JSON is kept in *details*."""
+        """Return the other key in a header; text that is not plain JSON is kept in *details*."""
         try:
             wrapped = unwrap(data)
             values = json.dumps(_object(data if wrapped is None else wrapped[1]))
             row: JsonRow = plan.rows(values)
             plan.convert(row, "headers")
-        except _UNREADABLE:
+        except _KEY_ERRORS:
             details["header"] = as_text(data)
             return None
         if values != data:
@@ -188,7 +189,7 @@ class KeyReader:
         return row
 
     def tombstone(self, message: Message) -> Tombstone:
-        """Return the tombstone that a message without a value is, in any of its forms."""
+        """Return the tombstone of a message without a value (no bytes, ``null``, null payload)."""
         details: dict[str, object] = {}
         if message.topic is not None:
             details["topic"] = message.topic
@@ -204,7 +205,7 @@ class KeyReader:
                 schema = plan.schema
                 if key is not None:
                     plan.convert(key, "key")
-            except _UNREADABLE:
+            except _KEY_ERRORS:
                 key = None
             if key and any(name.startswith(_ROUTED) for name in key):
                 details["key"] = as_text(message.key)

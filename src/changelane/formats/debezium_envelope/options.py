@@ -14,21 +14,21 @@ from changelane.formats.debezium_envelope.rows.modes import (
 
 
 class BeforeImage(StrEnum):
-    """How far a before image is to be believed."""
+    """The columns of a before image that have real values."""
 
     AUTO = "auto"
-    """``key`` for what Debezium tells of PostgreSQL, else ``full``."""
+    """``key`` for PostgreSQL, else ``full``."""
     FULL = "full"
-    """Every column is real: REPLICA IDENTITY FULL, ``binlog_row_image=FULL``."""
+    """All columns: REPLICA IDENTITY FULL, ``binlog_row_image=FULL``."""
     KEY = "key"
-    """Only the key's columns are real; the others may be fillers."""
+    """The key columns only; the others may have fillers."""
 
 
 class Tombstones(StrEnum):
-    """Whether a tombstone follows a delete."""
+    """Whether a tombstone is written after a delete."""
 
     AUTO = "auto"
-    """Yes, except after what Debezium told, by its version: its stream brings its own."""
+    """Yes, unless the event has Debezium's version: its stream contains the tombstone."""
     TRUE = "true"
     FALSE = "false"
 
@@ -37,15 +37,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Options of ``debezium-json``.
 
     Attributes:
-        before_image: How far before images of updates and deletes are to be believed.
+        before_image: The columns of before images (of updates and deletes) with real values.
         placeholder: Debezium's ``unavailable.value.placeholder``; may start with ``hex:``;
             empty or ``null`` = no value is a placeholder.
         schemas: For messages without a schema block: table name (or its last parts) -> column ->
             type text, such as ``decimal(12,2)``, followed by ``key`` for a key column.
-        schemas_enable: Write schema blocks where the columns are known.
-        time_precision_mode: Form of dates and times, where no schema block tells.
+        schemas_enable: Write schema blocks if the columns are known.
+        time_precision_mode: Form of dates and times in messages without a schema block.
         decimal_format: Form of decimals.
-        binary_handling_mode: Form of bytes, where no schema block tells: Debezium's
+        binary_handling_mode: Form of bytes in messages without a schema block: Debezium's
             ``binary.handling.mode``.
         tombstones: Write a tombstone after a delete.
     """

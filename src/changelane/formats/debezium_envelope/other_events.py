@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that is no row change: heartbeats, transactions, schema changes, messages."""
+"""Decodes messages that are no row changes: heartbeats, transactions, schema changes, messages."""
 
 import binascii
 from collections.abc import Mapping
@@ -41,10 +41,10 @@ _TEXT: Final = decoder(str | None)
 
 
 def loads(reader: msgspec.json.Decoder[Any], data: bytes | msgspec.Raw, path: str = "$") -> Any:
-    """Read JSON.
+    """Decode JSON.
 
     Raises:
-        DecodeError: With a path below *path*.
+        DecodeError: The JSON cannot be decoded; the error has a path below *path*.
     """
     try:
         return reader.decode(data)
@@ -62,7 +62,7 @@ def object_part(parts: Parts, name: str) -> dict[str, Any]:
 
 
 def text_part(parts: Parts, name: str) -> str:
-    """Return a text that must be there."""
+    """Return a required text."""
     text = loads(_TEXT, parts[name], f"$.{name}") if name in parts else None
     if text is None:
         raise DecodeError("a field is missing", code=ReasonCode.MISSING_FIELD, path=f"$.{name}")
@@ -70,7 +70,7 @@ def text_part(parts: Parts, name: str) -> str:
 
 
 def any_part(parts: Parts, name: str) -> Any:
-    """Return whatever is there, ``None`` when nothing is."""
+    """Return any value; ``None`` if it is missing."""
     return loads(_ANY, parts[name], f"$.{name}") if name in parts else None
 
 
@@ -82,7 +82,7 @@ def integer_part(parts: Parts, name: str) -> int | None:
 def transaction_block(
     block: Mapping[str, Any], details: dict[str, object]
 ) -> TransactionBlock | None:
-    """Return the place in a transaction; numbers may be text."""
+    """Return the transaction block of a message; numbers may be text."""
     if not block:
         return None
     extra_fields = {
@@ -102,7 +102,7 @@ def transaction_block(
 
 
 def transaction_of(block: TransactionBlock | None) -> Transaction | None:
-    """Return the place in a transaction of a block that names one."""
+    """Return the position in a transaction; ``None`` if the block has no transaction id."""
     if block is None or block.id is None:
         return None
     return Transaction(block.id, block.total_order, block.data_collection_order)
@@ -114,16 +114,16 @@ _SCHEMA_CHANGE: Final = frozenset({"source", "ddl", "tableChanges"})
 
 
 def is_debezium(value: bytes) -> bool:
-    """Say whether a message has the fields of Debezium's, and of no other producer's.
+    """Return whether a message has the fields of Debezium, and of no other producer.
 
     Raises:
-        DecodeError: It is not a JSON object.
+        DecodeError: The message is not a JSON object.
     """
     wrapped = unwrap(value)
     parts: Parts = loads(_PARTS, value if wrapped is None else wrapped[1])
     if "op" in parts:
         is_envelope = text_part(parts, "op").lower() in _ENVELOPE_OPS
-        # native lines name their table beside the operation, Debezium's in the source block
+        # native lines have the table beside the operation, Debezium has it in the source block
         return is_envelope and "table" not in parts and not _IMAGES.isdisjoint(parts)
     if "status" in parts:
         status = text_part(parts, "status").upper()
@@ -138,7 +138,7 @@ def decode(
     """Return the events of a message that is no row change.
 
     Raises:
-        DecodeError: It is not one of Debezium's messages.
+        DecodeError: The message is not one of Debezium's.
     """
     label = plan.label
     details: dict[str, object] = {}
@@ -168,7 +168,7 @@ def decode(
 def _keep_key(
     message: Message, expected: Mapping[str, object] | None, details: dict[str, object]
 ) -> None:
-    """Keep a key that a writer would not make by itself."""
+    """Keep a key in the details if a writer would not produce it."""
     if message.key is None:
         if expected is not None:
             details["key"] = None
@@ -183,28 +183,34 @@ def _keep_key(
         details["key"] = as_text(message.key)
 
 
-def _origin(parts: Parts, details: dict[str, object]) -> tuple[source_block.Place, dict[str, Any]]:
-    """Return who tells it, with the fields of the event that come from the source block.
+def _origin(
+    parts: Parts, details: dict[str, object]
+) -> tuple[source_block.TableOrigin, dict[str, Any]]:
+    """Return the table origin, and the fields of the event that come from the source block.
 
-    The block's own table stays in *details*: these events have none of their own.
+    The table of the block is kept in *details*, because these events have no table.
     """
     fields = object_part(parts, "source")
-    place = source_block.place(fields)
+    table_origin = source_block.table_origin(fields)
     position, other_fields = source_block.read(fields)
     integers = [source_block.integer(fields.get(name), f"$.source.{name}") for name in TIMES]
     time_ns, times = source_block.instant(*integers)
     other_fields.update(times or {})
-    other_fields.update(place.rest)
+    other_fields.update(table_origin.other_fields)
     for name in ("db", "schema", "table"):
         if fields.get(name) is not None:
             other_fields[name] = fields[name]
     if other_fields:
         details["source"] = other_fields
-    return place, {"position": position, "source": place.source, "source_time_ns": time_ns}
+    return table_origin, {
+        "position": position,
+        "source": table_origin.source,
+        "source_time_ns": time_ns,
+    }
 
 
 def _process_ns(parts: Parts, details: dict[str, object]) -> int | None:
-    """Return the producer's clock; these messages tell milliseconds only."""
+    """Return the process time; usually these messages have milliseconds only."""
     ms, us, ns = (integer_part(parts, name) for name in TIMES)
     if ns is not None or us is not None:
         time_ns, times = source_block.instant(ms, us, ns)
@@ -281,7 +287,7 @@ def _heartbeat(message: Message, parts: Parts, details: dict[str, object]) -> Wa
 def _schema_change(
     message: Message, parts: Parts, details: dict[str, object]
 ) -> tuple[ChangeEvent, ...]:
-    place, origin = _origin(parts, details)
+    table_origin, origin = _origin(parts, details)
     database = source_block.text(any_part(parts, "databaseName"), "$.databaseName")
     schema = source_block.text(any_part(parts, "schemaName"), "$.schemaName")
     names = {"databaseName": database, "schemaName": schema}
@@ -294,22 +300,24 @@ def _schema_change(
     origin["process_time_ns"] = _process_ns(parts, details)
     if changes is not None:
         details["tableChanges"] = changes
-    return table_descriptions.events(place, statement, changes or [], origin, details)
+    return table_descriptions.events(table_origin, statement, changes or [], origin, details)
 
 
 def _control(kind: str, message: Message, payload: bytes, parts: Parts) -> Control:
-    """Keep a message as it is."""
+    """Return a control event with the whole message."""
     details: dict[str, object] = {"raw": True}
     if message.topic is not None:
         details["topic"] = message.topic
     if message.key is not None:
         details["key"] = as_text(message.key)
-    place = source_block.place(object_part(parts, "source") if "source" in parts else {})
+    table_origin = source_block.table_origin(
+        object_part(parts, "source") if "source" in parts else {}
+    )
     loads(_ANY, payload)
     return Control(
         kind,
         (message.value or b"").decode("utf-8"),
-        place.table,
-        source=place.source,
+        table_origin.table,
+        source=table_origin.source,
         details=details,
     )

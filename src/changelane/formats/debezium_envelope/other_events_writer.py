@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes everything that is no row change; :mod:`non_row_events` reads it."""
+"""Encodes events that are no row changes; :mod:`other_events` decodes them."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -29,11 +29,11 @@ _STATUS: Final = {"begin": "BEGIN", "commit": "END"}
 
 _HEARTBEAT_PREFIX: Final = "__debezium-heartbeat"
 
-Announcement = SchemaChange | TransactionMarker | Watermark | LogicalMessage | Control
+OtherEvent = SchemaChange | TransactionMarker | Watermark | LogicalMessage | Control
 
 
-def encode(event: Announcement, report: Report) -> tuple[Message, ...]:
-    """Return the messages of an event; none when Debezium has no such message."""
+def encode(event: OtherEvent, report: Report) -> tuple[Message, ...]:
+    """Return the messages of an event; none if Debezium has no such message."""
     match event:
         case SchemaChange():
             return () if "part" in event.details else (_schema_change(event, report),)
@@ -55,18 +55,20 @@ def _heartbeat(event: Watermark, report: Report) -> Message:
     _report_origin(event, report, written_details=("connector", "server"))
     payload = _process(event, report)
     key = {"serverName": event.source.server} if event.source.server is not None else None
-    schema = blocks.notice("common.Heartbeat", payload, "ts_ms:int64!", **_parts(event, payload))
+    schema = blocks.message_schema(
+        "common.Heartbeat", payload, "ts_ms:int64!", **_parts(event, payload)
+    )
     topic = _joined(_HEARTBEAT_PREFIX, event.source.server)
     return _sent(event, payload, schema, key, blocks.HEARTBEAT_KEY, topic)
 
 
 def _joined(*parts: str | None) -> str:
-    """Return the name of a topic; what is not known is left out."""
+    """Return the name of a topic, without its unknown parts."""
     return ".".join(part for part in parts if part)
 
 
-def _process(event: Announcement, report: Report) -> dict[str, Any]:
-    """Return the producer's clock: milliseconds, and more only where it told more."""
+def _process(event: OtherEvent, report: Report) -> dict[str, Any]:
+    """Return the process time: milliseconds, and finer fields only if the message had them."""
     times: Any = event.details.get("times", _NOTHING)
     time_fields = blocks.times_of(event.process_time_ns, times)
     if times:
@@ -92,7 +94,7 @@ def _source(event: Any, table: TableId | None = None) -> dict[str, Any]:
 def _report_origin(
     event: Watermark | TransactionMarker, report: Report, *, written_details: tuple[str, ...]
 ) -> None:
-    """Report what a source block would say, in a message that has none."""
+    """Report the content of a source block as lost, for a message without one."""
     for name in event.source.__struct_fields__:
         if name not in written_details and getattr(event.source, name) is not None:
             report((f"source.{name}", "the message has no source block"))
@@ -102,14 +104,14 @@ def _report_origin(
         report(("source_time", "the message has no source block"))
 
 
-def _parts(event: Announcement, payload: Mapping[str, Any]) -> dict[str, Schema]:
+def _parts(event: OtherEvent, payload: Mapping[str, Any]) -> dict[str, Schema]:
     if "source" not in payload:
         return {}
     return {"source": blocks.source_schema(event.source.product, payload["source"])}
 
 
 def _sent(  # noqa: PLR0917 - one kind of call
-    event: Announcement,
+    event: OtherEvent,
     payload: Mapping[str, Any],
     schema: Schema,
     key: Mapping[str, Any] | None,
@@ -132,9 +134,9 @@ def _transaction(event: TransactionMarker, report: Report) -> Message:
     _report_origin(event, report, written_details=("connector",))
     for name in ("order", "table_order", "last"):
         if getattr(event.transaction, name) is not None:
-            report((f"transaction.{name}", "a marker does not tell it"))
+            report((f"transaction.{name}", "a marker does not have it"))
     if event.process_time_ns is not None:
-        report(("process_time", "a marker does not tell it"))
+        report(("process_time", "a marker does not have it"))
     payload: dict[str, Any] = {
         "status": _STATUS[event.status],
         "id": event.transaction.id,
@@ -142,7 +144,7 @@ def _transaction(event: TransactionMarker, report: Report) -> Message:
         "data_collections": event.details.get("data_collections"),
         "ts_ms": _millis("source_time", event.source_time_ns, report),
     }
-    schema = blocks.notice(
+    schema = blocks.message_schema(
         "common.TransactionMetadataValue",
         payload,
         "status! id! event_count:int64 ts_ms:int64!",
@@ -157,7 +159,7 @@ def _transaction(event: TransactionMarker, report: Report) -> Message:
 def _message(event: LogicalMessage, report: Report) -> Message:
     blocks.report_position(event.position, report)
     if event.transaction is not None and event.transaction.size is not None:
-        report(("transaction.size", "a message does not tell it"))
+        report(("transaction.size", "a message does not have it"))
     times = _process(event, report)
     extra_fields: Any = event.details.get("transaction", _NOTHING)
     product = event.source.product or "postgresql"
@@ -171,7 +173,7 @@ def _message(event: LogicalMessage, report: Report) -> Message:
     body = struct(
         blocks.MESSAGE, name=f"io.debezium.connector.{product}.Message", version=1, field="message"
     )
-    schema = blocks.notice(
+    schema = blocks.message_schema(
         f"{product}.MessageValue",
         payload,
         "op! ts_ms:int64 ts_us:int64 ts_ns:int64",
@@ -189,19 +191,19 @@ def _schema_change(event: SchemaChange, report: Report) -> Message:
     blocks.report_position(event.position, report)
     details = event.details
     product = event.source.product
-    is_told = "tableChanges" in details or "databaseName" in details
-    database = details.get("databaseName") if is_told else event.table.database
+    is_debezium = "tableChanges" in details or "databaseName" in details
+    database = details.get("databaseName") if is_debezium else event.table.database
     payload: dict[str, Any] = {
-        "source": _source(event, None if is_told else event.table),
+        "source": _source(event, None if is_debezium else event.table),
         **_process(event, report),
         "databaseName": database,
-        "schemaName": details.get("schemaName") if is_told else event.table.schema,
+        "schemaName": details.get("schemaName") if is_debezium else event.table.schema,
         "ddl": event.ddl,
         "tableChanges": details.get("tableChanges")
-        if is_told
-        else table_descriptions.described(event, report),
+        if is_debezium
+        else table_descriptions.table_changes(event, report),
     }
-    schema = blocks.notice(
+    schema = blocks.message_schema(
         None if product is None else f"{product}.SchemaChangeValue",
         payload,
         "ts_ms:int64! databaseName schemaName ddl",
@@ -217,7 +219,7 @@ def _schema_change(event: SchemaChange, report: Report) -> Message:
 
 
 def _control(event: Control, text: str) -> Message:
-    """Write what Debezium said as it came."""
+    """Return a message of Debezium as it was received."""
     topic = event.details.get("topic")
     key = from_text(event.details.get("key"))
     return Message(text.encode(), key, topic=None if topic is None else str(topic))

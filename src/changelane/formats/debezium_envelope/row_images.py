@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images of the members of the family that are read without Debezium's envelope."""
+"""Conversion of images, for formats of the family without Debezium's envelope."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from changelane.formats.debezium_envelope.rows.row_reader import RowPlan
 from changelane.types import UNAVAILABLE
 
 
-def finish(  # noqa: PLR0917 - one kind of call
+def convert_image(  # noqa: PLR0917 - one kind of call
     row: dict[str, Any],
     plan: RowPlan,
     placeholder: Placeholder,
@@ -18,16 +18,16 @@ def finish(  # noqa: PLR0917 - one kind of call
     *,
     keep_usual: bool = False,
 ) -> None:
-    """Turn the JSON of an image into its values, in place.
+    """Convert the JSON values of an image into typed values, in place.
 
     Args:
         row: The image.
-        plan: How it is read.
-        placeholder: Values that are this are not known; odd forms are kept in *details*.
-        path: Where the image stands.
-        details: The event's.
-        hidden: Columns that are not known either.
-        keep_usual: Keep usual forms of the placeholder as well: the writer has another way.
+        plan: The plan of the image's table.
+        placeholder: The placeholder of unavailable values; unusual forms are kept in *details*.
+        path: The JSON path of the image, for errors.
+        details: The details of the event, which this function extends.
+        hidden: Further columns with an unavailable value.
+        keep_usual: Also keep usual forms of the placeholder, because the writer does not use it.
 
     Raises:
         DecodeError: A value is not of its column's type.

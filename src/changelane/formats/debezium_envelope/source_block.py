@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Source blocks: who tells an event, of which table, and where it stands in the log.
+"""Decodes source blocks: the producer of an event, its table, and its position.
 
-:func:`read` reads any block by its fields, :func:`read_postgres` and :func:`read_binlog` read the
-two common ones faster and to the same result. What the model has no place for stays in *rest*,
-nulls left out, so that a writer can write the block again.
+:func:`read` decodes any block by its fields; :func:`read_postgres` and :func:`read_binlog` decode
+the two common blocks faster, with the same result. Fields without a place in the model are returned
+as :data:`OtherFields`, without nulls, so that a writer can write the block again.
 """
 
 import re
@@ -32,45 +32,46 @@ _INT64: Final = 1 << 63
 _PLACE: Final = ("version", "connector", "name", "snapshot", "db", "schema", "table")
 _TIMES: Final = ("ts_ms", "ts_us", "ts_ns")
 
-Rest = dict[str, object]
+OtherFields = dict[str, object]
+"""Fields of a source block without a place in the model."""
 
 
-class KeyHint(msgspec.Struct, frozen=True, gc=False):
-    """How the key of the last row of a table was written, when its columns are whole numbers.
+class KeyTemplate(msgspec.Struct, frozen=True, gc=False):
+    """The form of the message key of a table's last row, if its columns are whole numbers.
 
     Attributes:
         columns: Gets the key's values from a row.
-        form: The message key, with a place for each number.
-        plan: The plan of the value that the key went with.
-        key: What was read of it.
+        pattern: The bytes of the message key, with ``%d`` for each number.
+        plan: The plan of the row.
+        key: The key columns.
     """
 
     columns: Callable[[Mapping[str, Any]], Any]
-    form: bytes
+    pattern: bytes
     plan: object
     key: Key
 
 
-class Place(msgspec.Struct):
-    """What the rows of one table have in common, made once.
+class TableOrigin(msgspec.Struct):
+    """The common part of the source blocks of one table, made once.
 
     Attributes:
-        topic: Debezium's name of the topic, which is also that of the schemas.
-        rest: What the snapshot field says beyond ``source.snapshot``.
-        hint: See there; a guess that is checked.
-        declared: The user's own types for the table, and its key.
+        topic: Debezium's name of the topic, which is also the base of the schemas' names.
+        other_fields: Forms of ``snapshot`` and ``connector`` that ``source`` does not keep.
+        key_template: The form of the last key; it is checked against each key.
+        declared: The plan and the key of the table in the option ``schemas``.
     """
 
     source: Source
     table: TableId
     topic: str
-    rest: Rest
-    hint: KeyHint | None = None
+    other_fields: OtherFields
+    key_template: KeyTemplate | None = None
     declared: tuple[RowPlan, Key | None] | None = None
 
 
 def topic_of(source: Source, table: TableId) -> str:
-    """Return the topic that Debezium names after a table."""
+    """Return Debezium's topic for a table."""
     parts: tuple[str | None, ...] = (source.server, table.schema or table.database, table.name)
     if source.product == "sqlserver":
         parts = (source.server, table.database, table.schema, table.name)
@@ -81,12 +82,14 @@ _UNSAFE: Final = re.compile(r"[^a-zA-Z0-9._-]")
 
 
 def sanitised(name: str) -> str:
-    """Return a legal name of a topic."""
+    """Return a name with only the characters that a topic's name may have."""
     return _UNSAFE.sub("_", name)[:249]
 
 
-def instant(ms: int | None, us: int | None, ns: int | None) -> tuple[int | None, Rest | None]:
-    """Return one time in nanoseconds, and the three fields where they do not follow from it."""
+def instant(
+    ms: int | None, us: int | None, ns: int | None
+) -> tuple[int | None, OtherFields | None]:
+    """Return a time in nanoseconds, and its three fields if they do not follow from it."""
     if ns is not None and us == ns // 1000 and ms == ns // 1_000_000:
         return ns, None
     stored = {
@@ -99,9 +102,9 @@ def instant(ms: int | None, us: int | None, ns: int | None) -> tuple[int | None,
     return ns, stored  # type: ignore[return-value]
 
 
-def read_postgres(block: PostgresSource) -> tuple[Position | None, Rest]:
-    """Return position and rest of PostgreSQL's block."""
-    other_fields: Rest = {}
+def read_postgres(block: PostgresSource) -> tuple[Position | None, OtherFields]:
+    """Return the position and the other fields of a block of PostgreSQL."""
+    other_fields: OtherFields = {}
     if (value := block.txId) is not None:
         other_fields["txId"] = value
     if (value := block.xmin) is not None:
@@ -130,9 +133,9 @@ def read_postgres(block: PostgresSource) -> tuple[Position | None, Rest]:
     return PostgresPosition(lsn if lsn >= 0 else lsn + _U64 + 1, last), other_fields
 
 
-def read_binlog(block: MySqlSource) -> tuple[Position | None, Rest]:
-    """Return position and rest of MySQL's and MariaDB's block."""
-    other_fields: Rest = {}
+def read_binlog(block: MySqlSource) -> tuple[Position | None, OtherFields]:
+    """Return the position and the other fields of a block of MySQL or MariaDB."""
+    other_fields: OtherFields = {}
     if block.server_id is not None:
         other_fields["server_id"] = block.server_id
     if block.thread is not None:
@@ -150,13 +153,13 @@ def read_binlog(block: MySqlSource) -> tuple[Position | None, Rest]:
     return None, other_fields
 
 
-def read(fields: Mapping[str, Any]) -> tuple[Position | None, Rest]:
-    """Return position and rest of any block.
+def read(fields: Mapping[str, Any]) -> tuple[Position | None, OtherFields]:
+    """Return the position and the other fields of any block.
 
     Raises:
         DecodeError: A coordinate is not of its type.
     """
-    other_fields: Rest = {
+    other_fields: OtherFields = {
         name: value
         for name, value in fields.items()
         if value is not None and name not in _PLACE and name not in _TIMES
@@ -173,10 +176,10 @@ def read(fields: Mapping[str, Any]) -> tuple[Position | None, Rest]:
 
 
 def integer(value: object, path: str) -> int | None:
-    """Return a whole number that may come as text.
+    """Return a whole number, which may be text.
 
     Raises:
-        DecodeError: It is something else.
+        DecodeError: The value is not a whole number.
     """
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
         return value
@@ -189,14 +192,14 @@ def text(value: object, path: str) -> str | None:
     """Return a text.
 
     Raises:
-        DecodeError: It is something else.
+        DecodeError: The value is not a text.
     """
     if value is None or isinstance(value, str):
         return value
     raise DecodeError("not a text", code=ReasonCode.WRONG_TYPE, path=path)
 
 
-def _postgres(other_fields: Rest) -> Position | None:
+def _postgres(other_fields: OtherFields) -> Position | None:
     position_fields = {
         name: integer(other_fields.pop(name, None), f"$.source.{name}")
         for name in ("txId", "lsn", "xmin", "origin_lsn")
@@ -214,7 +217,7 @@ def _postgres(other_fields: Rest) -> Position | None:
     return position
 
 
-def _binlog(other_fields: Rest) -> Position | None:
+def _binlog(other_fields: OtherFields) -> Position | None:
     position_fields = {
         name: integer(other_fields.pop(name, None), f"$.source.{name}")
         for name in ("server_id", "pos", "row", "thread")
@@ -231,7 +234,7 @@ def _binlog(other_fields: Rest) -> Position | None:
 _DIGITS: Final = re.compile(r"0|[1-9]\d{0,38}", re.ASCII)
 
 
-def _scn(other_fields: Rest) -> Position | None:
+def _scn(other_fields: OtherFields) -> Position | None:
     numbers: dict[str, int] = {}
     for name in ("scn", "commit_scn"):
         value = other_fields.get(name)
@@ -246,7 +249,7 @@ def _scn(other_fields: Rest) -> Position | None:
         del other_fields["rs_id"]
     else:
         rs_id = None
-    # zero is what the position has when nothing is said: then it stays in the rest
+    # a zero is also the default of the position: then the field stays in the other fields
     ssn = integer(other_fields.get("ssn"), "$.source.ssn") or 0
     tx_seq = integer(other_fields.get("txSeq"), "$.source.txSeq") or 0
     if ssn:
@@ -256,7 +259,7 @@ def _scn(other_fields: Rest) -> Position | None:
     return ScnPosition(numbers["scn"], numbers.get("commit_scn"), rs_id, ssn, tx_seq)
 
 
-def _lsn(other_fields: Rest) -> Position | None:
+def _lsn(other_fields: OtherFields) -> Position | None:
     commit = text(other_fields.get("commit_lsn"), "$.source.commit_lsn")
     if not commit:
         return None
@@ -266,8 +269,8 @@ def _lsn(other_fields: Rest) -> Position | None:
     return LsnPosition(commit, change, serial)
 
 
-def place(fields: Mapping[str, Any]) -> Place:
-    """Return who tells an event, and of which table.
+def table_origin(fields: Mapping[str, Any]) -> TableOrigin:
+    """Return the producer and the table of a source block.
 
     Raises:
         DecodeError: A field is not a text.
@@ -276,7 +279,7 @@ def place(fields: Mapping[str, Any]) -> Place:
         name: text(fields.get(name), f"$.source.{name}") for name in _PLACE if name != "snapshot"
     }
     snapshot = fields.get("snapshot")
-    other_fields: Rest = {}
+    other_fields: OtherFields = {}
     if isinstance(snapshot, bool):
         other_fields["snapshot"] = snapshot
         snapshot = "true" if snapshot else None
@@ -290,4 +293,4 @@ def place(fields: Mapping[str, Any]) -> Place:
         product = product.lower()
     source = Source(product, "debezium", texts["name"], texts["version"], snapshot)
     table = TableId(texts["db"], texts["schema"], texts["table"])
-    return Place(source, table, topic_of(source, table), other_fields)
+    return TableOrigin(source, table, topic_of(source, table), other_fields)

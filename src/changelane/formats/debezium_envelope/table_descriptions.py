@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schema changes: Debezium's description of tables <-> columns."""
+"""Schema changes: conversion between Debezium's table descriptions and schemas."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from changelane.event import ChangeEvent, Key, KeyOrigin, SchemaChange, Truncate
 from changelane.formats.contract.format import Report
 from changelane.formats.debezium_envelope.rows.columns import is_other, type_name
 from changelane.formats.debezium_envelope.rows.wire import TableChange, TableColumn
-from changelane.formats.debezium_envelope.source_block import Place
+from changelane.formats.debezium_envelope.source_block import TableOrigin
 from changelane.reason_codes import ReasonCode
 from changelane.schema import Column, TableId, TableSchema
 from changelane.types import (
@@ -87,24 +87,24 @@ JDBC: Final[Mapping[int, LogicalType]] = {
 
 
 def events(
-    place: Place,
+    table_origin: TableOrigin,
     statement: str | None,
     changes: list[Any],
     origin: Mapping[str, Any],
     details: dict[str, object],
 ) -> tuple[ChangeEvent, ...]:
-    """Return one event for each table; the first has the statement and all that was said.
+    """Return one event for each table; the first has the statement and the details.
 
-    The statement decides the action where it tells one (:func:`changelane.ddl.action_of`).
+    If the statement determines an action (:func:`changelane.ddl.action_of`), the event has it.
 
     Raises:
-        DecodeError: A change is not of its type.
+        DecodeError: A table change does not have Debezium's form.
     """
     product = origin["source"].product
     if not changes:
         action = action_of(statement, product)
-        table = table_of_text(statement, product, place.table)
-        if action == "truncate":  # the one use of a statement without described tables
+        table = table_of_text(statement, product, table_origin.table)
+        if action == "truncate":  # the only statement that is used without table changes
             return (Truncate(table, statement, details=details, **origin),)
         return (SchemaChange(table, action, statement, details=details, **origin),)
     result: list[ChangeEvent] = []
@@ -116,10 +116,10 @@ def events(
             raise DecodeError(
                 "not a change of a table", code=ReasonCode.WRONG_TYPE, path=path
             ) from None
-        schema, key = _described(change, raw)
+        schema, key = _schema_and_key(change, raw)
         result.append(
             SchemaChange(
-                table_of(change.id, place.table),
+                table_of(change.id, table_origin.table),
                 action_of(statement, product, _ACTIONS.get(change.type.upper(), "other")),
                 statement if index == 0 else None,
                 schema,
@@ -131,8 +131,8 @@ def events(
     return tuple(result)
 
 
-def table_of(text: str, usual: TableId) -> TableId:
-    """Return the table of a quoted name; of ``old,new`` the new one."""
+def table_of(text: str, default: TableId) -> TableId:
+    """Return the table of a quoted name (of ``old,new`` the new one), completed by *default*."""
     parts: list[str] = []
     for match in _PART.finditer(text):
         if match.start() and text[match.start() - 1] == ",":
@@ -142,13 +142,13 @@ def table_of(text: str, usual: TableId) -> TableId:
     match parts:
         case [database, schema, name]:
             return TableId(database, schema, name)
-        case [first, name] if usual.schema is not None:
-            return TableId(usual.database, first, name)
+        case [first, name] if default.schema is not None:
+            return TableId(default.database, first, name)
         case [first, name]:
             return TableId(first, None, name)
         case [name]:
-            return TableId(usual.database, usual.schema, name)
-    return usual
+            return TableId(default.database, default.schema, name)
+    return default
 
 
 def table_text(table: TableId) -> str:
@@ -157,7 +157,7 @@ def table_text(table: TableId) -> str:
     return ".".join('"' + part.replace('"', '""') + '"' for part in parts if part is not None)
 
 
-def _described(change: TableChange, raw: Any) -> tuple[TableSchema | None, Key | None]:
+def _schema_and_key(change: TableChange, raw: Any) -> tuple[TableSchema | None, Key | None]:
     table = change.table
     if table is None:
         return None, None
@@ -189,7 +189,7 @@ def _column(column: TableColumn, raw: Mapping[str, Any]) -> Column:
 
 
 def logical_type(jdbc: object, column: TableColumn) -> LogicalType:
-    """Return the logical type of a described column."""
+    """Return the logical type of a table_changes column."""
     name = (column.typeName or "").upper()
     members = column.enumValues
     if members is not None and name in ("ENUM", "SET"):
@@ -223,7 +223,7 @@ _KINDS: Final[Mapping[type[LogicalType], tuple[int, str]]] = {
     Xml: (2009, "XML"),
     Year: (1111, "YEAR"),
 }
-"""Logical type -> JDBC type, and its name in SQL where the source's own is not known."""
+"""Logical type -> JDBC type, and its SQL name for columns without a source type."""
 
 _NUMBERS: Final[Mapping[LogicalType, tuple[int, str]]] = {
     Integer(8): (-6, "TINYINT"),
@@ -239,14 +239,14 @@ _NUMBERS: Final[Mapping[LogicalType, tuple[int, str]]] = {
 }
 
 
-def described(event: SchemaChange, report: Report) -> list[dict[str, Any]]:
-    """Return the description of a change that does not come from Debezium."""
-    is_told = action_of(event.ddl, event.source.product) == event.action
-    is_of_no_table = event.action not in _KINDS_OF_CHANGE and event.schema is None
-    if is_of_no_table and (is_told or event.action == "other"):
+def table_changes(event: SchemaChange, report: Report) -> list[dict[str, Any]]:
+    """Return the table changes of an event that does not come from Debezium."""
+    is_in_statement = action_of(event.ddl, event.source.product) == event.action
+    has_no_table = event.action not in _KINDS_OF_CHANGE and event.schema is None
+    if has_no_table and (is_in_statement or event.action == "other"):
         return []
     kind = _KINDS_OF_CHANGE.get(event.action, "ALTER")
-    if not is_told and _ACTIONS[kind] != event.action:
+    if not is_in_statement and _ACTIONS[kind] != event.action:
         report(("action", f"{event.action} is written as {kind}"))
     change: dict[str, Any] = {"type": kind, "id": table_text(event.table), "table": None}
     if event.schema is not None:
@@ -254,15 +254,18 @@ def described(event: SchemaChange, report: Report) -> list[dict[str, Any]]:
         change["table"] = {
             "defaultCharsetName": None,
             "primaryKeyColumnNames": list(event.key.columns) if event.key else [],
-            "columns": [_told(column, index, report) for index, column in enumerate(columns, 1)],
+            "columns": [
+                _column_description(column, index, report)
+                for index, column in enumerate(columns, 1)
+            ],
             "comment": None,
         }
     elif event.key is not None:
-        report(("schema.key", "written with the columns only"))
+        report(("schema.key", "not written without the columns"))
     return [change]
 
 
-def _told(column: Column, position: int, report: Report) -> dict[str, Any]:
+def _column_description(column: Column, position: int, report: Report) -> dict[str, Any]:
     kind = column.type
     length = scale = members = None
     if isinstance(kind, Decimal):
@@ -290,7 +293,7 @@ def _told(column: Column, position: int, report: Report) -> dict[str, Any]:
     }
     back = _column(msgspec.convert(description, TableColumn), description)
     if is_other(kind, back.type):
-        report((f"type:{type_name(kind)}", f"described as {type_name(back.type)}"))
+        report((f"type:{type_name(kind)}", f"table_changes as {type_name(back.type)}"))
     if column.source_type not in {None, back.source_type}:
         report(("schema.source_type", "not written"))
     if column.default is not msgspec.UNSET:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""``debezium-flat-json``: rows of Debezium without its envelope.
+r"""``debezium-flat-json``: Debezium's rows without the envelope.
 
 Product: Debezium's transformation ``ExtractNewRecordState``
 (https://debezium.io/documentation/reference/stable/transformations/event-flattening.html). Versions
@@ -24,8 +24,8 @@ from changelane.formats.debezium_flat.added_fields import (
     ENVELOPE,
     SOURCE,
     TRANSACTION,
-    Added,
-    listed,
+    AddedField,
+    fields_in,
 )
 from changelane.formats.debezium_flat.decode import Decoder
 from changelane.formats.debezium_flat.encode import Encoder
@@ -58,11 +58,11 @@ def _unit(fields: set[str]) -> str:
 
 
 def _carries(options: Options) -> Carries:
-    """Return what rows with these added fields tell; an empty list adds whatever is told."""
+    """Return the capabilities of rows with these added fields; without a list, of all fields."""
     mode = options.delete_tombstone_handling_mode
-    added: tuple[Added, ...] = (
-        *listed(options.add_fields, options.add_fields_prefix, "add_fields"),
-        *listed(options.add_headers, options.add_headers_prefix, "add_headers"),
+    added: tuple[AddedField, ...] = (
+        *fields_in(options.add_fields, options.add_fields_prefix, "add_fields"),
+        *fields_in(options.add_headers, options.add_headers_prefix, "add_headers"),
     )
     fields_by_part = {
         part: {added_field.field for added_field in added if added_field.part == part}
@@ -77,13 +77,13 @@ def _carries(options: Options) -> Carries:
         absent=True,
         unavailable=bool(options.placeholder) and options.placeholder != "null",
         absent_means=AbsentMeans.UNCHANGED,
-        # without schema blocks, too: values are written by their types, and the loss is reported
+        # also without schema blocks: the types determine the values, and the encoder reports a loss
         schema=SchemaDetail.FULL,
         column_flags=True,
         types=_TYPES,
         extremes=frozenset({Extreme.NON_FINITE, Extreme.TEMPORAL_TEXT}),
         key=True,
-        table=frozenset({"database", "schema", "name"}),  # what no field tells, the topic may
+        table=frozenset({"database", "schema", "name"}),  # from added fields, or from the topic
         positions=frozenset(name for name, fields in _POSITIONS.items() if fields <= source),
         transaction=frozenset(
             name for name, field in _TRANSACTIONS.items() if field in fields_by_part[TRANSACTION]

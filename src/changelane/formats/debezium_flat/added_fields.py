@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fields that the transformation adds to a row: which there are, and what they tell.
+"""The fields that the transformation adds to a row, and the metadata in them.
 
-``add.fields=op,table,source.ts_ms`` adds ``__op``, ``__table`` and ``__source_ts_ms``: a field of
-the source block may be named without its struct, and then its name has no ``source_`` either.
+``add.fields=op,table,source.ts_ms`` adds ``__op``, ``__table`` and ``__source_ts_ms``. A reference
+to a field of the source block may omit ``source.``; then the added field has no ``source_`` either.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,13 +14,13 @@ from changelane.errors import ConfigError, DecodeError
 from changelane.event import Op, Transaction
 from changelane.formats.debezium_envelope import blocks, other_events, source_block
 from changelane.formats.debezium_envelope.rows.wire import TransactionBlock
-from changelane.formats.debezium_envelope.source_block import Place
+from changelane.formats.debezium_envelope.source_block import TableOrigin
 from changelane.formats.debezium_flat.options import Options, table_parts, topic_parts
 from changelane.position import Position
 from changelane.reason_codes import ReasonCode
 
 DELETED: Final = "__deleted"
-"""This name has no prefix of the user's."""
+"""The field of deletes; its prefix is fixed."""
 
 ENVELOPE, SOURCE, TRANSACTION = "envelope", "source", "transaction"
 _TIMES: Final = other_events.TIMES
@@ -34,39 +34,41 @@ _OF_SOURCE: Final = tuple(
         )
     )
 )
-_MOST_PLACES: Final = 10_000
+_MAX_TABLES: Final = 10_000
 
 
-class Added(msgspec.Struct, frozen=True):
-    """One added field: its name on the wire, and the part and field of the envelope."""
+class AddedField(msgspec.Struct, frozen=True):
+    """An added field: its name on the wire, and the part and field of the envelope."""
 
     name: str
     part: str
     field: str
 
 
-def every(prefix: str) -> dict[str, Added]:
-    """Return all that may be added under a prefix; without one only what the user lists."""
+def possible_fields(prefix: str) -> dict[str, AddedField]:
+    """Return all fields that may be added under a prefix; none without a prefix."""
     if not prefix:
         return {}
-    all_fields = [Added(prefix + field, ENVELOPE, field) for field in _OF_ENVELOPE]
+    all_fields = [AddedField(prefix + field, ENVELOPE, field) for field in _OF_ENVELOPE]
     all_fields += [
-        Added(prefix + field, SOURCE, field) for field in _OF_SOURCE if field not in _OF_ENVELOPE
+        AddedField(prefix + field, SOURCE, field)
+        for field in _OF_SOURCE
+        if field not in _OF_ENVELOPE
     ]
-    all_fields += [Added(f"{prefix}source_{field}", SOURCE, field) for field in _OF_SOURCE]
+    all_fields += [AddedField(f"{prefix}source_{field}", SOURCE, field) for field in _OF_SOURCE]
     all_fields += [
-        Added(f"{prefix}transaction_{field}", TRANSACTION, field) for field in _OF_TRANSACTION
+        AddedField(f"{prefix}transaction_{field}", TRANSACTION, field) for field in _OF_TRANSACTION
     ]
     return {added_field.name: added_field for added_field in all_fields}
 
 
-def listed(text: str, prefix: str, option: str) -> tuple[Added, ...]:
-    """Return what a list such as ``op,source.ts_ms:at`` adds.
+def fields_in(text: str, prefix: str, option: str) -> tuple[AddedField, ...]:
+    """Return the added fields of a list such as ``op,source.ts_ms:at``.
 
     Raises:
-        ConfigError: An entry names no field.
+        ConfigError: An entry is no field of the envelope.
     """
-    added: list[Added] = []
+    added: list[AddedField] = []
     for entry in filter(None, map(str.strip, text.split(","))):
         reference, _, new_name = entry.partition(":")
         part, dot, field = reference.rpartition(".")
@@ -74,21 +76,21 @@ def listed(text: str, prefix: str, option: str) -> tuple[Added, ...]:
             part = ENVELOPE if field in _OF_ENVELOPE else SOURCE
         is_known = part in {SOURCE, TRANSACTION} or (part == ENVELOPE and not dot)
         if not field or not is_known:
-            msg = f"{option}: {entry!r} is no field of the envelope"
+            msg = f"{option}: {entry!r} is not a field of the envelope"
             raise ConfigError(msg)
         name = new_name or (f"{part}_{field}" if dot else field)
-        added.append(Added(prefix + name, part, field))
+        added.append(AddedField(prefix + name, part, field))
     return tuple(added)
 
 
-class Origin(msgspec.Struct):
-    """What the added fields of one message tell.
+class RowMetadata(msgspec.Struct):
+    """The metadata of one message, from its added fields, its topic and the options.
 
     Attributes:
-        op: The producer's word, ``None`` when it is not told.
+        op: The producer's operation; ``None`` if it is unknown.
     """
 
-    place: Place
+    table_origin: TableOrigin
     op: str | None = None
     position: Position | None = None
     transaction: Transaction | None = None
@@ -101,51 +103,51 @@ _PLACE: Final = ("version", "connector", "name", "snapshot", "db", "schema", "ta
 
 
 class Shape:
-    """The added fields of rows that look alike, in their order on the wire.
+    """The added fields of rows with the same columns, in their order on the wire.
 
     Attributes:
-        names: Their names, ``__deleted`` among them.
-        has_flag: Whether it is.
-        told: Part and field -> the name that tells it.
-        op: The name of the operation, empty when there is none.
-        place: Names that tell who and where, with what they are.
+        names: The names of the added fields, including ``__deleted``.
+        has_flag: ``__deleted`` is one of them.
+        names_by_field: Part and field -> the name of the added field.
+        op: The name of the operation; empty if it is not added.
+        source_names: The names of added fields with the producer or the table, and their fields.
         source_ms: The name of the source time in milliseconds.
         process_ms: The name of the process time in milliseconds.
-        is_plain: There is nothing else, and nothing twice.
+        is_plain: There are no other added fields, and no field is added twice.
     """
 
-    def __init__(self, names: Iterable[str], known_fields: Mapping[str, Added]) -> None:
+    def __init__(self, names: Iterable[str], fields_by_name: Mapping[str, AddedField]) -> None:
         self.names = tuple(names)
         self.has_flag = DELETED in self.names
-        self.added = tuple(known_fields[name] for name in self.names if name != DELETED)
-        self.told = {
+        self.added = tuple(fields_by_name[name] for name in self.names if name != DELETED)
+        self.names_by_field = {
             (added_field.part, added_field.field): added_field.name for added_field in self.added
         }
-        fields = dict(self.told)
+        fields = dict(self.names_by_field)
         self.op = fields.pop((ENVELOPE, "op"), "")
         self.source_ms = fields.pop((SOURCE, "ts_ms"), "")
         self.process_ms = fields.pop((ENVELOPE, "ts_ms"), "")
-        self.place = tuple(
+        self.source_names = tuple(
             (name, field)
             for (part, field), name in fields.items()
             if part == SOURCE and field in _PLACE
         )
-        used = sum(map(bool, (self.op, self.source_ms, self.process_ms))) + len(self.place)
+        used = sum(map(bool, (self.op, self.source_ms, self.process_ms))) + len(self.source_names)
         self.is_plain = used == len(self.added)
 
 
-class OriginReader:
-    """Makes the origin of an event of its added fields, its topic and the options."""
+class MetadataReader:
+    """Returns the metadata of a message, from its added fields, its topic and the options."""
 
     def __init__(self, options: Options) -> None:
         self._table = table_parts(options.table)
         self._topic = topic_parts(options.topic)
-        self._places: dict[tuple[Any, ...], Place] = {}
+        self._table_origins: dict[tuple[Any, ...], TableOrigin] = {}
 
     def read(
-        self, values: Iterable[tuple[Added, Any]], topic: str | None, details: dict[str, Any]
-    ) -> Origin:
-        """Return what the added fields tell.
+        self, values: Iterable[tuple[AddedField, Any]], topic: str | None, details: dict[str, Any]
+    ) -> RowMetadata:
+        """Return the metadata in added fields.
 
         Raises:
             DecodeError: A field is not of its type; the path is that of Debezium's envelope.
@@ -155,11 +157,11 @@ class OriginReader:
             if value is not None:
                 parts[added_field.part].setdefault(added_field.field, value)
         envelope, fields = parts[ENVELOPE], parts[SOURCE]
-        place = self._place(fields, topic)
+        table_origin = self._table_origin(fields, topic)
         position, other_fields = source_block.read(fields) if fields else (None, {})
         time_ns, stored_times = _instant(fields, "$.source")
         other_fields.update(stored_times)
-        other_fields.update(place.rest)
+        other_fields.update(table_origin.other_fields)
         if other_fields:
             details["source"] = other_fields
         process_ns, times = _instant(envelope, "$")
@@ -167,13 +169,15 @@ class OriginReader:
             details["times"] = times
         block = other_events.transaction_block(parts[TRANSACTION], details)
         op = source_block.text(envelope.get("op"), "$.op")
-        return Origin(place, op, position, other_events.transaction_of(block), time_ns, process_ns)
+        return RowMetadata(
+            table_origin, op, position, other_events.transaction_of(block), time_ns, process_ns
+        )
 
     def read_plain(
         self, shape: Shape, added_values: Mapping[str, Any], topic: str | None
-    ) -> Origin | None:
-        """Return what :meth:`read` returns, for plain shapes; ``None`` = go the long way."""
-        values = tuple([added_values[name] for name, _ in shape.place])
+    ) -> RowMetadata | None:
+        """Return the result of :meth:`read` for a plain shape; ``None`` = use :meth:`read`."""
+        values = tuple([added_values[name] for name, _ in shape.source_names])
         op = added_values[shape.op] if shape.op else None
         source_ms = added_values[shape.source_ms] if shape.source_ms else None
         process_ms = added_values[shape.process_ms] if shape.process_ms else None
@@ -185,16 +189,18 @@ class OriginReader:
         ):
             return None
         key = (shape, topic, values)
-        place = self._places.get(key)
-        if place is None:
-            place = self._place({field: added_values[name] for name, field in shape.place}, topic)
-            if len(self._places) >= _MOST_PLACES:
-                self._places.clear()
-            self._places[key] = place
-        if place.rest:
+        table_origin = self._table_origins.get(key)
+        if table_origin is None:
+            table_origin = self._table_origin(
+                {field: added_values[name] for name, field in shape.source_names}, topic
+            )
+            if len(self._table_origins) >= _MAX_TABLES:
+                self._table_origins.clear()
+            self._table_origins[key] = table_origin
+        if table_origin.other_fields:
             return None
-        return Origin(
-            place,
+        return RowMetadata(
+            table_origin,
             op,
             None,
             None,
@@ -202,25 +208,25 @@ class OriginReader:
             None if process_ms is None else process_ms * 1_000_000,
         )
 
-    def _place(self, fields: Mapping[str, Any], topic: str | None) -> Place:
+    def _table_origin(self, fields: Mapping[str, Any], topic: str | None) -> TableOrigin:
         names = _PLACE
         try:
-            words = (topic, *(fields.get(name) for name in names))
-            place = self._places.get(words)
-        except TypeError:  # a list or an object, which the slow way refuses
-            words, place = (), None
-        if place is None:
+            cache_key = (topic, *(fields.get(name) for name in names))
+            table_origin = self._table_origins.get(cache_key)
+        except TypeError:  # a list or an object, which table_origin() rejects
+            cache_key, table_origin = (), None
+        if table_origin is None:
             parts = {**self._of_topic(topic), **self._table}
             parts.update((name, fields[name]) for name in names if fields.get(name) is not None)
-            place = source_block.place(parts)
-            if len(self._places) >= _MOST_PLACES:
-                self._places.clear()
-            if words:
-                self._places[words] = place
-        return place
+            table_origin = source_block.table_origin(parts)
+            if len(self._table_origins) >= _MAX_TABLES:
+                self._table_origins.clear()
+            if cache_key:
+                self._table_origins[cache_key] = table_origin
+        return table_origin
 
     def _of_topic(self, topic: str | None) -> dict[str, str]:
-        """Return what the topic's name tells, from its end; its server may have dots."""
+        """Return the source fields in a topic's name, from its end; the server may have dots."""
         if not topic:
             return {}
         names = self._topic
@@ -237,7 +243,7 @@ _SIZES: Final = {"ts_ns": 1, "ts_us": 1000, "ts_ms": 1_000_000}
 
 
 def _instant(fields: Mapping[str, Any], path: str) -> tuple[int | None, dict[str, Any]]:
-    """Return one time in nanoseconds, and its fields where they do not follow from it."""
+    """Return a time in nanoseconds, and its fields if they do not follow from it."""
     time_ns: int | None = None
     stored_times: dict[str, int] = {}
     for name, size in _SIZES.items():
@@ -253,15 +259,15 @@ def _instant(fields: Mapping[str, Any], path: str) -> tuple[int | None, dict[str
     return time_ns, stored_times if is_odd else {}
 
 
-def flag(value: object, path: str) -> bool:
-    """Return whether a row is deleted; ``"false"`` is text, too.
+def read_flag(value: object, path: str) -> bool:
+    """Return whether a row is deleted, from a boolean or from text.
 
     Raises:
-        DecodeError: It is neither true nor false.
+        DecodeError: The value is neither true nor false.
     """
-    flag = _FLAGS.get(value) if isinstance(value, str | bool) else None
-    if value is None or flag is not None:
-        return bool(flag)
+    is_deleted = _FLAGS.get(value) if isinstance(value, str | bool) else None
+    if value is None or is_deleted is not None:
+        return bool(is_deleted)
     raise DecodeError("neither true nor false", code=ReasonCode.WRONG_TYPE, path=path)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flattened rows to events: what the added fields tell of the rows' origin."""
+"""Flattened rows to events."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -9,9 +9,14 @@ import msgspec
 from changelane.errors import DecodeError
 from changelane.event import ChangeEvent, Completeness, DataChange, HalfUpdate, Op
 from changelane.formats.debezium_envelope import other_events
-from changelane.formats.debezium_envelope.message_key import MISFIT, JsonRow, KeyReader, read_as
+from changelane.formats.debezium_envelope.message_key import (
+    READ_ERRORS,
+    JsonRow,
+    KeyReader,
+    key_as_row,
+)
 from changelane.formats.debezium_envelope.options import FILLER_PRODUCTS, BeforeImage
-from changelane.formats.debezium_envelope.row_images import finish
+from changelane.formats.debezium_envelope.row_images import convert_image
 from changelane.formats.debezium_envelope.rows import connect_schema
 from changelane.formats.debezium_envelope.rows.connect_schema import Blocks, unwrap
 from changelane.formats.debezium_envelope.rows.modes import Modes
@@ -27,27 +32,27 @@ from changelane.formats.debezium_envelope.rows.row_reader import (
 from changelane.formats.debezium_flat.added_fields import (
     DELETED,
     OPS,
-    Added,
-    Origin,
-    OriginReader,
+    AddedField,
+    MetadataReader,
+    RowMetadata,
     Shape,
-    every,
-    flag,
-    listed,
+    fields_in,
+    possible_fields,
+    read_flag,
 )
 from changelane.formats.debezium_flat.options import Deletes, Options, row_modes
 from changelane.message import Message
 from changelane.reason_codes import ReasonCode
 
 _BOM: Final = b"\xef\xbb\xbf"
-_MISFIT: Final = (*MISFIT, DecodeError)
+_READ_ERRORS: Final = (*READ_ERRORS, DecodeError)
 _PARTS: Final = decoder(dict[str, msgspec.Raw])
 _TEXT: Final = decoder(Any)
 _TRANSACTION: Final = frozenset(("status", "id", "event_count", "data_collections", "ts_ms"))
 _TIMES: Final = frozenset(other_events.TIMES)
-_MOST_SHAPES: Final = 4096
+_MAX_SHAPES: Final = 4096
 
-Names = Mapping[str, Added]
+Names = Mapping[str, AddedField]
 
 
 class FlatPlan(BlockPlan):
@@ -66,21 +71,21 @@ class FlatPlan(BlockPlan):
 
 
 class Decoder:
-    """Reads the messages of one codec."""
+    """Decodes the messages of one codec."""
 
     def __init__(self, options: Options) -> None:
         prefix = options.add_fields_prefix
-        names = every(prefix)
+        names = possible_fields(prefix)
         names |= {
             added_field.name: added_field
-            for added_field in listed(options.add_fields, prefix, "add_fields")
+            for added_field in fields_in(options.add_fields, prefix, "add_fields")
         }
         self.names: Names = names
         prefix = options.add_headers_prefix
-        headers = every(prefix)
+        headers = possible_fields(prefix)
         headers |= {
             added_field.name: added_field
-            for added_field in listed(options.add_headers, prefix, "add_headers")
+            for added_field in fields_in(options.add_headers, prefix, "add_headers")
         }
         self._headers = headers
         modes = row_modes(options)
@@ -89,34 +94,34 @@ class Decoder:
         self._placeholder = Placeholder(options.placeholder)
         self._blocks: Blocks[FlatPlan] = Blocks(lambda block: FlatPlan(block, names, modes))
         self._keys = KeyReader()
-        self._origins = OriginReader(options)
+        self._metadata_reader = MetadataReader(options)
         self._shapes: dict[tuple[str, ...], Shape] = {}
 
     def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
         """Return the events of a message."""
         value = message.value
         if not value:
-            return (self._gone(message),)
+            return (self._delete_or_tombstone(message),)
         try:
             plan: RowPlan = PLAIN
-            known_block = self._blocks.find(value)
-            if known_block is not None:
-                plan, start = known_block
+            cached_block = self._blocks.find(value)
+            if cached_block is not None:
+                plan, start = cached_block
                 row = plan.rows(memoryview(value)[start:-1])
             else:
                 row = PLAIN.rows(value)
-            # a message with its schema, or one that is no row, goes the long way
+            # a message with an unknown schema block, or one that is no row, takes the slow path
             if row is not None and (plan is not PLAIN or self._shape(row).names):
                 return (self._row(message, row, plan),)
-        except _MISFIT:
-            pass  # the long way reads it, or says what is wrong with it
+        except _READ_ERRORS:
+            pass  # the slow path decodes the message, or raises the error
         return self._slow(message, value.removeprefix(_BOM))
 
     def is_flat(self, value: bytes) -> bool:
-        """Say whether a message has the fields that tell a flattened row.
+        """Return whether a message has the fields of a flattened row.
 
         Raises:
-            DecodeError: It is not a JSON object.
+            DecodeError: The message is not a JSON object.
         """
         wrapped = unwrap(value)
         parts = other_events.loads(_PARTS, value if wrapped is None else wrapped[1])
@@ -125,12 +130,12 @@ class Decoder:
         )
 
     def _slow(self, message: Message, value: bytes) -> tuple[ChangeEvent, ...]:
-        """Read any message."""
+        """Decode any message."""
         wrapped = unwrap(value)
         block, payload = wrapped or (None, value)
         try:
             if payload.strip() == b"null":
-                return (self._gone(message),)
+                return (self._delete_or_tombstone(message),)
             if block is not None:
                 plan: RowPlan = self._blocks.plan(block)
                 if isinstance(plan, FlatPlan) and plan.is_rows:
@@ -141,7 +146,7 @@ class Decoder:
             else:
                 plan = PLAIN
             parts = other_events.loads(_PARTS, payload)
-            if block is not None or is_notice(parts, self.names):
+            if block is not None or is_other_event(parts, self.names):
                 return other_events.decode(message, parts, block, plan, payload)
             return (self._row(message, other_events.loads(PLAIN.rows_reader, payload), PLAIN),)
         except DecodeError as error:
@@ -151,11 +156,11 @@ class Decoder:
     # -- rows ----------------------------------------------------------------------------------
 
     def _shape(self, row: JsonRow) -> Shape:
-        """Return which fields of a row are no columns."""
+        """Return the added fields of a row."""
         columns = tuple(row)
         shape = self._shapes.get(columns)
         if shape is None:
-            if len(self._shapes) >= _MOST_SHAPES:
+            if len(self._shapes) >= _MAX_SHAPES:
                 self._shapes.clear()
             added_names = (name for name in columns if name in self.names or name == DELETED)
             shape = self._shapes[columns] = Shape(added_names, self.names)
@@ -165,73 +170,85 @@ class Decoder:
         details: dict[str, Any] = {}
         shape = self._shape(row)
         added_values = {name: row.pop(name) for name in shape.names}
-        is_deleted = shape.has_flag and flag(added_values.pop(DELETED), f"$.{DELETED}")
-        origin: Origin | None = None
-        if shape.is_plain and (not message.headers or self._repeats(message, shape, added_values)):
-            origin = self._origins.read_plain(shape, added_values, message.topic)
-        if origin is None:
-            origin = self.origin(message, added_values, details)
-        place = origin.place
-        op = Op.UPDATE if origin.op is None else OPS.get(origin.op)
+        is_deleted = shape.has_flag and read_flag(added_values.pop(DELETED), f"$.{DELETED}")
+        metadata: RowMetadata | None = None
+        if shape.is_plain and (
+            not message.headers or self._are_headers_redundant(message, shape, added_values)
+        ):
+            metadata = self._metadata_reader.read_plain(shape, added_values, message.topic)
+        if metadata is None:
+            metadata = self.metadata_of(message, added_values, details)
+        table_origin = metadata.table_origin
+        op = Op.UPDATE if metadata.op is None else OPS.get(metadata.op)
         if op is None:
             path = f"$.{next((n for n in added_values if self.names[n].field == 'op'), 'op')}"
             raise DecodeError("an unknown operation", code=ReasonCode.UNKNOWN_OPERATION, path=path)
         if is_deleted and op is not Op.DELETE:
-            details["op"], op = origin.op, Op.DELETE
-        if op is Op.CREATE and place.source.snapshot is not None:
-            details["op"], op = origin.op, Op.READ
+            details["op"], op = metadata.op, Op.DELETE
+        if op is Op.CREATE and table_origin.source.snapshot is not None:
+            details["op"], op = metadata.op, Op.READ
         if plan.details:
             details.update(plan.details)
-        if message.topic != place.topic:
+        if message.topic != table_origin.topic:
             details["topic"] = message.topic
         if plan.base and plan.base != message.topic:
             details["name"] = plan.base
         key = key_row = None
         if message.key is not None:
             key, key_row = self._keys.read(message.key, row, plan, details)
-        holds = _UNKNOWN if plan.schema is not None else Completeness.FULL
-        blank: tuple[str, ...] = ()
-        if op is Op.DELETE and key_row is not None and not self.believes(place.source.product):
-            # columns that are NOT NULL have invented values: trust only the key
-            blank = tuple(name for name in row if name not in key_row)
-            told_key = key_row if key_row.items() <= row.items() else read_as(key_row, plan) or {}
-            row.update((name, value) for name, value in told_key.items() if name in row)
-            row.update(dict.fromkeys(blank))
-            holds = Completeness.KEY if plan.schema is None else holds
-        finish(row, plan, self._placeholder, "$", details, blank)
-        is_gone = op is Op.DELETE
+        completeness = _UNKNOWN if plan.schema is not None else Completeness.FULL
+        blank_columns: tuple[str, ...] = ()
+        if (
+            op is Op.DELETE
+            and key_row is not None
+            and not self.has_full_deletes(table_origin.source.product)
+        ):
+            # a NOT NULL column may have a filler: only the key is used
+            blank_columns = tuple(name for name in row if name not in key_row)
+            key_values = (
+                key_row if key_row.items() <= row.items() else key_as_row(key_row, plan) or {}
+            )
+            row.update((name, value) for name, value in key_values.items() if name in row)
+            row.update(dict.fromkeys(blank_columns))
+            completeness = Completeness.KEY if plan.schema is None else completeness
+        convert_image(row, plan, self._placeholder, "$", details, blank_columns)
+        is_delete = op is Op.DELETE
         change = DataChange(
             op,
-            place.table,
+            table_origin.table,
             key,
-            row if is_gone else None,
-            None if is_gone else row,
+            row if is_delete else None,
+            None if is_delete else row,
             plan.schema,
-            origin.position,
-            origin.transaction,
-            place.source,
-            origin.time_ns,
-            origin.process_ns,
-            holds if is_gone else _UNKNOWN,
-            _UNKNOWN if is_gone else holds,
+            metadata.position,
+            metadata.transaction,
+            table_origin.source,
+            metadata.time_ns,
+            metadata.process_ns,
+            completeness if is_delete else _UNKNOWN,
+            _UNKNOWN if is_delete else completeness,
             details,
         )
         return self._keys.half(change, message, plan) if message.headers else change
 
-    def _repeats(self, message: Message, shape: Shape, added_values: Mapping[str, Any]) -> bool:
-        """Say whether the headers tell nothing that the added fields do not."""
+    def _are_headers_redundant(
+        self, message: Message, shape: Shape, added_values: Mapping[str, Any]
+    ) -> bool:
+        """Return whether the added fields contain all metadata of the headers."""
         for name, _ in message.headers:
             added_field = self._headers.get(name)
             if (
                 added_field is not None
-                and added_values.get(shape.told.get((added_field.part, added_field.field), ""))
+                and added_values.get(
+                    shape.names_by_field.get((added_field.part, added_field.field), "")
+                )
                 is None
             ):
                 return False
         return True
 
-    def believes(self, product: str | None) -> bool:
-        """Say whether a deleted row is believed beyond its key."""
+    def has_full_deletes(self, product: str | None) -> bool:
+        """Return whether deleted rows have real values beside the key."""
         match self._before_image:
             case BeforeImage.FULL:
                 return True
@@ -239,13 +256,13 @@ class Decoder:
                 return False
         return product is not None and product not in FILLER_PRODUCTS
 
-    def origin(
+    def metadata_of(
         self, message: Message, added_values: Mapping[str, Any], details: dict[str, Any]
-    ) -> Origin:
-        """Return what a message tells beside its row: added fields first, then headers.
+    ) -> RowMetadata:
+        """Return the metadata of a message, from its added fields and then its headers.
 
         Raises:
-            DecodeError: One is not of its type.
+            DecodeError: A field or a header is not of its type.
         """
         names = self.names
         fields = [(names[name], value) for name, value in added_values.items()]
@@ -254,34 +271,37 @@ class Decoder:
             if added_field is not None and value is not None:
                 fields.append((added_field, _header(added_field, value)))
         try:
-            return self._origins.read(fields, message.topic, details)
+            return self._metadata_reader.read(fields, message.topic, details)
         except DecodeError as error:
             path = _wire_path(error.path, fields)
             raise DecodeError(error.reason, code=error.code, path=path) from None
 
     # -- tombstones ----------------------------------------------------------------------------
 
-    def _gone(self, message: Message) -> ChangeEvent:
-        """Return what a message without a value means: the deletion of its key, or its echo."""
+    def _delete_or_tombstone(self, message: Message) -> ChangeEvent:
+        """Return the event of a message without a value: a delete or a tombstone.
+
+        It is a tombstone if it has no key, or if a row with ``__deleted`` precedes it.
+        """
         tombstone = self._keys.tombstone(message)
         if tombstone.key is None or self._deletes is Deletes.REWRITE_WITH_TOMBSTONE:
             return tombstone
         details = dict(tombstone.details)
-        origin = self.origin(message, {}, details)
-        place = origin.place
-        if message.topic == place.topic:
+        metadata = self.metadata_of(message, {}, details)
+        table_origin = metadata.table_origin
+        if message.topic == table_origin.topic:
             details.pop("topic", None)
         change = DataChange(
             Op.DELETE,
-            place.table,
+            table_origin.table,
             self._keys.key_of(tuple(tombstone.key)),
             before=tombstone.key,
             schema=tombstone.schema,
-            position=origin.position,
-            transaction=origin.transaction,
-            source=place.source,
-            source_time_ns=origin.time_ns,
-            process_time_ns=origin.process_ns,
+            position=metadata.position,
+            transaction=metadata.transaction,
+            source=table_origin.source,
+            source_time_ns=metadata.time_ns,
+            process_time_ns=metadata.process_ns,
             before_holds=_UNKNOWN if tombstone.schema is not None else Completeness.KEY,
             details=details,
         )
@@ -293,11 +313,11 @@ class Decoder:
 _UNKNOWN: Final = Completeness.UNKNOWN
 
 
-def is_notice(parts: Mapping[str, object], names: Names) -> bool:
-    """Say whether a message without schema is none of a row: the transformation lets it pass.
+def is_other_event(parts: Mapping[str, object], names: Names) -> bool:
+    """Return whether a message without a schema is no row; the transformation does not change it.
 
-    Heartbeats, transaction markers, schema changes and logical messages have fields that no row
-    is likely to have and no others, and nothing is added to them.
+    Heartbeats, transaction markers, schema changes and logical messages have only fields that rows
+    hardly have, and no added fields.
     """
     part_names = parts.keys()
     if DELETED in part_names or not names.keys().isdisjoint(part_names):
@@ -311,22 +331,22 @@ def is_notice(parts: Mapping[str, object], names: Names) -> bool:
     )
 
 
-def _header(added: Added, value: bytes) -> Any:
-    """Return the value of a header, as Connect's simple or JSON converter writes it."""
+def _header(added: AddedField, value: bytes) -> Any:
+    """Return the value of a header of Connect's simple or JSON converter."""
     if added.field == "op" and len(value) == 1:
         return value.decode("latin-1")
     try:
         wrapped = unwrap(value)
         text = _TEXT.decode(value if wrapped is None else wrapped[1])
-    except MISFIT:
+    except READ_ERRORS:
         return as_text(value)
     if isinstance(text, str | int):
         return text
     return as_text(value)
 
 
-def _wire_path(path: str, fields: list[tuple[Added, Any]]) -> str:
-    """Return the path in the message of a path in Debezium's envelope."""
+def _wire_path(path: str, fields: list[tuple[AddedField, Any]]) -> str:
+    """Return the path in a flattened row for a path in Debezium's envelope."""
     parts = path.removeprefix("$.").split(".")
     part, field = (parts[0], parts[1]) if len(parts) == 2 else ("envelope", parts[0])
     for added_field, _ in fields:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of ``debezium-flat-json``: those of the transformation, under its names."""
+"""The options of ``debezium-flat-json``, with the transformation's names."""
 
 from enum import StrEnum
 from typing import Final
@@ -17,12 +17,12 @@ from changelane.formats.debezium_envelope.rows.modes import (
 
 
 class Deletes(StrEnum):
-    """What the transformation makes of deletes: its ``delete.tombstone.handling.mode``."""
+    """The form of deletes: the transformation's ``delete.tombstone.handling.mode``."""
 
     AUTO = "auto"
     """Read any; write ``rewrite``."""
     DROP = "drop"
-    """Nothing tells a delete."""
+    """Deletes and tombstones are dropped."""
     TOMBSTONE = "tombstone"
     """The delete is dropped, and its tombstone is kept."""
     REWRITE = "rewrite"
@@ -41,21 +41,21 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Options of ``debezium-flat-json``.
 
     Attributes:
-        delete_tombstone_handling_mode: What is made of deletes.
-        add_fields: Debezium's ``add.fields``: what of the envelope stands beside the columns,
-            such as ``op,table,source.ts_ms:at``. Empty = whatever an event tells.
-        add_fields_prefix: What the names of these start with.
+        delete_tombstone_handling_mode: The form of deletes.
+        add_fields: Debezium's ``add.fields``: fields of the envelope beside the columns, such as
+            ``op,table,source.ts_ms:at``. Empty = all fields that an event has.
+        add_fields_prefix: The prefix of the names of added fields.
         add_headers: Debezium's ``add.headers``, in the same notation. Empty = none are written.
-        add_headers_prefix: What the names of these start with.
-        table: The name of the table, where no added field tells it: ``name``, ``schema.name`` or
-            ``database.schema.name``.
-        topic: Parts of the topic's name, such as ``server.schema.table``, where nothing else
-            tells them; empty = its last part is the table.
-        before_image: How far the row of a delete is to be believed.
+        add_headers_prefix: The prefix of the names of added headers.
+        table: The name of the table, for rows without added fields for it: ``name``,
+            ``schema.name`` or ``database.schema.name``.
+        topic: The parts of the topic's name, such as ``server.schema.table``, for rows without
+            added fields for them; empty = the last part is the table.
+        before_image: The columns of a deleted row with real values.
         placeholder: Debezium's ``unavailable.value.placeholder``.
-        schemas_enable: Write schema blocks where the columns are known.
-        time_precision_mode: Form of dates and times, when they are written.
-        decimal_format: Form of decimals, when they are written.
+        schemas_enable: Write schema blocks if the columns are known.
+        time_precision_mode: Written form of dates and times.
+        decimal_format: Written form of decimals.
     """
 
     delete_tombstone_handling_mode: Deletes = Deletes.AUTO
@@ -73,7 +73,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def row_modes(options: Options) -> Modes:
-    """Return how columns are written: no row tells its product, so that none matters."""
+    """Return the forms of written columns; they do not depend on the product, which rows lack."""
     return modes_of(options.time_precision_mode, options.decimal_format, None)
 
 
@@ -81,28 +81,28 @@ _PARTS: Final = {"server": "name", "database": "db", "schema": "schema", "table"
 
 
 def topic_parts(pattern: str) -> tuple[str, ...]:
-    """Return the source fields that the parts of a topic's name are.
+    """Return the source fields of the parts of a topic's name.
 
     Raises:
-        ConfigError: A part has another name, or the last one is not the table.
+        ConfigError: A part has another name, or the last part is not the table.
     """
     names = tuple(pattern.split(".")) if pattern else ("table",)
     if names[-1] != "table" or len(set(names)) != len(names) or not _PARTS.keys() >= set(names):
-        msg = "topic: not parts among server, database and schema, and table at the end"
+        msg = "topic: the parts must be some of server, database and schema, and table at the end"
         raise ConfigError(msg)
     return tuple(_PARTS[name] for name in names)
 
 
 def table_parts(text: str) -> dict[str, str]:
-    """Return the source fields that a table's name tells.
+    """Return the source fields of the parts of a table's name.
 
     Raises:
-        ConfigError: It has more than three parts, or an empty one.
+        ConfigError: The name has more than three parts, or an empty part.
     """
     if not text:
         return {}
     parts = text.split(".")
     if len(parts) > 3 or not all(parts):
-        msg = "table: not name, schema.name or database.schema.name"
+        msg = "table: the value must be name, schema.name or database.schema.name"
         raise ConfigError(msg)
     return dict(zip(("table", "schema", "db"), reversed(parts), strict=False))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lindorm-json``: what Lindorm's change tracking writes, in its "Debezium Format V2.0".
+"""``lindorm-json``: the messages of Lindorm's change tracking, in its "Debezium Format V2.0".
 
 Product: Alibaba Cloud Lindorm, SQL and HBase tables
 (https://www.alibabacloud.com/help/en/lindorm/user-guide/data-format). Versions studied: ``v1.0``
@@ -13,10 +13,9 @@ Sample::
      "source":{"version":"v1.0","db":"ld-xxxx","namespace":"default","table":"customers",
       "ts_ms":1465491411807}}}
 
-The column ``last_name`` was deleted: that is the only thing which a missing column means.
+The column ``last_name`` was deleted: a missing column always has this cause.
 
-Known gaps: the page publishes no type table, and nothing about the message key; see
-``docs/formats/lindorm-json.md``.
+Known gaps: types and the message key are not documented; see ``docs/formats/lindorm-json.md``.
 """
 
 from collections.abc import Mapping
@@ -48,11 +47,11 @@ from changelane.formats.lindorm.options import AbsentAfter, Options, Order, Sche
 from changelane.formats.lindorm.rows import (
     ROW,
     HBase,
-    as_written,
     field_schemas,
-    generated,
     hbase_schema,
-    leave_out_deleted,
+    schema_of_images,
+    with_schema_types,
+    without_deleted_columns,
 )
 from changelane.message import Message
 from changelane.position import TimePosition
@@ -91,14 +90,14 @@ _LAYOUT: Final = Layout(
 )
 _ORIGIN: Final = Source(product="lindorm", connector="lindorm")
 _EMPTY_BLOCK: Final = b"{}"
-_MOST_TABLES: Final = 10_000
+_MAX_TABLES: Final = 10_000
 
 _CARRIES: Final = Carries(
     # "r: full data is exported. This value is not available": it is read, and never written
     operations=frozenset({Op.CREATE, Op.UPDATE, Op.DELETE}),
     before=True,
     key_change_partial=True,
-    absent=True,  # the encoder reports where a missing column would be read as deleted
+    absent=True,  # the encoder reports missing columns that would be read as deleted
     absent_means=AbsentMeans.NULL,
     schema=SchemaDetail.FULL,
     column_flags=True,
@@ -119,26 +118,26 @@ def _member(options: Options) -> Member:
     tables: dict[tuple[str | None, ...], TableId] = {}
     hbase = HBase(options)
 
-    def origin(draft: Draft) -> None:
+    def read_source(draft: Draft) -> None:
         block: LindormSource = draft.envelope.source
-        words = (block.db, block.namespace, block.table)
-        table = tables.get(words)
+        table_parts = (block.db, block.namespace, block.table)
+        table = tables.get(table_parts)
         if table is None:
-            if len(tables) >= _MOST_TABLES:
+            if len(tables) >= _MAX_TABLES:
                 tables.clear()
-            table = tables[words] = TableId(*words)
+            table = tables[table_parts] = TableId(*table_parts)
         draft.table, draft.source = table, _ORIGIN
         if block.version is not None:
             keep_other_fields(draft, {"version": block.version})
 
-    def settle(draft: Draft) -> None:
+    def after_conversion(draft: Draft) -> None:
         images = hbase.read(draft.table, (draft.before, draft.after, draft.key_row))
         if images is not None:
             draft.before, draft.after, draft.key_row = images
             row = {**(draft.before or {}), **(draft.after or {})}
             draft.schema = hbase_schema(tuple(row or draft.key_row or ()))
-        _tell_deleted_columns(draft, options)
-        _tell_key(draft, options, is_hbase=images is not None)
+        _set_deleted_columns(draft, options)
+        _set_key(draft, options, is_hbase=images is not None)
         time_ms = draft.envelope.source.ts_ms
         is_ordered = options.order is Order.SOURCE_TIME and time_ms is not None
         if is_ordered and draft.offset is not None:
@@ -147,15 +146,15 @@ def _member(options: Options) -> Member:
     return Member(
         envelope=LindormEnvelope,
         integers=frozenset({"ts_ms"}),
-        origin=origin,
-        settle=settle,
+        read_source=read_source,
+        after_conversion=after_conversion,
     )
 
 
-def _tell_deleted_columns(draft: Draft, options: Options) -> None:
-    """Set a column to NULL that an update's after image does not have: it was deleted.
+def _set_deleted_columns(draft: Draft, options: Options) -> None:
+    """Set columns to NULL that are missing in an update's after image: they were deleted.
 
-    What neither image has is left alone, and so is every missing column of other operations.
+    A column that both images lack stays missing, and so do missing columns of other operations.
     """
     after, before = draft.after, draft.before
     if draft.op is not Op.UPDATE or after is None:
@@ -168,10 +167,10 @@ def _tell_deleted_columns(draft: Draft, options: Options) -> None:
             after.setdefault(column.name, None)
 
 
-def _tell_key(draft: Draft, options: Options, *, is_hbase: bool) -> None:
-    """Tell the key that no message key does: what the user says, else ``ROW`` of HBase tables.
+def _set_key(draft: Draft, options: Options, *, is_hbase: bool) -> None:
+    """Set the key of a change without a message key: the option ``keys``, else ``ROW`` of HBase.
 
-    "The column name of the primary key column is fixed to ROW": a key of other columns is none.
+    "The column name of the primary key column is fixed to ROW": another message key is ignored.
     """
     row = draft.after or draft.before or draft.key_row or {}
     if draft.key is not None and not (is_hbase and row.keys().isdisjoint(draft.key.columns)):
@@ -197,16 +196,16 @@ class Encoder:
             raise EncodeError("lindorm-json has row changes only")
         options, table = self._options, event.table
         is_hbase = self._hbase.is_written(event)
-        written = self._hbase.write(event, report) if is_hbase else event
-        written = leave_out_deleted(as_written(written, report), report)
+        wire_event = self._hbase.write(event, report) if is_hbase else event
+        wire_event = without_deleted_columns(with_schema_types(wire_event, report), report)
         if isinstance(event.position, TimePosition) and (
             event.position.time_ms != milliseconds(event.source_time_ns)
         ):
-            report(("position", "the time is not the one of the change"))
+            report(("position", "its time differs from the source time"))
         block = None if options.schema is SchemaBlock.NONE else _EMPTY_BLOCK
         if event.schema is None and options.schema is SchemaBlock.FULL:
-            schema = generated(written.before, written.after)
-            written = msgspec.structs.replace(written, schema=schema)
+            schema = schema_of_images(wire_event.before, wire_event.after)
+            wire_event = msgspec.structs.replace(wire_event, schema=schema)
         source_fields = {
             "version": options.version or ("v2.0" if is_hbase else "v1.0"),
             "db": table.database,
@@ -222,11 +221,11 @@ class Encoder:
             topic=None,
         )
         if not is_hbase and any(
-            image is not None and ROW in image and self._hbase.is_taken_for(image)
-            for image in (written.before, written.after)
+            image is not None and ROW in image and self._hbase.is_read_as_hbase(image)
+            for image in (wire_event.before, wire_event.after)
         ):
-            report(("value", "a reader takes it for an HBase table (option tables)"))
-        return (self._writer.change(written, parts, report),)
+            report(("value", "read as a row of an HBase table; set the option tables"))
+        return (self._writer.change(wire_event, parts, report),)
 
 
 class _Probe(msgspec.Struct):
@@ -238,7 +237,7 @@ def _fields(schema: TableSchema | None, raw: Mapping[str, Any]) -> Mapping[str, 
 
 
 def _modes(product: str | None) -> Modes:
-    del product  # types have no semantic names here, and so no modes
+    del product  # types have no semantic names in this format, and so no modes
     return Modes()
 
 

@@ -7,10 +7,10 @@ import msgspec
 
 
 class TableKind(StrEnum):
-    """What kind of table the rows come from; no field of a message tells it."""
+    """The kind of the tables, which messages do not contain."""
 
     AUTO = "auto"
-    """HBase where a row has the column ``ROW`` and all its values are Base64 text."""
+    """HBase if a row has the column ``ROW`` and all its values are Base64 text, else SQL."""
     SQL = "sql"
     HBASE = "hbase"
 
@@ -21,22 +21,22 @@ class SchemaBlock(StrEnum):
     FULL = "full"
     """Generated from the payload."""
     EMPTY = "empty"
-    """``{}``, as in the samples of the documentation."""
+    """``{}``, as in the documented samples."""
     NONE = "none"
-    """No such field."""
+    """No field ``schema``."""
 
 
 class Order(StrEnum):
-    """What says which of two changes of a key is newer."""
+    """The order of the changes of a key."""
 
     SOURCE_TIME = "source_time"
-    """``source.ts_ms``, ties by the message's offset: Lindorm tells nothing else."""
+    """``source.ts_ms``, then the message's offset: Lindorm sends no other position."""
     OFFSET = "offset"
-    """The place in the partition; for topics that keep the order of changes."""
+    """The offset in the partition, for topics that keep the order of changes."""
 
 
 class AbsentAfter(StrEnum):
-    """What a column is that the schema has and an update without before image has not."""
+    """The interpretation of a column that is missing in an update without before image."""
 
     NULL = "null"
     UNCHANGED = "unchanged"
@@ -50,13 +50,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         split_families: Name the columns of HBase tables ``family:qualifier`` instead of
             ``family_qualifier``.
         families: Table name (or its last parts) -> its column families, for names with more than
-            one ``_``; else the first one ends the family.
+            one ``_``; without it, the family ends at the first ``_``.
         keys: Table name (or its last parts) -> key columns, for messages without key.
-        absent_after: What a column is that only the schema has, where there is no before image.
-        order: What says which of two changes is newer.
+        absent_after: The interpretation of a column of the schema that is missing in an update
+            without before image.
+        order: The order of the changes of a key.
         schema: The schema block of messages.
-        version: ``source.version`` where the event does not tell one; empty = ``v1.0`` for SQL
-            tables and ``v2.0`` for HBase tables.
+        version: ``source.version`` for events without one; empty = ``v1.0`` for SQL tables and
+            ``v2.0`` for HBase tables.
     """
 
     tables: TableKind = TableKind.AUTO

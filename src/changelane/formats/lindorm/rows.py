@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of Lindorm: HBase tables, deleted columns, and the schema that a payload gives."""
+"""Rows of Lindorm: HBase tables, deleted columns, and schemas inferred from payloads."""
 
 import binascii
 from collections.abc import Iterable, Mapping
@@ -29,7 +29,7 @@ _INT64: Final = 1 << 63
 
 
 def family_of(name: str, families: Iterable[str]) -> str | None:
-    """Return the column family of a field ``family_qualifier``, ``None`` when it has none.
+    """Return the column family of a field ``family_qualifier``; ``None`` if it has none.
 
     >>> family_of("a_b_c", []), family_of("a_b_c", ["a", "a_b"]), family_of("ROW", [])
     ('a', 'a_b', None)
@@ -42,7 +42,7 @@ def family_of(name: str, families: Iterable[str]) -> str | None:
 
 
 class HBase:
-    """Rows of HBase tables: Base64 text <-> bytes, field names <-> column names."""
+    """Conversion of HBase rows: Base64 text <-> bytes, field names <-> column names."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -50,23 +50,23 @@ class HBase:
     def read(
         self, table: TableId, images: tuple[dict[str, Any] | None, ...]
     ) -> tuple[dict[str, Any] | None, ...] | None:
-        """Return the images of an HBase table's row as bytes; ``None`` when it is no such row.
+        """Return the images of an HBase row as bytes; ``None`` if it is no HBase row.
 
         Args:
-            table: Its table.
-            images: The images before and after, and the message key's values: a key that is not
-                of such a row counts where nothing else tells the row only.
+            table: The table of the row.
+            images: The before image, the after image and the values of the message key. The key is
+                checked only if there is no image.
 
         Raises:
-            DecodeError: The tables are HBase tables by option, and a value is not Base64; or two
-                fields have one name where families are split.
+            DecodeError: The option says HBase, and a value is not Base64; or two fields have the
+                same column name after their families are split.
         """
         kind = self._options.tables
         if kind is TableKind.SQL:
             return None
         present = [image for image in images[:2] if image is not None]
-        judged = present or [image for image in images if image is not None]
-        if kind is TableKind.AUTO and not all(_may_be_hbase(image) for image in judged):
+        checked = present or [image for image in images if image is not None]
+        if kind is TableKind.AUTO and not all(_may_be_hbase(image) for image in checked):
             return None
         names = self._names(table)
         result: list[dict[str, Any] | None] = []
@@ -85,13 +85,13 @@ class HBase:
                 raise DecodeError("not Base64", code=ReasonCode.WRONG_TYPE, path=path) from None
             if len(cells) != len(image):
                 raise DecodeError(
-                    "two fields are one column", code=ReasonCode.WRONG_TYPE, path=path
+                    "two fields have the same column name", code=ReasonCode.WRONG_TYPE, path=path
                 )
             result.append(cells)
         return tuple(result)
 
     def is_written(self, event: DataChange) -> bool:
-        """Say whether an event is written as a row of an HBase table."""
+        """Return whether an event is written as a row of an HBase table."""
         schema = event.schema
         if self._options.tables is TableKind.SQL or schema is None or ROW not in schema.names:
             return False
@@ -105,7 +105,7 @@ class HBase:
             name = column.name
             field = name.replace(":", "_", 1) if self._options.split_families else name
             if split(field) != name or field in fields.values():
-                report(("column", "a column's name does not come back"))
+                report(("column", "a column's name is read as another name"))
                 field = name
             fields[name] = field
         columns = () if event.schema is None else event.schema.columns
@@ -125,8 +125,8 @@ class HBase:
             schema=TableSchema(texts),
         )
 
-    def is_taken_for(self, row: Mapping[str, Any]) -> bool:
-        """Say whether a reader takes the JSON of an SQL table's row for one of HBase."""
+    def is_read_as_hbase(self, row: Mapping[str, Any]) -> bool:
+        """Return whether a reader interprets the JSON of an SQL row as an HBase row."""
         return self._options.tables is not TableKind.SQL and _is_base64_row(row)
 
     def _names(self, table: TableId) -> Any:
@@ -175,24 +175,25 @@ def _texts(image: Image | None, fields: Mapping[str, str]) -> Image | None:
 
 @lru_cache(maxsize=1024)
 def hbase_schema(names: tuple[str, ...]) -> TableSchema:
-    """Return the columns of an HBase row: bytes, and no more of them than the message has."""
+    """Return the schema of an HBase row: the columns of the message, as bytes."""
     return TableSchema(tuple(Column(name, Bytes(), nullable=name != ROW) for name in names))
 
 
 # -- deleted columns -----------------------------------------------------------------------------
 
 
-def leave_out_deleted(event: DataChange, report: Report) -> DataChange:
-    """Return an update whose deleted columns are missing, as Lindorm tells them.
+def without_deleted_columns(event: DataChange, report: Report) -> DataChange:
+    """Return an update without its deleted columns: Lindorm omits them.
 
-    A column is deleted where it had a value and is NULL now. Any other NULL is written as null.
-    What only the before image has is unchanged: left in, a reader would take it for deleted.
+    A column that had a value and is NULL now is deleted; any other NULL is written as null. A
+    column in the before image only is unchanged; it is omitted there, because readers would
+    interpret it as deleted.
     """
     before, after = event.before, event.after
     if event.op is not Op.UPDATE or before is None or after is None:
         return event
     if any(name not in after for name in before):
-        report(("absent", "a column that only the before image has is left out of it"))
+        report(("absent", "a column of the before image only is omitted"))
         before = {name: value for name, value in before.items() if name in after}
     stored = {
         name: value
@@ -205,11 +206,11 @@ def leave_out_deleted(event: DataChange, report: Report) -> DataChange:
 # -- schemas from payloads -----------------------------------------------------------------------
 
 
-def generated(before: Image | None, after: Image | None) -> TableSchema | None:
-    """Return the columns that the values of a row without types give; ``None`` = they give none.
+def schema_of_images(before: Image | None, after: Image | None) -> TableSchema | None:
+    """Return a schema inferred from the values of a row without types, if all are exact.
 
-    Whole numbers are ``int32`` where they fit, else ``int64``; a column that is NULL in all images
-    is an optional string. Numbers with a fraction, arrays and objects have no exact form here.
+    Whole numbers are ``int32`` if they fit, else ``int64``; a column that is NULL in all images is
+    an optional string. Numbers with a fraction, arrays and objects have no exact type.
     """
     columns: list[Column] = []
     images = [image for image in (before, after) if image is not None]
@@ -224,7 +225,7 @@ def generated(before: Image | None, after: Image | None) -> TableSchema | None:
 
 @lru_cache(maxsize=1024)
 def _schema_of(columns: tuple[Column, ...]) -> TableSchema:
-    """Return a schema, the same one for the same columns: writers are found by it."""
+    """Return a schema, the same object for the same columns, because writers are cached by it."""
     return TableSchema(columns)
 
 
@@ -260,7 +261,7 @@ _LITERALS: Final[Mapping[LogicalType, str]] = {
 
 
 def field_schemas(schema: TableSchema) -> dict[str, Any]:
-    """Return the fields of columns: type, optional and field, and never a semantic name."""
+    """Return the schemas of columns: type, optional and field, without a semantic name."""
     return {
         column.name: {
             "type": _LITERALS[column.type],
@@ -274,12 +275,12 @@ def field_schemas(schema: TableSchema) -> dict[str, Any]:
 _UNSIGNED64: Final = Integer(64, unsigned=True)
 
 
-def as_written(event: DataChange, report: Report) -> DataChange:
-    """Return an event of columns that a schema can tell; numbers beyond int64 become text."""
+def with_schema_types(event: DataChange, report: Report) -> DataChange:
+    """Return an event with types that a schema block has; ``uint64`` becomes text."""
     schema = event.schema
     if schema is None:
         return event
-    for loss in _losses(schema, _held(event)):
+    for loss in _losses(schema, _column_names(event)):
         report(loss)
     texts = {column.name for column in schema.columns if column.type == _UNSIGNED64}
     if not texts:
@@ -300,7 +301,7 @@ def as_written(event: DataChange, report: Report) -> DataChange:
     return msgspec.structs.replace(event, schema=TableSchema(columns), before=before, after=after)
 
 
-def _held(event: DataChange) -> frozenset[str]:
+def _column_names(event: DataChange) -> frozenset[str]:
     return frozenset(event.before or ()) | frozenset(event.after or ())
 
 

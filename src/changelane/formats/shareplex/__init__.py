@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shareplex-json``: the JSON messages of Quest SharePlex, and of those who write the same.
+"""``shareplex-json``: the JSON messages of Quest SharePlex, and of DTS in the same form.
 
 Product: SharePlex for Oracle, Kafka target with ``format = json``
 (https://www.quest.com/products/shareplex/); Alibaba Cloud DTS with the Shareplex JSON format
@@ -13,12 +13,12 @@ Sample::
      "rowid":"AAATGpAAIAAItcIAAA","trans":"7.0.411499","seq":1,"size":11,"table":"CL_BIZ1.MIO_LOG",
      "idx":"1/11","posttime":"2017-06-16T14:33:52"},"data":{"MIO_LOG_ID":"32539737"}}
 
-Choices: an update's before image is ``key``, its after image ``key`` overlaid with ``data``; a
+Choices: the before image of an update is ``key``, the after image ``key`` overlaid with ``data``; a
 column in neither is unchanged, not NULL. The position is the SCN and the number in the
-transaction. Messages carry no types: the values of DTS are text, SharePlex's own numbers besides.
+transaction. Messages carry no types: DTS sends text only, SharePlex also sends numbers.
 
-Known gaps: of the operations beside ``ins``, ``upd`` and ``del`` only the names are documented;
-the text form of binary values is not; top-level keys beyond the three are not kept. See
+Known gaps: operations other than ``ins``, ``upd`` and ``del`` are documented by name only; the text
+form of binary values is not documented; other top-level keys are not kept. See
 ``docs/formats/shareplex-json.md``.
 """
 
@@ -58,25 +58,26 @@ from changelane.types import (
 from changelane.types.scalars import parse_zone
 
 _TEXTS: Final = frozenset({String, Json, Uuid, Xml, Enum, Set, Text, Time, TimeTz})
-"""Types whose values are text here and there."""
+"""Types with text as values, in events and in messages."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Options of ``shareplex-json``.
 
     Attributes:
-        dialect: Who writes or reads the messages: ``dts`` (every value is text or null) or
-            ``native`` (numbers are numbers, times have nine digits, NULL is left out of inserted
-            and deleted rows); ``auto`` reads both and writes as ``dts``.
-        key_image: What ``key`` of an update holds: the whole row before (``full``) or its key
-            columns (``key``). ``auto`` leaves it open while reading, and writes ``full`` for DTS
-            and ``key`` for SharePlex itself.
-        time_zone: The zone of ``time`` and ``posttime`` where they name none.
-        zulu: Write times in UTC with ``Z``, as the DTS document says, and not as its examples are.
-        ddl: Write truncates and schema changes, for which no document shows a message.
-        binary: How bytes are written: ``hex`` as Oracle's RAWTOHEX does it, or ``base64``.
-        strict: Refuse operations that no document names. Those that tell columns are refused in
-            any case, for they could be rows; the others are control events otherwise.
+        dialect: The product that writes or reads the messages: ``dts`` (every value is text or
+            null) or ``native`` (numbers are numbers, times have nine digits, inserted and deleted
+            rows omit NULL); ``auto`` reads both and writes as ``dts``.
+        key_image: The content of ``key`` in an update: the full before image (``full``) or its key
+            columns (``key``). With ``auto``, a reader assumes neither; a writer uses ``full`` for
+            DTS and ``key`` for SharePlex itself.
+        time_zone: The zone of ``time`` and ``posttime`` without a zone of their own.
+        zulu: Write times in UTC with ``Z``. DTS's documentation describes this form; its examples
+            do not have it.
+        ddl: Write truncates and schema changes, whose messages are not documented.
+        binary: Written form of bytes: ``hex`` (like Oracle's RAWTOHEX) or ``base64``.
+        strict: Reject undocumented operations. Without it, they are control events, unless they
+            have columns: then they could be row changes and are rejected.
     """
 
     dialect: Literal["auto", "dts", "native"] = "auto"
@@ -89,7 +90,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SharePlex:
-    """See the module."""
+    """The format ``shareplex-json``."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -106,7 +107,7 @@ class SharePlex:
                 whole_key=key_image != "key",
                 nulls=not is_native,
                 digits=9 if is_native else 0,
-                marked=options.zulu,
+                zulu=options.zulu,
                 zone=zone,
             )
         )
@@ -115,17 +116,17 @@ class SharePlex:
         return (SharePlex, (self._options,))
 
     def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
-        """Read a message of one operation."""
+        """Decode a message with one operation."""
         if message.value is None:
             return (Tombstone(TableId()),)
         return (self._read(message.value),)
 
     def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
-        """Write an event as a message of one operation."""
+        """Encode an event as a message with one operation."""
         return (Message(self._write(event, report)),)
 
     def detects(self, message: Message) -> bool:
-        """Say whether a message looks like SharePlex's."""
+        """Return whether a message looks like SharePlex's."""
         if message.value is None:
             return False
         try:

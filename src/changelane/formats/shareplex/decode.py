@@ -37,9 +37,9 @@ SOURCE: Final = Source(product="oracle", connector="shareplex")
 
 _IDX: Final = re.compile(r"([1-9]\d{0,17})/([1-9]\d{0,17})", re.ASCII)
 _MOST_TABLES: Final = 4096
-_SCN_DIGITS: Final = 40  # one more than the greatest has
+_SCN_DIGITS: Final = 40  # one more than the greatest SCN has
 
-# members by their own names: looking them up in their class costs as much as reading a number
+# module names, because a look-up in the enum class is as slow as reading a number
 _CREATE: Final = Op.CREATE
 _UPDATE: Final = Op.UPDATE
 _DELETE: Final = Op.DELETE
@@ -53,8 +53,8 @@ Meta = KnownMeta | AnyMeta
 Images = tuple[Image | None, Image | None]
 KeyImage = Literal["auto", "full", "key"]
 
-# before and after of an update: a whole row overlaid with what changed is the whole row after
-_HOLDS: Final[dict[KeyImage, tuple[Completeness, Completeness]]] = {
+# before and after image of an update: a full row overlaid with the changed columns is a full row
+_COMPLETENESS: Final[dict[KeyImage, tuple[Completeness, Completeness]]] = {
     "auto": (_UNKNOWN, _UNKNOWN),
     "full": (_FULL, _FULL),
     "key": (Completeness.KEY, Completeness.CHANGED),
@@ -62,13 +62,13 @@ _HOLDS: Final[dict[KeyImage, tuple[Completeness, Completeness]]] = {
 
 
 class ReadOptions(msgspec.Struct, frozen=True):
-    """What a reader has to know.
+    """The options of a reader.
 
     Attributes:
-        text_only: Values are text or null; anything else is refused.
-        key_image: What ``key`` holds: ``full``, ``key`` or ``auto`` for unknown.
-        zone: The zone of times that name none.
-        is_strict: Operations that no document names are refused.
+        text_only: Values must be text or null.
+        key_image: The content of ``key``: ``full``, ``key`` or ``auto`` for unknown.
+        zone: The zone of times without one.
+        is_strict: Undocumented operations are rejected.
     """
 
     text_only: bool
@@ -83,7 +83,7 @@ class Reader:
     def __init__(self, options: ReadOptions) -> None:
         self._text_only = options.text_only
         self._is_strict = options.is_strict
-        self._holds = _HOLDS[options.key_image]
+        self._completeness = _COMPLETENESS[options.key_image]
         self._read_time = reader(options.zone)
         self._tables: dict[str, TableId] = {}
 
@@ -112,13 +112,13 @@ class Reader:
         if operation is _UPDATED:
             if before is None:
                 return self._change(_UPDATE, (None, data), message.meta, row)
-            # "missing in data is unchanged": the row after is the old one overlaid with `data`
+            # "missing in data is unchanged": the after image is `key` overlaid with `data`
             after = {**before, **data}
             return self._change(_UPDATE, (before, after), message.meta, row)
         if before:
             # Quest KB 4376090: `key` exists for updates only, by design
             raise DecodeError(
-                "only an update has it", code=ReasonCode.UNEXPECTED_FIELD, path="$.key"
+                "only an update has this field", code=ReasonCode.UNEXPECTED_FIELD, path="$.key"
             )
         images = (None, data) if operation is _INSERTED else (data, None)
         op = _CREATE if operation is _INSERTED else _DELETE
@@ -127,7 +127,7 @@ class Reader:
     def _half(self, operation: Operation, message: Change, row: Row) -> HalfUpdate:
         if message.data is None and message.key is None:
             raise DecodeError("no columns", code=ReasonCode.MISSING_FIELD, path="$.data")
-        # `key` holds old values, `data` those of the side that the message tells
+        # `key` has old values, `data` the values of this half
         image = {**(message.key or {}), **(message.data or {})}
         if operation is Operation.BEFORE:
             half = self._change(_DELETE, (image, None), message.meta, row)
@@ -139,15 +139,15 @@ class Reader:
     def _change(self, op: Op, images: Images, meta: Meta, row: Row) -> DataChange:
         before, after = images
         key: Key | None = None
-        before_holds = after_holds = _UNKNOWN
+        before_completeness = after_completeness = _UNKNOWN
         if op is _CREATE:
-            # a row has no older columns when it is inserted: what is left out is NULL
-            after_holds = _FULL
+            # an inserted row has all columns: an omitted one is NULL
+            after_completeness = _FULL
         elif op is _UPDATE and before is not None:
-            before_holds, after_holds = self._holds
-            if before_holds is Completeness.KEY:
+            before_completeness, after_completeness = self._completeness
+            if before_completeness is Completeness.KEY:
                 key = Key(tuple(before), KeyOrigin.PAYLOAD)
-        place = _Place(meta, row)
+        coordinates = _Coordinates(meta, row)
         return DataChange(
             op,
             self._table(meta.table),
@@ -155,51 +155,51 @@ class Reader:
             before,
             after,
             None,
-            place.position,
-            place.transaction,
+            coordinates.position,
+            coordinates.transaction,
             SOURCE,
             self._time(meta.time, "time"),
             self._time(meta.posttime, "posttime"),
-            before_holds,
-            after_holds,
-            place.details,
+            before_completeness,
+            after_completeness,
+            coordinates.details,
         )
 
-    # -- everything else -----------------------------------------------------------------------
+    # -- other messages ------------------------------------------------------------------------
 
     def _control(self, message: Change, row: Row) -> Control:
-        """Return an operation that no document names; one that tells a row is never passed over."""
+        """Return the control event of an undocumented operation, if it has no row."""
         meta = message.meta
         if self._is_strict or not meta.op or message.data or message.key:
             raise DecodeError(
-                "no operation of SharePlex has that name",
+                "an unknown operation",
                 code=ReasonCode.UNKNOWN_OPERATION,
                 path="$.meta.op",
             )
-        place = _Place(meta, row)
+        coordinates = _Coordinates(meta, row)
         return Control(
             meta.op,
             None,
             self._table(meta.table),
-            place.position,
+            coordinates.position,
             SOURCE,
             self._time(meta.time, "time"),
             self._time(meta.posttime, "posttime"),
-            {**place.details, **place.told()},
+            {**coordinates.details, **coordinates.transaction_details()},
         )
 
     def _truncate(self, message: Change, row: Row) -> Truncate:
         meta, data = message.meta, dict(message.data or {})
-        place = _Place(meta, row)
+        coordinates = _Coordinates(meta, row)
         return Truncate(
             self._table(meta.table),
             _statement(data),
-            place.position,
-            place.transaction,
+            coordinates.position,
+            coordinates.transaction,
             SOURCE,
             self._time(meta.time, "time"),
             self._time(meta.posttime, "posttime"),
-            {**place.details, **_rows(data, message.key)},
+            {**coordinates.details, **_row_details(data, message.key)},
         )
 
     def _ddl(self, operation: Operation, message: Change, row: Row) -> SchemaChange | Truncate:
@@ -214,17 +214,21 @@ class Reader:
             if action == "truncate":
                 return self._truncate(message, row)
             sql = _statement(data)
-        place = _Place(meta, row)
+        coordinates = _Coordinates(meta, row)
         return SchemaChange(
             self._table(meta.table),
             action,
             sql,
-            position=place.position,
+            position=coordinates.position,
             source=SOURCE,
             source_time_ns=self._time(meta.time, "time"),
             process_time_ns=self._time(meta.posttime, "posttime"),
-            # a schema change has no place for its transaction
-            details={**place.details, **place.told(), **_rows(data, message.key)},
+            # a schema change has no field for its transaction
+            details={
+                **coordinates.details,
+                **coordinates.transaction_details(),
+                **_row_details(data, message.key),
+            },
         )
 
     def _time(self, text: str | None, field: str) -> int | None:
@@ -237,7 +241,7 @@ class Reader:
             raise DecodeError("not a time", code=ReasonCode.WRONG_TYPE, path=path) from None
 
     def _table(self, text: str | None) -> TableId:
-        table = self._tables.get(text or "")  # shared, so that reducers know it again
+        table = self._tables.get(text or "")  # shared, because reducers cache by identity
         if table is None:
             if len(self._tables) >= _MOST_TABLES:
                 self._tables.clear()
@@ -245,8 +249,8 @@ class Reader:
         return table
 
 
-class _Place:
-    """Where an operation stands: in the redo log, in its transaction, and what is beside."""
+class _Coordinates:
+    """The position of an operation, its position in the transaction, and its other details."""
 
     __slots__ = ("details", "position", "transaction")
 
@@ -259,7 +263,7 @@ class _Place:
         if meta.idx is not None and meta.idx != f"{seq}/{size}":
             seq, size = _with_idx(meta.idx, seq, size)
         if seq is not None and size is not None and seq > size:
-            raise DecodeError("beyond the size of its transaction", path="$.meta.seq")
+            raise DecodeError("greater than the size of its transaction", path="$.meta.seq")
         details = row
         if meta.userid is not None:
             details["userid"] = meta.userid
@@ -273,7 +277,7 @@ class _Place:
             details["source"] = meta.source
         self.position = None
         if meta.scn is not None:
-            # one SCN for all operations of a transaction: their numbers order them
+            # all operations of a transaction have one SCN: their numbers order them
             self.position = ScnPosition(_scn(meta.scn), tx_seq=seq or 0)
         self.transaction = None
         if meta.trans is not None:
@@ -286,23 +290,23 @@ class _Place:
                 details["size"] = size
         self.details = details or NO_DETAILS
 
-    def told(self) -> dict[str, object]:
-        """Return the transaction as the message tells it."""
-        if self.transaction is None:
+    def transaction_details(self) -> dict[str, object]:
+        """Return the transaction as details, with the names of the message."""
+        transaction = self.transaction
+        if transaction is None:
             return {}
-        of = self.transaction
-        every = {"trans": of.id, "seq": of.order, "size": of.size}
-        return {name: value for name, value in every.items() if value is not None}
+        fields = {"trans": transaction.id, "seq": transaction.order, "size": transaction.size}
+        return {name: value for name, value in fields.items() if value is not None}
 
 
 def _with_idx(idx: str, seq: int | None, size: int | None) -> tuple[int, int]:
-    """Return number and size; *idx* says both again: "It is in the seq/size format"."""
+    """Return number and size, also from *idx*, which repeats them: "in the seq/size format"."""
     match = _IDX.fullmatch(idx)
     if match is None:
         raise DecodeError("not of the form seq/size", code=ReasonCode.WRONG_TYPE, path="$.meta.idx")
     numbers = int(match[1]), int(match[2])
     if seq not in {None, numbers[0]} or size not in {None, numbers[1]}:
-        raise DecodeError("is not what seq and size say", path="$.meta.idx")
+        raise DecodeError("differs from seq and size", path="$.meta.idx")
     return numbers
 
 
@@ -319,10 +323,10 @@ def _scn(value: int | str) -> int:
 
 
 def _pair(meta: Meta, transaction: Transaction | None) -> str | None:
-    """Return what the two halves of one update share; ``None`` when that is not told.
+    """Return the pair of an update's halves; ``None`` if the message has none.
 
-    No document says whether both halves have one number in the transaction or two. The address of
-    the row is the same in any case; the number stands in where there is no address.
+    It is not documented whether both halves have the same number in the transaction. They have the
+    same row id in any case; the number is used if there is no row id.
     """
     transaction_id = transaction.id if transaction is not None else meta.scn
     if transaction_id is None:
@@ -334,7 +338,7 @@ def _pair(meta: Meta, transaction: Transaction | None) -> str | None:
 
 
 def table_of(text: str | None) -> TableId:
-    """Return the table of ``OWNER.TABLE``; DTS's own example of a delete names none.
+    """Return the table of ``OWNER.TABLE``; it may be missing, as in DTS's example of a delete.
 
     >>> table_of("CL_BIZ1.MIO_LOG")
     TableId(database=None, schema='CL_BIZ1', name='MIO_LOG')
@@ -346,10 +350,10 @@ def table_of(text: str | None) -> TableId:
 
 
 def _statement(data: Row) -> str | None:
-    """Take the statement out of what stands beside an operation, if there is one."""
+    """Remove the statement from ``data`` and return it; ``None`` if there is none."""
     return data.pop("sql") if isinstance(data.get("sql"), str) else None
 
 
-def _rows(data: Row | None, key: Row | None) -> Row:
-    """Return what stands beside an operation that is about no row."""
+def _row_details(data: Row | None, key: Row | None) -> Row:
+    """Return ``data`` and ``key`` of an operation that is no row change, as details."""
     return {name: row for name, row in (("data", data), ("key", key)) if row}

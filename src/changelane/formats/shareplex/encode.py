@@ -40,37 +40,37 @@ _OPERATIONS: Final[dict[Op, Operation]] = {
 _ABSENT: Final = object()
 
 _ROWS: Final = frozenset({"data", "key"})
-"""Details of a truncate or a schema change that stand beside ``meta``."""
+"""Details of a truncate or a schema change that are written beside ``meta``."""
 
 
 class WriteOptions(msgspec.Struct, frozen=True):
-    """What a writer has to know.
+    """The options of a writer.
 
     Attributes:
         text_only: Values are text or null.
-        whole_key: ``key`` is the whole row before, not only its key columns.
+        whole_key: ``key`` is the full before image, not only its key columns.
         nulls: NULL columns of inserted and deleted rows are written.
         digits: Fraction digits of times: 0 or 9.
-        marked: Times end in ``Z``.
-        zone: The zone of times that name none.
+        zulu: Times are in UTC and end in ``Z``.
+        zone: The zone of times without ``Z``.
     """
 
     text_only: bool
     whole_key: bool
     nulls: bool
     digits: int
-    marked: bool
+    zulu: bool
     zone: dt.tzinfo
 
 
 class Writer:
-    """Encodes events that were reduced to what SharePlex carries."""
+    """Encodes events that are reduced to SharePlex's capabilities."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._text_only = options.text_only
         self._whole_key = options.whole_key
         self._nulls = options.nulls
-        self._time = writer(options.zone, digits=options.digits, marked=options.marked)
+        self._time = writer(options.zone, digits=options.digits, zulu=options.zulu)
 
     def __call__(self, event: ChangeEvent, report: Report) -> bytes:
         """Return the message's value."""
@@ -96,7 +96,7 @@ class Writer:
         """Return ``data`` and ``key``."""
         image = event.before if event.op is Op.DELETE else event.after
         if image is None:
-            raise EncodeError("an event without the row that it is about")
+            raise EncodeError("the change has no row image")
         if not self._text_only and any(map(_reads_as_integer, image.values())):
             report(("value:decimal", "a whole number is read as an integer"))
         if event.op is Op.UPDATE:
@@ -105,7 +105,7 @@ class Writer:
             report(("key", "only an update names its key columns"))
         if self._nulls or None not in image.values():
             return dict(image), None
-        report(("null", "a NULL column of an inserted or deleted row is left out"))
+        report(("null", "a NULL column of an inserted or deleted row is omitted"))
         return {name: value for name, value in image.items() if value is not None}, None
 
     def _updated(self, event: DataChange, after: Image, report: Report) -> tuple[Row, Row | None]:
@@ -114,31 +114,31 @@ class Writer:
         if before is None:
             return dict(after), None if old is None else dict(old)
         if not before.keys() <= after.keys():
-            report(("after", "a column that it lacks is read as unchanged"))
+            report(("after", "a missing column is read as unchanged"))
         data: Row = {}
         for name, value in after.items():
-            known_value = before.get(name, _ABSENT)
-            if known_value is not value and not _is_same(known_value, value):
+            old_value = before.get(name, _ABSENT)
+            if old_value is not value and not _is_same(old_value, value):
                 data[name] = value
         return data, dict(old or {})
 
     def _identification(self, event: DataChange, after: Image, report: Report) -> Image | None:
-        """Return the key's columns of the row before, which find the row at its target."""
+        """Return the key columns of the before image, which identify the row at the target."""
         before = event.before
         if event.key is None:
             if before is not None:
-                report(("key", "not known: all columns of the row before stand for it"))
+                report(("key", "unknown; all columns of the before image are written as the key"))
             return before
         key = key_of(event, after if before is None else before)
         if key is None:
-            raise EncodeError("the row before does not hold its key")
+            raise EncodeError("the before image does not have the key columns")
         if before is None:
-            report(("before", "not known: its key is taken from the row after"))
+            report(("before", "unknown; the key of the after image is written"))
         elif len(before) > len(key):
             report(("before", "only the key columns are written"))
         return key
 
-    # -- everything else -----------------------------------------------------------------------
+    # -- other events --------------------------------------------------------------------------
 
     def _ddl(
         self, event: SchemaChange, report: Report
@@ -156,33 +156,35 @@ class Writer:
         if op is not None:
             report(("details.op", "not the operation of a schema change"))
         if event.action != action_of(event.ddl, SOURCE.product):
-            report(("action", "is left to the statement"))
+            report(("action", "readers take it from the statement"))
         data = _with_statement(data, event.ddl, report)
         return self._meta(event, Operation.DDL, details, report), data, key
 
     def _meta(self, event: Written, op: str, details: Any, report: Report) -> dict[str, Any]:
-        """Return the part ``meta``, in the order of the documents' sample."""
+        """Return the part ``meta``, in the order of the documented sample."""
         position = event.position
         transaction = getattr(event, "transaction", None)
         scn, seq = _scn(position, report), _seq(position, transaction, report)
         size = None if transaction is None else transaction.size
         other_details = dict(details)
-        seq = _told(other_details, "seq", seq)
-        size = _told(other_details, "size", size)
+        seq = _value_or_detail(other_details, "seq", seq)
+        size = _value_or_detail(other_details, "size", size)
         trans = (
-            transaction.id if transaction is not None else _told(other_details, "trans", None, str)
+            transaction.id
+            if transaction is not None
+            else _value_or_detail(other_details, "trans", None, str)
         )
         if size is not None and (seq or 1) > size:
-            report(("transaction.size", "less than the place in it; not written"))
+            report(("transaction.size", "less than the order in the transaction; not written"))
             size = None
         if transaction is not None and transaction.last not in {None, seq == size}:
-            report(("transaction.last", "is told by seq and size alone"))
-        known_fields = {
+            report(("transaction.last", "readers take it from seq and size"))
+        documented_fields = {
             "time": self._written_time(event.source_time_ns, "source_time", report),
-            "userid": _told(other_details, "userid", None, (int, str)),
+            "userid": _value_or_detail(other_details, "userid", None, (int, str)),
             "op": str(op),
             "scn": scn,
-            "rowid": _told(other_details, "rowid", None, str),
+            "rowid": _value_or_detail(other_details, "rowid", None, str),
             "trans": trans,
             "seq": seq,
             "size": size,
@@ -191,11 +193,11 @@ class Writer:
             "posttime": self._written_time(event.process_time_ns, "process_time", report),
         }
         for name in ("host", "queue", "source"):
-            known_fields[name] = _told(other_details, name, None, str)
-        meta = {name: value for name, value in known_fields.items() if value is not None}
+            documented_fields[name] = _value_or_detail(other_details, name, None, str)
+        meta = {name: value for name, value in documented_fields.items() if value is not None}
         for name, value in other_details.items():
             if name in META:
-                report((f"details.{name}", "the key has a meaning of its own"))
+                report((f"details.{name}", "the documented key of this name has other content"))
             else:
                 meta[name] = value
         return meta
@@ -211,7 +213,7 @@ class Writer:
 
 
 def _is_same(value: Value, two: Value) -> bool:
-    """Say whether two values are written alike: 1, True and 1.0 are not."""
+    """Return whether two values have the same written form: 1, True and 1.0 do not."""
     kind = value.__class__
     if kind is not two.__class__:
         return False
@@ -223,7 +225,7 @@ def _reads_as_integer(value: Value) -> bool:
 
 
 def _beside(details: Any) -> tuple[Row | None, Row | None]:
-    """Return ``data`` and ``key`` of an operation that is about no row."""
+    """Return ``data`` and ``key`` of an operation that is no row change, from its details."""
     data, key = (details.get(name) for name in ("data", "key"))
     return (data if isinstance(data, dict) else None, key if isinstance(key, dict) else None)
 
@@ -238,31 +240,33 @@ def _with_statement(data: Row | None, sql: str | None, report: Report) -> Row | 
     return data
 
 
-def _told(row: Row, name: str, value: Any, kind: type | tuple[type, ...] = int) -> Any:
-    """Return *value*, else what the details say under *name*, which are taken out of *row*."""
-    known_value = row.get(name)
-    if value is None and isinstance(known_value, kind) and not isinstance(known_value, bool):
-        del row[name]
-        return known_value
+def _value_or_detail(
+    details: Row, name: str, value: Any, kind: type | tuple[type, ...] = int
+) -> Any:
+    """Return *value*; if it is ``None``, remove the detail *name* and return its value."""
+    detail = details.get(name)
+    if value is None and isinstance(detail, kind) and not isinstance(detail, bool):
+        del details[name]
+        return detail
     return value
 
 
-_MOST: Final = 1 << 63
+_COUNTS: Final = 1 << 63
 
 
 def _scn(position: Any, report: Report) -> str | None:
-    """Return the SCN of the commit, which is what the documents call ``scn``."""
+    """Return the SCN of the commit, which the documentation calls ``scn``."""
     if position is None:
         return None
     if not isinstance(position, ScnPosition):
-        raise EncodeError(f"SharePlex has no {type(position).__name__}")
+        raise EncodeError(f"SharePlex cannot express a {type(position).__name__}")
     if position.commit_scn is not None:
         report(("position.scn", "only the SCN of the commit is written"))
     if position.rs_id is not None or position.ssn:
         report(("position.rs_id", "not written"))
     scn = position.scn if position.commit_scn is None else position.commit_scn
     if not 0 <= scn < SCNS:
-        report(("position.scn", "not a number of Oracle's log; not written"))
+        report(("position.scn", "out of the range of SCNs; not written"))
         return None
     return str(scn)
 
@@ -271,17 +275,17 @@ def _seq(position: Any, transaction: Transaction | None, report: Report) -> int 
     """Return the number in the transaction, which orders the operations of one SCN."""
     order = None if transaction is None else transaction.order
     number = position.tx_seq if isinstance(position, ScnPosition) else None
-    if number is not None and not 0 <= number < _MOST:
-        report(("position.tx_seq", "not a count from 1 on; not written"))
+    if number is not None and not 0 <= number < _COUNTS:
+        report(("position.tx_seq", "out of range; not written"))
         number = None
     if number is None:
         return order
     if order is not None:
         if number != order:
-            report(("position.tx_seq", "the order in the transaction takes its place"))
+            report(("position.tx_seq", "the order in the transaction is written instead"))
         return order
     if number and transaction is not None:
-        report(("transaction.order", "the number in the position takes its place"))
+        report(("transaction.order", "the number in the position is written instead"))
     return number or None
 
 
@@ -290,5 +294,5 @@ def _name(table: TableId, report: Report) -> str | None:
         return None
     text = table.name or "" if table.schema is None else f"{table.schema}.{table.name or ''}"
     if table_of(text) != TableId(schema=table.schema, name=table.name):
-        report(("table.name", "owner and name cannot be told apart"))
+        report(("table.name", "readers cannot separate owner and name"))
     return text

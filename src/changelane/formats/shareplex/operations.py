@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands under ``op``: the codes of messages and the names of the documents."""
+"""The values of ``op``: codes in messages, and names in the documentation."""
 
 from enum import StrEnum
 from typing import Final
 
 
 class Operation(StrEnum):
-    """What a message tells; the value is how we write it."""
+    """The operation of a message; its value is the written form."""
 
     INSERT = "ins"
     UPDATE = "upd"
@@ -18,8 +18,8 @@ class Operation(StrEnum):
     AFTER = "update after"
 
 
-# The codes of rows are seen in messages; of the others only the names are documented, and the
-# short spellings are those that readers in the field accept.
+# The codes of row changes are those of captured messages. The other operations are documented by
+# name only; their short spellings are those that other readers accept.
 _SPELLINGS: Final[dict[Operation, tuple[str, ...]]] = {
     Operation.INSERT: ("ins", "insert", "i"),
     Operation.UPDATE: ("upd", "update", "u"),
@@ -34,18 +34,18 @@ _SPELLINGS: Final[dict[Operation, tuple[str, ...]]] = {
 OPERATIONS: Final[dict[str, Operation]] = {
     spelling: operation for operation, spellings in _SPELLINGS.items() for spelling in spellings
 }
-"""Spelling in lower case, words apart by one space -> operation."""
+"""Spelling in lower case, with single spaces between words -> operation."""
 
-_MOST_SPELLED: Final = 64
+_MAX_LENGTH: Final = 64
 
 
 def operation_of(text: str) -> Operation | None:
-    """Return the operation of a spelling; case does not matter, nor a space or an underscore.
+    """Return the operation of a spelling, in any case, with spaces or underscores.
 
     >>> operation_of("UPDATE_BEFORE") is operation_of("Update Before") is Operation.BEFORE
     True
     """
     operation = OPERATIONS.get(text)
-    if operation is None and len(text) <= _MOST_SPELLED:
+    if operation is None and len(text) <= _MAX_LENGTH:
         operation = OPERATIONS.get(" ".join(text.lower().replace("_", " ").split()))
     return operation

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``time`` and ``posttime``: text to nanoseconds since 1970-01-01 UTC, and back."""
+"""``time`` and ``posttime``: conversion between text and nanoseconds since 1970-01-01 UTC."""
 
 import datetime as dt
 import re
@@ -16,9 +16,9 @@ _NS: Final = 1_000_000_000
 
 
 def reader(zone: dt.tzinfo) -> Callable[[str], int]:
-    """Return the function from text to nanoseconds; *zone* is that of texts which name none.
+    """Return the function from text to nanoseconds; *zone* is the zone of texts without one.
 
-    The function raises ``ValueError`` for what is not a time.
+    The function raises ``ValueError`` if the text is not a time.
     """
 
     @lru_cache(maxsize=1024)  # the operations of a transaction share their times
@@ -34,13 +34,13 @@ def reader(zone: dt.tzinfo) -> Callable[[str], int]:
     return read
 
 
-def writer(zone: dt.tzinfo, *, digits: int, marked: bool) -> Callable[[int], str]:
+def writer(zone: dt.tzinfo, *, digits: int, zulu: bool) -> Callable[[int], str]:
     """Return the function from nanoseconds to text.
 
     Args:
-        zone: The zone in which times without a mark are written.
+        zone: The zone of written times, unless *zulu* is set.
         digits: Fraction digits: 0 or 9.
-        marked: Write UTC, with ``Z``.
+        zulu: Write UTC, with ``Z``.
 
     The function raises ``OverflowError`` outside the years 1 to 9999.
     """
@@ -49,13 +49,13 @@ def writer(zone: dt.tzinfo, *, digits: int, marked: bool) -> Callable[[int], str
     def write(value_ns: int) -> str:
         seconds, nanos = divmod(value_ns, _NS)
         moment = _EPOCH + seconds * _SECOND
-        local = moment if marked else moment.astimezone(zone)
+        local = moment if zulu else moment.astimezone(zone)
         text = local.replace(tzinfo=None).isoformat("T", "seconds")
         if digits:
             text += f".{nanos:09d}"
-        if marked:
+        if zulu:
             return text + "Z"
-        # an hour that the zone repeats is said with its offset
+        # the second pass of a repeated hour is written with its offset
         return text if local.fold == 0 else text + local.isoformat()[19:]
 
     return write

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SharePlex's message as it stands on the wire, with the producer's own names and order."""
+"""The wire classes of SharePlex's messages, with the producer's own names and order."""
 
 from typing import Annotated, Any, Final
 
@@ -9,19 +9,19 @@ from changelane.errors import DecodeError
 from changelane.formats.contract import json
 
 Row = dict[str, Any]
-"""Columns and values: text and null from DTS, numbers besides from SharePlex itself."""
+"""Columns and values: text and null from DTS; also numbers from SharePlex itself."""
 
 TextRow = dict[str, str | None]
 
 SCNS: Final = 1 << 128
-"""How many SCNs a position tells apart; Oracle's own may pass 63 bits in principle."""
+"""The number of SCNs that a position can have; Oracle's own may exceed 63 bits in principle."""
 
-# "It starts from 1" (seed, Table 1); positions hold 64 bits
+# "It starts from 1" (DTS's documentation); a position has 64 bits for it
 _Count = Annotated[int, msgspec.Meta(ge=1, le=(1 << 63) - 1)]
 
 
 class KnownMeta(msgspec.Struct, forbid_unknown_fields=True):
-    """The part ``meta`` when it has no other keys than those of the documents."""
+    """The part ``meta`` with documented keys only."""
 
     op: str
     time: str | None = None
@@ -40,11 +40,11 @@ class KnownMeta(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class AnyMeta(KnownMeta, forbid_unknown_fields=False):
-    """The same with keys that we do not know, which :class:`Others` reads."""
+    """The part ``meta`` with any keys; :class:`AllMeta` reads the undocumented ones."""
 
 
 class KnownChange(msgspec.Struct, forbid_unknown_fields=True):
-    """A message as it is read, of known keys only: the usual case."""
+    """A message to read, with documented keys only: the usual case."""
 
     meta: KnownMeta
     data: Row | None = None
@@ -52,14 +52,14 @@ class KnownChange(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class KnownTextChange(KnownChange, forbid_unknown_fields=True):
-    """The same as DTS writes it: every value is text or null."""
+    """The same from DTS: every value is text or null."""
 
     data: TextRow | None = None
     key: TextRow | None = None
 
 
 class AnyChange(msgspec.Struct):
-    """A message as it is read, with any other keys."""
+    """A message to read, with any keys."""
 
     meta: AnyMeta
     data: Row | None = None
@@ -67,20 +67,20 @@ class AnyChange(msgspec.Struct):
 
 
 class AnyTextChange(AnyChange):
-    """The same as DTS writes it."""
+    """The same from DTS."""
 
     data: TextRow | None = None
     key: TextRow | None = None
 
 
-class Others(msgspec.Struct):
-    """All keys of ``meta``."""
+class AllMeta(msgspec.Struct):
+    """A message with all keys of ``meta``."""
 
     meta: dict[str, Any]
 
 
 class WrittenChange(msgspec.Struct, omit_defaults=True):
-    """A message as it is written."""
+    """A message to write."""
 
     meta: dict[str, Any]
     data: Row | None = None
@@ -93,7 +93,7 @@ Change = KnownChange | AnyChange
 
 
 def load(value: bytes, *, text_only: bool) -> tuple[Change, Row]:
-    """Read a message, and what its ``meta`` says under names that are not in the documents.
+    """Return the wire class of a message, and the undocumented keys of ``meta``.
 
     Raises:
         DecodeError: The value is not a SharePlex message.
@@ -104,5 +104,5 @@ def load(value: bytes, *, text_only: bool) -> tuple[Change, Row]:
         if "unknown field" not in error.reason:
             raise
     change: AnyChange = json.loads(value, AnyTextChange if text_only else AnyChange)
-    other_fields = json.loads(value, Others).meta
+    other_fields = json.loads(value, AllMeta).meta
     return change, {name: other_fields[name] for name in other_fields if name not in META}

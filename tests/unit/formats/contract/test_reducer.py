@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from changelane import formats, get_codec
 from changelane.event import Completeness, DataChange, Key, Op, Source, Transaction
-from changelane.formats.contract.cached_reducer import Reductions
+from changelane.formats.contract.cached_reducer import CachedReducer
 from changelane.formats.contract.capabilities import Carries
 from changelane.formats.contract.reducer import Reducer
 from changelane.position import OffsetPosition, PostgresPosition
@@ -72,7 +72,7 @@ def alike(draw: st.DrawFn) -> list[DataChange]:
 def test_a_change_is_reduced_alike_whatever_came_before_it(
     told: list[DataChange], target: Carries
 ) -> None:
-    short, whole = Reductions(target), Reducer(target)
+    short, whole = CachedReducer(target), Reducer(target)
     for event in (*told, *told):
         assert short(event) == whole(event)
 
@@ -161,7 +161,7 @@ def test_the_outcome_of_a_change_serves_no_change_that_differs_in_any_part(
     whole = Reducer(target)
     changes = [msgspec.structs.replace(FULL, **variant) for variant in VARIANTS]
     for first, other in itertools.product(changes, repeat=2):
-        short = Reductions(target)
+        short = CachedReducer(target)
         short(first)
         assert short(other) == whole(other)
 
@@ -169,7 +169,7 @@ def test_the_outcome_of_a_change_serves_no_change_that_differs_in_any_part(
 def test_the_second_of_two_like_changes_takes_the_outcome_of_the_first() -> None:
     schema = TableSchema((Column("id", Integer()),))
     event = DataChange(Op.CREATE, TableId("shop", "public", "t"), after={"id": 1}, schema=schema)
-    short = Reductions(get_codec("canal-json").carries)
+    short = CachedReducer(get_codec("canal-json").carries)
     (one,), losses = short(event)
     (other,), same = short(msgspec.structs.replace(event, after={"id": 2}))
     assert losses

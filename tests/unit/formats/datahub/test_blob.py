@@ -507,7 +507,7 @@ def test_a_sequence_is_made_of_digits(sequence):
 def test_a_position_that_is_no_sequence_is_a_loss():
     for op in ("c", "u"):
         encoded = BLOB.encode(change(op, -5), on_loss="ignore")
-        assert ("position", "a sequence is made of digits") in encoded.losses
+        assert ("position", "a sequence consists of digits") in encoded.losses
         assert all("sequenceId" not in json.loads(m.value)["payload"] for m in encoded.messages)
 
 
@@ -691,7 +691,7 @@ def test_what_cannot_be_written_is_told():
         "details.version",
     }
     assert losses(change(details={"checkpointTime": "x"})).keys() == {"details.checkpointTime"}
-    with pytest.raises(EncodeError, match="'id' holds"):
+    with pytest.raises(EncodeError, match="'id' has a value that is not of its type"):
         written(change(after={"id": "secret", "name": "a"}))
     with pytest.raises(ConfigError, match="Nowhere"):
         get_codec("datahub-blob", time_zone="Nowhere/Else")

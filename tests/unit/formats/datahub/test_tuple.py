@@ -223,7 +223,7 @@ def test_the_time_is_read_in_both_spellings_as_number_text_or_timestamp(name, to
 
 def test_a_time_that_would_be_read_as_microseconds_is_a_loss():
     event = change(source_time_ns=(10**14 + 1) * 1_000_000)
-    assert losses(event) == {"source_time": "so far that readers take it for microseconds"}
+    assert losses(event) == {"source_time": "so great that readers interpret it as microseconds"}
 
 
 def test_times_that_are_none_are_refused():
@@ -350,7 +350,7 @@ def test_a_column_that_the_topic_does_not_have_is_refused_and_when_written_told(
 def test_a_value_that_the_topic_cannot_hold_is_not_written():
     schema = TableSchema((Column("id", Integer(64)), Column("small", Integer(64))))
     event = change(schema=schema, after={"id": 1, "small": 128})
-    with pytest.raises(EncodeError, match="'small' holds no TINYINT"):
+    with pytest.raises(EncodeError, match="'small': the value does not fit the topic's TINYINT"):
         written(event, topic_schema=TOPIC, on_loss="warn")
     schema = TableSchema((Column("id", Integer(64)), Column("note", Integer(64))))
     event = change(schema=schema, after={"id": 1, "note": 128})

@@ -150,11 +150,11 @@ def test_a_delete_becomes_a_tombstone_where_the_mode_says_so(mode):
     event = change(Op.DELETE, source=Source(None, "debezium", "srv", None, None))
     found = losses(event, codec)
     assert found == {
-        "table.database": "no added field tells it",
-        "table.schema": "no added field tells it",
-        "source.server": "no added field tells it",
-        "before": "a tombstone tells the key only",
-        "schema": "a tombstone tells the columns of the key only",
+        "table.database": "no added field has it",
+        "table.schema": "no added field has it",
+        "source.server": "no added field has it",
+        "before": "a tombstone has the key only",
+        "schema": "a tombstone has the columns of the key only",
     }
     (one,) = written(event, codec, "warn")
     assert one.value is None
@@ -247,7 +247,7 @@ def test_a_create_with_snapshot_is_a_read():
 def test_an_operation_that_no_field_tells_is_a_reported_loss(op):
     codec = flat(add_fields="db,schema,table")
     found = losses(change(op), codec)
-    assert found == {f"operation:{op}": "no added field tells it: read as an upsert"}
+    assert found == {f"operation:{op}": "no added field has it; read as an upsert"}
     assert not losses(change(Op.UPDATE), codec)
 
 
@@ -511,7 +511,7 @@ def test_an_unavailable_value_is_the_placeholder():
 
 def test_a_column_that_a_row_lacks_is_not_in_its_schema_and_a_reported_loss_of_it():
     event = change(Op.UPDATE, after={"id": 4})
-    assert losses(event, flat()) == {"schema": "columns that a row lacks are not told"}
+    assert losses(event, flat()) == {"schema": "columns that a row lacks are not written"}
     (one,) = written(event, on_loss="warn")
     names = [field["field"] for field in json.loads(one.value)["schema"]["fields"]]
     assert "name" not in names
@@ -562,12 +562,12 @@ def test_the_short_way_reads_what_the_long_way_reads():
 
 
 def test_rows_of_ever_other_columns_do_not_fill_the_memory(monkeypatch):
-    monkeypatch.setattr(added_fields, "_MOST_PLACES", 10)
-    reader = added_fields.OriginReader(debezium_flat.Options())
+    monkeypatch.setattr(added_fields, "_MAX_TABLES", 10)
+    reader = added_fields.MetadataReader(debezium_flat.Options())
     told = {"__table": "t"}
     for _ in range(40):
-        reader.read_plain(added_fields.Shape(told, added_fields.every("__")), told, "t")
-    assert len(reader._places) <= 11
+        reader.read_plain(added_fields.Shape(told, added_fields.possible_fields("__")), told, "t")
+    assert len(reader._table_origins) <= 11
 
 
 @pytest.mark.parametrize("value", [None, "x", 5, -1, True, 1.5, [], {}])
@@ -577,8 +577,8 @@ def test_rows_of_ever_other_columns_do_not_fill_the_memory(monkeypatch):
 def test_plain_added_fields_are_read_the_short_way_as_the_long_way_does(name, value):
     """The short way may decline, and then the long way reads it or refuses it."""
     told = {"__op": "c", "__table": "t1", "__source_ts_ms": 5, "__ts_ms": 6} | {name: value}
-    known, topic = added_fields.every("__"), "srv.public.t"
-    reader = added_fields.OriginReader(debezium_flat.Options(topic="server.schema.table"))
+    known, topic = added_fields.possible_fields("__"), "srv.public.t"
+    reader = added_fields.MetadataReader(debezium_flat.Options(topic="server.schema.table"))
     short = reader.read_plain(added_fields.Shape(told, known), told, topic)
     details = {}
     fields = [(known[field], content) for field, content in told.items()]

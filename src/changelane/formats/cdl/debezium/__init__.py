@@ -3,8 +3,8 @@ r"""``cdl-debezium-json``: the "open-source Debezium JSON" of CDL, ``message_ver
 
 Product: Change Data Loader of Huawei Cloud MRS
 (https://support.huaweicloud.com/intl/en-us/cmpntguide-lts-mrs/mrs_01_24811.html). Version studied:
-the page "CDL JSON and Open-Source Debezium JSON" (2024-11-29). It is what Debezium 1.4 writes of
-PostgreSQL, with four fields more and the vendor's own names of decimals and timestamps.
+the page "CDL JSON and Open-Source Debezium JSON" (2024-11-29). The messages are those of Debezium
+1.4 for PostgreSQL, with four more fields and the vendor's own names of decimals and timestamps.
 
 Sample (payload)::
 
@@ -14,7 +14,7 @@ Sample (payload)::
       "table":"ct_pg2hudi","txId":57227663,"lsn":163955586912},"op":"c","ts_ms":1707048984208,
      "message_version":"2.0","message_type":"0","LOB_COLUMNS":null,"unique":{"id":35}}
 
-Known gaps: the page shows one insert only; see ``docs/formats/cdl-debezium-json.md``.
+Known gaps: the page has only a sample of an insert; see ``docs/formats/cdl-debezium-json.md``.
 """
 
 from typing import Final

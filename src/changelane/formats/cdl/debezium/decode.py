@@ -28,11 +28,11 @@ from changelane.formats.cdl.debezium.wire import (
     Options,
     base_of,
 )
-from changelane.formats.cdl.json.options import FILLERS, listed
+from changelane.formats.cdl.json.options import FILLERS, lob_names
 from changelane.formats.contract import json
 from changelane.formats.debezium_envelope.envelope_reader import Draft, Member, keep_other_fields
 from changelane.formats.debezium_envelope.envelope_writer import part_of
-from changelane.formats.debezium_envelope.fillers import blanked
+from changelane.formats.debezium_envelope.fillers import blank_fillers
 from changelane.formats.debezium_envelope.options import BeforeImage
 from changelane.formats.debezium_envelope.other_events import MILLISECOND
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
@@ -43,37 +43,37 @@ from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId
 from changelane.types import UNAVAILABLE
 
-_MOST_PLACES: Final = 10_000
+_MAX_TABLES: Final = 10_000
 
 
 class Rules:
-    """What is particular about reading 2.0: see :class:`Member`."""
+    """The decoding rules of ``message_version`` 2.0; see :class:`Member`."""
 
     def __init__(self, options: Options) -> None:
         self._before_image = options.before_image
         self._placeholder = Placeholder(options.placeholder)
         self._heartbeat_table = options.heartbeat_table.lower()
-        self._places: dict[tuple[str | None, ...], tuple[TableId, Source, dict[str, object]]] = {}
+        self._origins: dict[tuple[str | None, ...], tuple[TableId, Source, dict[str, object]]] = {}
 
     def member(self) -> Member:
-        """Return how the messages are read."""
+        """Return the rules as a member of the family."""
         return Member(
             envelope=CdlEnvelope,
             integers=frozenset({"ts_ms", "txId", "lsn"}),
-            origin=self.origin,
-            prepare=self.prepare,
-            settle=_settle,
-            notice=self.notice,
+            read_source=self.read_source,
+            before_conversion=self.before_conversion,
+            after_conversion=_set_unavailable,
+            service_event=self.service_event,
         )
 
-    def origin(self, draft: Draft) -> None:
-        """Read the source block, and refuse other versions of the message."""
+    def read_source(self, draft: Draft) -> None:
+        """Decode the source block, and reject other versions of the message."""
         envelope: CdlEnvelope[JsonRow] = draft.envelope
         if envelope.message_version != VERSION:
             path = "$.message_version"
             raise DecodeError("not message_version 2.0", code=ReasonCode.UNKNOWN_VERSION, path=path)
         block = envelope.source
-        words = (
+        cache_key = (
             block.version,
             block.connector,
             block.name,
@@ -82,12 +82,12 @@ class Rules:
             block.schema,
             block.table,
         )
-        place = self._places.get(words)
-        if place is None:
-            if len(self._places) >= _MOST_PLACES:
-                self._places.clear()
-            place = self._places[words] = _place(block)
-        draft.table, draft.source, other_fields = place
+        origin = self._origins.get(cache_key)
+        if origin is None:
+            if len(self._origins) >= _MAX_TABLES:
+                self._origins.clear()
+            origin = self._origins[cache_key] = _origin_of(block)
+        draft.table, draft.source, other_fields = origin
         if draft.op is Op.CREATE and draft.source.snapshot is not None:
             draft.op = Op.READ  # "whether the change is a part of the snapshot"
         if block.lsn is not None and -INT64 <= block.lsn < INT64:
@@ -99,12 +99,12 @@ class Rules:
         if other_fields:
             keep_other_fields(draft, other_fields)
 
-    def prepare(self, draft: Draft) -> None:
-        """Do what needs the JSON of the rows: key, the deleted row, values that were not sent."""
+    def before_conversion(self, draft: Draft) -> None:
+        """Find the key, the deleted row and the unavailable values in the rows' JSON."""
         envelope: CdlEnvelope[JsonRow] = draft.envelope
         unique, details = envelope.unique, draft.details
         if draft.op is Op.DELETE and draft.before is None:
-            # some tools put the deleted row where the new one would be
+            # some tools write the deleted row as `after`
             if draft.after is not None:
                 details["image"] = "after"
                 draft.before, draft.after = draft.after, None
@@ -128,25 +128,25 @@ class Rules:
         before, after = _lobs(draft, envelope.LOB_COLUMNS)
         if draft.before is not None:
             hidden = self._hidden(draft.before, draft)
-            draft.hidden_before = (*before, *hidden, *self._doubted(draft))
+            draft.hidden_before = (*before, *hidden, *self._blank_fillers(draft))
         if draft.after is not None:
             draft.hidden_after = (*after, *self._hidden(draft.after, draft))
 
     def _hidden(self, row: JsonRow, draft: Draft) -> tuple[str, ...]:
-        """Blank the placeholders of a row, and return their columns."""
+        """Set placeholders in a row to ``None``, and return their columns."""
         placeholder = self._placeholder
         if not placeholder.may_be_in(row):
             return ()
         wires = draft.plan.wires
         placeholders = placeholder.columns_in(row, wires)
         if placeholders:
-            known_placeholders = part_of(draft.details, "placeholders")
-            draft.details["placeholders"] = {**known_placeholders, **placeholders}
+            stored_placeholders = part_of(draft.details, "placeholders")
+            draft.details["placeholders"] = {**stored_placeholders, **placeholders}
         row.update(dict.fromkeys(placeholders))
         return tuple(placeholders)
 
-    def _doubted(self, draft: Draft) -> list[str]:
-        """Blank what may be fillers in a before image: PostgreSQL's replica identity."""
+    def _blank_fillers(self, draft: Draft) -> list[str]:
+        """Set columns of a before image that may have fillers to ``None``; return their names."""
         before, after, key = draft.before or {}, draft.after, draft.key
         is_key_only = draft.details.get("image") == "unique"
         if key is None or is_key_only or self._before_image is BeforeImage.FULL:
@@ -156,10 +156,10 @@ class Rules:
             is_moved = after is not None and any(after.get(n) != v for n, v in key_values.items())
             if draft.source.product not in FILLERS or not (draft.op is Op.DELETE or is_moved):
                 return []
-        return blanked(before, key_values, draft.plan, draft.details)
+        return blank_fillers(before, key_values, draft.plan, draft.details)
 
-    def notice(self, draft: Draft, message: Message) -> ChangeEvent | None:
-        """Return a heartbeat for a change of its table; the message stays whole."""
+    def service_event(self, draft: Draft, message: Message) -> ChangeEvent | None:
+        """Return a heartbeat with the whole message for a change of the heartbeat table."""
         table = draft.table
         if f"{table.schema}.{table.name}".lower() != self._heartbeat_table:
             return None
@@ -178,15 +178,15 @@ class Rules:
         )
 
 
-def _settle(draft: Draft) -> None:
+def _set_unavailable(draft: Draft) -> None:
     if draft.before is not None and draft.hidden_before:
         draft.before.update(dict.fromkeys(draft.hidden_before, UNAVAILABLE))
     if draft.after is not None and draft.hidden_after:
         draft.after.update(dict.fromkeys(draft.hidden_after, UNAVAILABLE))
 
 
-def _place(block: CdlSource) -> tuple[TableId, Source, dict[str, object]]:
-    """Return table and source, and what of both the model has no place for."""
+def _origin_of(block: CdlSource) -> tuple[TableId, Source, dict[str, object]]:
+    """Return table and source, and their fields without a place in the model."""
     other_fields: dict[str, object] = {}
     if block.version != DEBEZIUM_VERSION:
         other_fields["version"] = block.version
@@ -199,7 +199,7 @@ def _place(block: CdlSource) -> tuple[TableId, Source, dict[str, object]]:
 
 
 def _row_of(unique: JsonRow, draft: Draft) -> JsonRow:
-    """Return the primary key as a row, its values of their columns' types."""
+    """Return the primary key as a row, with values of the columns' types."""
     try:
         row: JsonRow = draft.plan.rows(json.dumps(unique))
     except msgspec.ValidationError as error:
@@ -208,21 +208,21 @@ def _row_of(unique: JsonRow, draft: Draft) -> JsonRow:
 
 
 def _lobs(draft: Draft, text: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the columns of both images that LOB_COLUMNS names and whose value was not sent.
+    """Return for both images the columns in LOB_COLUMNS with an unavailable value.
 
-    They are unknown where they are missing, and where an update has them as null.
+    The value is unavailable if the column is missing, or null in an update.
     """
     if text is None:
         return (), ()
-    names = tuple(dict.fromkeys(listed(text)))
+    names = tuple(dict.fromkeys(lob_names(text)))
     fields = draft.plan.fields
-    known_names = [name for name in names if draft.schema is None or name in fields]
+    columns = [name for name in names if draft.schema is None or name in fields]
     before, after = draft.before, draft.after
     is_update = draft.op is Op.UPDATE
-    missing_names = tuple(n for n in known_names if before is not None and n not in before)
+    missing_names = tuple(n for n in columns if before is not None and n not in before)
     hidden = tuple(
         name
-        for name in known_names
+        for name in columns
         if after is not None and (name not in after or (is_update and after[name] is None))
     )
     lob_columns = hidden if after is not None else missing_names

@@ -36,7 +36,7 @@ from changelane.formats.debezium_envelope.envelope_writer import (
     milliseconds,
     part_of,
 )
-from changelane.formats.debezium_envelope.fillers import report_doubt
+from changelane.formats.debezium_envelope.fillers import report_possible_fillers
 from changelane.formats.debezium_envelope.options import BeforeImage
 from changelane.formats.debezium_envelope.rows.connect_schema import Schema, struct
 from changelane.formats.debezium_envelope.rows.modes import Modes
@@ -48,7 +48,7 @@ _NOTHING: Final[Mapping[str, Any]] = {}
 
 
 class Encoder:
-    """Writes the events of one codec."""
+    """Encodes the events of one codec."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -65,7 +65,7 @@ class Encoder:
                 return (heartbeat(event),)
             case _:
                 kind = event.__struct_config__.tag
-                report((f"event:{kind}", "a heartbeat of CDL is a change of its own table"))
+                report((f"event:{kind}", "CDL has no such message"))
                 return ()
 
     def _change(self, event: DataChange, report: Report) -> Message:
@@ -73,18 +73,20 @@ class Encoder:
         if product is not None and product not in PRODUCTS:
             # "For other data sources, only CDL JSON is supported."
             msg = (
-                f"cdl-debezium-json is supported for DRS-openGauss-JSON, PostgreSQL and openGauss"
-                f" only, and this change comes from {product}; write cdl-json instead"
+                f"cdl-debezium-json supports only DRS-openGauss-JSON, PostgreSQL and openGauss,"
+                f" and this change comes from {product}; use cdl-json instead"
             )
             raise EncodeError(msg)
         details = event.details
         event, lobs = _without_lobs(event)
-        is_doubted = self._is_doubted(event)
-        fillers: Any = details.get("fillers", _NOTHING if is_doubted else None)
+        may_have_fillers = self._may_have_fillers(event)
+        fillers: Any = details.get("fillers", _NOTHING if may_have_fillers else None)
         images = self._writer.images(event, report, fillers)
-        if is_doubted and images.before is not None:
+        if may_have_fillers and images.before is not None:
             has_schema = event.schema is not None
-            report_doubt(event, images.before, images.writer, report, has_schema=has_schema)
+            report_possible_fillers(
+                event, images.before, images.writer, report, has_schema=has_schema
+            )
         unique = _unique(event, images, report)
         match details.get("image"):
             case "after":
@@ -94,20 +96,20 @@ class Encoder:
         parts = Parts(
             source=_source(event, report),
             base=base_of(event.table),
-            more={
-                # "c: insert, u: update, d: delete": a row of a snapshot says so in its source
+            extra_fields={
+                # "c: insert, u: update, d: delete": only the source marks a row of a snapshot
                 "op": (Op.CREATE if event.op is Op.READ else event.op).value,
                 "message_version": VERSION,
                 "message_type": MESSAGE_TYPE,
                 "LOB_COLUMNS": details.get("LOB_COLUMNS", ",".join(lobs) or None),
                 "unique": unique,
             },
-            more_schemas={"unique": _unique_schema(event, images)},
+            extra_schemas={"unique": _unique_schema(event, images)},
         )
         return self._writer.message(event, images, parts, report)
 
-    def _is_doubted(self, event: DataChange) -> bool:
-        """Say whether a reader believes a before image in its key only."""
+    def _may_have_fillers(self, event: DataChange) -> bool:
+        """Return whether a reader uses only the key of a before image."""
         if event.key is None or event.before is None or event.details.get("image") == "unique":
             return False
         match self._options.before_image:
@@ -120,7 +122,7 @@ class Encoder:
 
 
 def _without_lobs(event: DataChange) -> tuple[DataChange, tuple[str, ...]]:
-    """Return an event without values that were not sent, and their columns, for LOB_COLUMNS."""
+    """Return an event without unavailable values, and their columns, for LOB_COLUMNS."""
     image = event.before if event.after is None else event.after
     if image is None or "fillers" in event.details:
         return event, ()
@@ -140,7 +142,7 @@ def _unique(event: DataChange, images: Images, report: Report) -> Mapping[str, A
         return None
     row = images.before if images.after is None else images.after
     if row is None or any(row.get(name) is None for name in event.key.columns):
-        report(("key", "the row does not tell its values"))
+        report(("key", "the row does not have its values"))
         return None
     return {name: row[name] for name in event.key.columns}
 
@@ -153,7 +155,7 @@ def _unique_schema(event: DataChange, images: Images) -> Schema:
 
 
 def _source(event: DataChange, report: Report) -> dict[str, Any]:
-    """Return the source block as Debezium 1.4 has it for PostgreSQL."""
+    """Return the source block of Debezium 1.4 for PostgreSQL."""
     source, table, position = event.source, event.table, event.position
     lsn = None
     if isinstance(position, PostgresPosition):

@@ -16,11 +16,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Options of ``cdl-debezium-json``.
 
     Attributes:
-        before_image: How far before images of deletes, and of updates that change the key, are to
-            be believed.
-        placeholder: What the producer writes for a value that it did not get.
-        heartbeat_table: Changes of this table are heartbeats; empty = there is none.
-        vendor: What the vendor's own names of types start with, when they are written.
+        before_image: The columns with real values in before images of deletes and key changes.
+        placeholder: The producer's placeholder for an unavailable value.
+        heartbeat_table: Changes of this table are heartbeats; empty = no such table.
+        vendor: The prefix of the vendor's semantic names of types, when they are written.
     """
 
     before_image: BeforeImage = BeforeImage.AUTO
@@ -96,5 +95,5 @@ U64: Final = 1 << 64
 
 
 def base_of(table: TableId) -> str:
-    """Return what the schema of a table's messages is called."""
+    """Return the name of the schema of a table's messages."""
     return ".".join(part for part in (table.schema or table.database, table.name) if part)

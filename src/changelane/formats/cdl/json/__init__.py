@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""``cdl-json``: CDL JSON, what CDL of Huawei's MapReduce Service writes to Kafka.
+r"""``cdl-json``: CDL JSON, the messages of CDL in Huawei's MapReduce Service.
 
 Product: Change Data Loader of Huawei Cloud MRS
 (https://support.huaweicloud.com/intl/en-us/cmpntguide-lts-mrs/mrs_01_24811.html). Version studied:
 ``message_version`` 1.0, from the page "CDL JSON and Open-Source Debezium JSON" (2024-11-29). It is
-Kafka Connect's JSON, always with its schema, and of one family with Debezium's.
+Kafka Connect's JSON, always with a schema, and belongs to Debezium's family.
 
 Sample (payload)::
 
@@ -16,8 +16,8 @@ Sample (payload)::
      "message_version":"1.0","message_type":"0",
      "HEARTBEAT_IDENTIFIER":"279fb050-0143-45c1-b184-50bc48c2461c"}
 
-Known gaps: updates, deletes, heartbeats and LOBs are read as the page's words say, for it shows one
-insert only; see ``docs/formats/cdl-json.md``.
+Known gaps: the page has only a sample of an insert. Updates, deletes, heartbeats and LOBs follow
+the page's text; see ``docs/formats/cdl-json.md``.
 """
 
 from typing import Final

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of CDL to events. What the model has no place for stays in the event's details."""
+"""Messages of CDL to events. Fields without a place in the model become details."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -25,7 +25,7 @@ from changelane.formats.cdl.json.options import (
     VERSION,
     Options,
     Owner,
-    listed,
+    lob_names,
     modes_of,
 )
 from changelane.formats.cdl.json.wire import (
@@ -38,10 +38,10 @@ from changelane.formats.cdl.json.wire import (
 )
 from changelane.formats.contract import json
 from changelane.formats.debezium_envelope import other_events
-from changelane.formats.debezium_envelope.fillers import blanked
-from changelane.formats.debezium_envelope.message_key import MISFIT, JsonRow, KeyReader
+from changelane.formats.debezium_envelope.fillers import blank_fillers
+from changelane.formats.debezium_envelope.message_key import READ_ERRORS, JsonRow, KeyReader
 from changelane.formats.debezium_envelope.options import BeforeImage
-from changelane.formats.debezium_envelope.row_images import finish
+from changelane.formats.debezium_envelope.row_images import convert_image
 from changelane.formats.debezium_envelope.rows.connect_schema import Blocks, unwrap
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
 from changelane.formats.debezium_envelope.rows.raw_json import as_text
@@ -55,7 +55,7 @@ _MILLISECOND: Final = 1_000_000
 _INT64: Final = 1 << 63
 _U64: Final = 1 << 64
 _BOM: Final = b"\xef\xbb\xbf"
-_MISFIT: Final = (*MISFIT, DecodeError)
+_READ_ERRORS: Final = (*READ_ERRORS, DecodeError)
 _PARTS: Final = decoder(dict[str, msgspec.Raw])
 _ANY: Final = decoder(Any)
 
@@ -63,7 +63,7 @@ Change = Envelope[JsonRow]
 
 
 class Decoder:
-    """Reads the messages of one codec."""
+    """Decodes the messages of one codec."""
 
     def __init__(self, options: Options) -> None:
         modes = modes_of(options)
@@ -81,16 +81,16 @@ class Decoder:
         if not value:
             return (self._keys.tombstone(message),)
         try:
-            known_block = self._blocks.find(value)
-            if known_block is not None:
-                plan, start = known_block
+            cached_block = self._blocks.find(value)
+            if cached_block is not None:
+                plan, start = cached_block
                 return (self._event(message, plan.change(memoryview(value)[start:-1]), plan, {}),)
-        except _MISFIT:
-            pass  # the long way reads it, or says what is wrong with it
+        except _READ_ERRORS:
+            pass  # the slow path decodes the message, or raises the error
         return self._slow(message, value.removeprefix(_BOM))
 
     def _slow(self, message: Message, value: bytes) -> tuple[ChangeEvent, ...]:
-        """Read any message, and keep the fields that are not known."""
+        """Decode any message, and keep unknown fields."""
         wrapped = unwrap(value)
         block, payload = wrapped or (None, value)
         plan = self._plain if block is None else self._blocks.plan(block)
@@ -100,7 +100,7 @@ class Decoder:
             parts = other_events.loads(_PARTS, payload)
             _require(parts)
             details: dict[str, object] = {}
-            payload = _known(parts, payload, details)
+            payload = _without_unknown_fields(parts, payload, details)
             change = other_events.loads(plan.reader, payload)
             event = self._event(message, change, plan, details)
         except DecodeError as error:
@@ -122,12 +122,12 @@ class Decoder:
             path = "$.message_version"
             raise DecodeError("not CDL JSON 1.0", code=ReasonCode.UNKNOWN_VERSION, path=path)
         if message.key is not None:
-            details["key"] = as_text(message.key)  # no document says what it is
+            details["key"] = as_text(message.key)  # its form is not documented
         if message.topic is not None:
-            details["topic"] = message.topic  # chosen by the user, by "Topic Table Mapping"
+            details["topic"] = message.topic  # the user configures it in "Topic Table Mapping"
         time = change.TIMESTAMP
         time_ns = None if time is None else time * _MILLISECOND
-        position, transaction = _place(change.transaction, details)
+        position, transaction = _coordinates(change.transaction, details)
         product = change.DATA_STORE
         if product is not None and product != product.upper():
             details["DATA_STORE"] = product
@@ -149,7 +149,7 @@ class Decoder:
             None if is_schema else owner, owner if is_schema else None, change.TABLE_NAME
         )
         key = _key(change, details)
-        before, after, holds = self._images(op, change, key, source.product, plan, details)
+        before, after, completeness = self._images(op, change, key, source.product, plan, details)
         return DataChange(
             op,
             table,
@@ -162,7 +162,7 @@ class Decoder:
             source,
             time_ns,
             None,
-            Completeness.UNKNOWN if before is None else holds,
+            Completeness.UNKNOWN if before is None else completeness,
             Completeness.FULL if plan.schema is None and after is not None else _UNKNOWN,
             details,
         )
@@ -176,48 +176,54 @@ class Decoder:
         plan: CdlPlan,
         details: dict[str, object],
     ) -> tuple[JsonRow | None, JsonRow | None, Completeness]:
-        """Return both images, and how much the before image holds."""
+        """Return both images, and the completeness of the before image."""
         before, after = change.before, change.data
-        holds = Completeness.FULL if plan.schema is None else _UNKNOWN
+        completeness = Completeness.FULL if plan.schema is None else _UNKNOWN
         path = "$.before"
         if op is Op.DELETE:
-            # some tools put the deleted row where the new one would be
+            # some tools write the deleted row as `data`
             if before is None and after is not None:
                 details["image"], path, before = "data", "$.data", after
             elif before is None and change.unique:
                 details["image"], path, before = "unique", "$.unique", dict(change.unique)
                 details.pop("unique", None)
-                holds = Completeness.KEY if plan.schema is None else _UNKNOWN
+                completeness = Completeness.KEY if plan.schema is None else _UNKNOWN
             elif after is not None:
                 details["data"] = after
             if before is None:
-                raise DecodeError("a deletion of no row", code=ReasonCode.MISSING_FIELD, path=path)
+                raise DecodeError("a field is missing", code=ReasonCode.MISSING_FIELD, path=path)
             after = None
         elif after is None:
             raise DecodeError("a field is missing", code=ReasonCode.MISSING_FIELD, path="$.data")
         lobs = self._lobs(op, change, plan, details)
-        blank: list[str] = []
+        blank_columns: list[str] = []
         if before is not None:
-            blank = self._doubted(op, before, after, key, product, plan, details)
-            if blank and plan.schema is None:
-                holds = Completeness.KEY
-            if blank and change.LOB_COLUMNS:
+            blank_columns = self._blank_fillers(op, before, after, key, product, plan, details)
+            if blank_columns and plan.schema is None:
+                completeness = Completeness.KEY
+            if blank_columns and change.LOB_COLUMNS:
                 details["LOB_COLUMNS"] = change.LOB_COLUMNS
             hidden = lobs if op is Op.DELETE else ()
-            finish(
-                before, plan, self._placeholder, path, details, (*hidden, *blank), keep_usual=True
+            convert_image(
+                before,
+                plan,
+                self._placeholder,
+                path,
+                details,
+                (*hidden, *blank_columns),
+                keep_usual=True,
             )
         if after is not None:
-            finish(after, plan, self._placeholder, "$.data", details, lobs, keep_usual=True)
-        return before, after, holds
+            convert_image(after, plan, self._placeholder, "$.data", details, lobs, keep_usual=True)
+        return before, after, completeness
 
     def _lobs(
         self, op: Op, change: Change, plan: CdlPlan, details: dict[str, object]
     ) -> tuple[str, ...]:
-        """Return the columns that LOB_COLUMNS names and whose value was not sent.
+        """Return the columns in LOB_COLUMNS with an unavailable value.
 
-        "LOB_COLUMNS: field name of large object data": a column of these is unknown where it is
-        missing, and where an update or a delete has it as null.
+        "LOB_COLUMNS: field name of large object data". The value of such a column is unavailable if
+        the column is missing, or null in an update or a delete.
         """
         if change.LOB_COLUMNS is None:
             return ()
@@ -226,7 +232,7 @@ class Decoder:
         is_new = op is Op.CREATE
         lob_columns = tuple(
             name
-            for name in dict.fromkeys(listed(change.LOB_COLUMNS))
+            for name in dict.fromkeys(lob_names(change.LOB_COLUMNS))
             if (name not in row or (row[name] is None and not is_new))
             and (plan.schema is None or name in plan.fields)
         )
@@ -234,7 +240,7 @@ class Decoder:
             details["LOB_COLUMNS"] = change.LOB_COLUMNS
         return lob_columns
 
-    def _doubted(  # noqa: PLR0917 - one caller
+    def _blank_fillers(  # noqa: PLR0917 - one caller
         self,
         op: Op,
         before: JsonRow,
@@ -244,9 +250,9 @@ class Decoder:
         plan: CdlPlan,
         details: dict[str, object],
     ) -> list[str]:
-        """Blank the columns of a before image that may be fillers, and return their names.
+        """Set columns of a before image that may have fillers to ``None``, and return their names.
 
-        "PG sources with default replica identity: DELETE carries PK only" (CDL:doc).
+        "PG sources with default replica identity: DELETE carries PK only" (CDL's documentation).
         """
         if (
             key is None
@@ -259,7 +265,7 @@ class Decoder:
             is_moved = after is not None and any(after.get(n) != v for n, v in key_values.items())
             if product not in FILLERS or not (op is Op.DELETE or is_moved):
                 return []
-        return blanked(before, key_values, plan, details)
+        return blank_fillers(before, key_values, plan, details)
 
 
 _UNKNOWN: Final = Completeness.UNKNOWN
@@ -271,40 +277,42 @@ def _require(parts: Mapping[str, object]) -> None:
             raise DecodeError("a field is missing", code=ReasonCode.MISSING_FIELD, path=f"$.{name}")
 
 
-def _known(parts: Mapping[str, msgspec.Raw], payload: bytes, details: dict[str, object]) -> bytes:
-    """Return a payload without the fields that are not known; they are kept in *details*."""
-    more = {name: raw for name, raw in parts.items() if name not in FIELDS}
-    if more:
+def _without_unknown_fields(
+    parts: Mapping[str, msgspec.Raw], payload: bytes, details: dict[str, object]
+) -> bytes:
+    """Return a payload without unknown fields; they are kept in *details*."""
+    extra_fields = {name: raw for name, raw in parts.items() if name not in FIELDS}
+    if extra_fields:
         details["envelope"] = {
-            name: other_events.loads(_ANY, raw, f"$.{name}") for name, raw in more.items()
+            name: other_events.loads(_ANY, raw, f"$.{name}") for name, raw in extra_fields.items()
         }
     block = other_events.object_part(parts, "transaction")
     properties = block.get("properties")
-    usual: dict[str, object] = {}
+    documented: dict[str, object] = {}
     if isinstance(properties, list) and all(isinstance(part, dict) for part in properties):
         names = Property.__struct_fields__
-        usual = {
+        documented = {
             "properties": [{n: v for n, v in part.items() if n in names} for part in properties]
         }
     elif "properties" in block:
-        usual = {"properties": properties}
-    if block != usual:
+        documented = {"properties": properties}
+    if block != documented:
         details["transaction"] = block
-    elif not more:
+    elif not extra_fields:
         return payload
-    known: dict[str, object] = {name: raw for name, raw in parts.items() if name in FIELDS}
-    return json.dumps({**known, "transaction": usual} if block else known)
+    own_fields: dict[str, object] = {name: raw for name, raw in parts.items() if name in FIELDS}
+    return json.dumps({**own_fields, "transaction": documented} if block else own_fields)
 
 
 def _label(change: Change) -> str:
-    """Return what the schema of a table's messages is called."""
+    """Return the name of the schema of a table's messages."""
     return ".".join(part for part in (change.SEG_OWNER, change.TABLE_NAME) if part)
 
 
-def _place(
+def _coordinates(
     block: TransactionBlock | None, details: dict[str, object]
 ) -> tuple[Position | None, Transaction | None]:
-    """Return position and transaction; properties of other names are kept."""
+    """Return position and transaction; other properties are kept in *details*."""
     properties = block.properties if block is not None else None
     if properties is None:
         return None, None
@@ -315,22 +323,22 @@ def _place(
         property_values.get("txId"),
     )
     position: Position | None = None
-    usual: list[tuple[str, int | None]] = []
+    expected: list[tuple[str, int | None]] = []
     if lsn is not None and -_INT64 <= lsn < _INT64:
         position = PostgresPosition(lsn % _U64)
-        usual.append(("lsn", lsn))
+        expected.append(("lsn", lsn))
     elif scn is not None and 0 <= scn < _INT64:
         position = ScnPosition(scn)
-        usual.append(("scn", scn))
+        expected.append(("scn", scn))
     if identity is not None:
-        usual.append(("txId", identity))
-    if [(part.name, part.value) for part in properties] != usual:
+        expected.append(("txId", identity))
+    if [(part.name, part.value) for part in properties] != expected:
         details["properties"] = [[part.name, part.value] for part in properties]
     return position, None if identity is None else Transaction(str(identity))
 
 
 def _key(change: Change, details: dict[str, object]) -> Key | None:
-    """Return the columns of the primary key; values that no image has are kept."""
+    """Return the columns of the primary key; values that differ from the row's are kept."""
     unique = change.unique
     if not unique:
         if unique is not None:

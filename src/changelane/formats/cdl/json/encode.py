@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events to messages of CDL: thirteen fields in their order, with their schema."""
+"""Events to messages of CDL: thirteen fields in their order, with a schema."""
 
 import re
 from collections.abc import Mapping
@@ -22,13 +22,13 @@ from changelane.formats.cdl.json.options import (
     OPERATIONS,
     VERSION,
     Options,
-    listed,
+    lob_names,
     modes_of,
 )
 from changelane.formats.contract import json
 from changelane.formats.contract.format import Report
 from changelane.formats.debezium_envelope import blocks
-from changelane.formats.debezium_envelope.fillers import report_doubt
+from changelane.formats.debezium_envelope.fillers import report_possible_fillers
 from changelane.formats.debezium_envelope.options import BeforeImage
 from changelane.formats.debezium_envelope.row_writers import RowWriters
 from changelane.formats.debezium_envelope.rows.columns import field_of
@@ -67,7 +67,7 @@ Row = dict[str, Any]
 
 
 class Encoder:
-    """Writes the events of one codec."""
+    """Encodes the events of one codec."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -83,13 +83,13 @@ class Encoder:
                 return (heartbeat(event),)
             case _:
                 kind = event.__struct_config__.tag
-                report((f"event:{kind}", "a heartbeat of CDL is a change of its own table"))
+                report((f"event:{kind}", "CDL has no such message"))
                 return ()
 
     def _change(self, event: DataChange, report: Report) -> Message:
         details = event.details
         if not details.keys() <= _OWN_DETAILS:
-            report(("details", "another producer's own fields are not written"))
+            report(("details", "further fields of other producers are not written"))
         writer = self._writers.of(event)
         owner = event.table.schema or event.table.database
         before, after, lobs = self._images(event, writer, report)
@@ -138,27 +138,29 @@ class Encoder:
     def _images(
         self, event: DataChange, writer: RowWriter, report: Report
     ) -> tuple[Row | None, Row | None, tuple[str, ...]]:
-        """Return the JSON of both images, and the columns to name as LOB_COLUMNS."""
+        """Return the JSON of both images, and the columns in LOB_COLUMNS."""
         placeholders: Any = event.details.get("placeholders", _NOTHING)
         before = after = None
         lobs: tuple[str, ...] = ()
         if event.before is not None:
             image: Image = event.before
             fillers: Any = event.details.get("fillers")
-            if fillers is None and self._is_doubted(event):
+            if fillers is None and self._may_have_fillers(event):
                 fillers = _NOTHING
             if event.op is Op.DELETE and fillers is None:
                 image, lobs = without_lobs(event, image, placeholders)
             before = writer.write(image, report, placeholders, fillers)
-            if self._is_doubted(event):
-                report_doubt(event, before, writer, report, has_schema=event.schema is not None)
+            if self._may_have_fillers(event):
+                report_possible_fillers(
+                    event, before, writer, report, has_schema=event.schema is not None
+                )
         if event.after is not None:
             image, lobs = without_lobs(event, event.after, placeholders)
             after = writer.write(image, report, placeholders)
         return before, after, lobs
 
-    def _is_doubted(self, event: DataChange) -> bool:
-        """Say whether a reader believes a before image in its key only."""
+    def _may_have_fillers(self, event: DataChange) -> bool:
+        """Return whether a reader uses only the key of a before image."""
         if event.key is None or event.details.get("image") == "unique":
             return False
         match self._options.before_image:
@@ -166,8 +168,8 @@ class Encoder:
                 return False
             case BeforeImage.KEY:
                 return True
-        is_gone = event.op is Op.DELETE or is_key_change(event)
-        return is_gone and event.source.product in FILLERS
+        leaves_key = event.op is Op.DELETE or is_key_change(event)
+        return leaves_key and event.source.product in FILLERS
 
     # -- schema blocks -------------------------------------------------------------------------
 
@@ -223,13 +225,13 @@ def _envelope(name: str, writer: RowWriter, payload: Row, unique: Schema) -> Sch
         text("message_version"),
         text("message_type"),
         text("HEARTBEAT_IDENTIFIER", optional=True),
-        *(blocks.guessed(field, payload[field]) for field in tuple(payload)[13:]),
+        *(blocks.schema_of_value(field, payload[field]) for field in tuple(payload)[13:]),
     )
     return struct(fields, name=name or UNSET)
 
 
 def _finer(schema: TableSchema | None, options: Options) -> dict[str, Any]:
-    """Return the fields of columns with more digits than Connect's own types have."""
+    """Return the schemas of columns with more digits than Connect's own types have."""
     exact = modes_of(options, exact=True)
     fields: dict[str, Any] = {}
     for column in () if schema is None else schema.columns:
@@ -251,17 +253,17 @@ def heartbeat(event: Watermark) -> Message:
 def without_lobs(
     event: DataChange, image: Image, placeholders: Mapping[str, Any]
 ) -> tuple[Image, tuple[str, ...]]:
-    """Return an image without its unavailable values, and their columns, for LOB_COLUMNS.
+    """Return an image without unavailable values, and their columns, for LOB_COLUMNS.
 
-    An update has them as null, as a producer does that did not get them; an insert or a delete
-    leaves them out, for there null is a value. A name that cannot be listed stays.
+    An update has these columns as null; an insert or a delete omits them, because null is a value
+    there. A column with a name that LOB_COLUMNS cannot list keeps its value.
     """
     if UNAVAILABLE not in image.values():
         return image, ()
     lobs = tuple(
         name
         for name, value in image.items()
-        if value is UNAVAILABLE and name not in placeholders and listed(name) == (name,)
+        if value is UNAVAILABLE and name not in placeholders and lob_names(name) == (name,)
     )
     hidden = frozenset(lobs)
     if event.op is Op.UPDATE:
@@ -276,7 +278,7 @@ def _unique(event: DataChange, row: Mapping[str, Any] | None, report: Report) ->
     if event.key is None:
         return None
     if row is None or any(row.get(name) is None for name in event.key.columns):
-        report(("key", "the row does not tell its values"))
+        report(("key", "the row does not have its values"))
         return None
     return {name: row[name] for name in event.key.columns}
 
@@ -285,7 +287,7 @@ def _unique(event: DataChange, row: Mapping[str, Any] | None, report: Report) ->
 
 
 def _properties(event: DataChange, report: Report) -> list[dict[str, Any]]:
-    """Return where a change stands in the source's log, as the names and numbers that CDL has."""
+    """Return the coordinates of a change in the source's log, as CDL's names and numbers."""
     if "properties" in event.details:
         stored_properties: Any = event.details["properties"]
         return [{"name": name, "value": value} for name, value in stored_properties]
@@ -309,12 +311,12 @@ def _coordinates(position: Position | None, report: Report) -> dict[str, int]:
                 report(("position", "only the SCN is written"))
             return {"scn": scn}
         case _:
-            report(("position", "a number beyond 64 bits"))
+            report(("position", "a number above 64 bits"))
             return {}
 
 
 def transaction_number(transaction: Transaction | None, report: Report) -> dict[str, int]:
-    """Return the number that a transaction is to CDL, as ``txId``."""
+    """Return CDL's ``txId`` of a transaction: the number in its id."""
     if transaction is None:
         return {}
     match = _NUMBER.fullmatch(transaction.id)
@@ -322,6 +324,6 @@ def transaction_number(transaction: Transaction | None, report: Report) -> dict[
         report(("transaction.id", "not a number"))
         return {}
     if match[2]:
-        # Debezium's of PostgreSQL is "<txId>:<lsn>"
+        # Debezium's transaction id of PostgreSQL is "<txId>:<lsn>"
         report(("transaction.id", "only its number is written"))
     return {"txId": int(match[1])}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of ``cdl-json``, and what all its messages have in common."""
+"""The options of ``cdl-json``, and the constants of its messages."""
 
 import re
 from enum import StrEnum
@@ -13,36 +13,35 @@ from changelane.formats.debezium_envelope.rows.modes import Modes, TimePrecision
 
 
 class Owner(StrEnum):
-    """Which part of a table's name SEG_OWNER is."""
+    """The part of a table's name in SEG_OWNER."""
 
     SCHEMA = "schema"
-    """"Schema of the database to be synchronized" (seed 001, Table 1)."""
+    """"Schema of the database to be synchronized" (the documentation's table of fields)."""
     DATABASE = "database"
-    """For sources whose tables lie in databases, such as MySQL."""
+    """For sources without schemas, such as MySQL."""
 
 
 class Timestamps(StrEnum):
-    """How local timestamps are written."""
+    """The form of written local timestamps."""
 
     AUTO = "auto"
-    """``connect`` where the column has no more than milliseconds, else ``text``: exact."""
+    """``connect`` for columns with at most milliseconds, else ``text``: always exact."""
     CONNECT = "connect"
-    """Milliseconds, as the documentation shows."""
+    """Milliseconds, as in the documentation's sample."""
     TEXT = "text"
-    """Text with all digits, under the name that the vendor's other format has for it."""
+    """Text with all digits, with the semantic name of the vendor's other format."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Options of ``cdl-json``.
 
     Attributes:
-        before_image: How far before images of deletes, and of updates that change the key, are to
-            be believed.
-        placeholder: What the producer writes for a value that it did not get.
-        owner: Which part of a table's name SEG_OWNER is.
-        heartbeat_table: Changes of this table are heartbeats; empty = there is none.
-        vendor: What the vendor's own names of types start with, when they are written.
-        timestamps: Form of local timestamps, when they are written.
+        before_image: The columns with real values in before images of deletes and key changes.
+        placeholder: The producer's placeholder for an unavailable value.
+        owner: The part of a table's name in SEG_OWNER.
+        heartbeat_table: Changes of this table are heartbeats; empty = no such table.
+        vendor: The prefix of the vendor's semantic names of types, when they are written.
+        timestamps: Form of written local timestamps.
     """
 
     before_image: BeforeImage = BeforeImage.AUTO
@@ -57,24 +56,24 @@ ORIGIN: Final = Source(connector="cdl")
 VERSION: Final = "1.0"
 MESSAGE_TYPE: Final = "0"
 FILLERS: Final = frozenset({"postgresql", "opengauss"})
-"""Products whose deletes tell the primary key only (CDL:doc, replica identity)."""
+"""Products with only the primary key in deletes: "PG sources with default replica identity"."""
 
 OPERATIONS: Final = {"INSERT": Op.CREATE, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
 
 _SEPARATORS: Final = re.compile(r"[,;\s]+")
 
 
-def listed(text: str | None) -> tuple[str, ...]:
-    """Return the names in LOB_COLUMNS, whose separator no document tells.
+def lob_names(text: str | None) -> tuple[str, ...]:
+    """Return the names in LOB_COLUMNS; their separator is not documented.
 
-    >>> listed("photo, cv;note")
+    >>> lob_names("photo, cv;note")
     ('photo', 'cv', 'note')
     """
     return tuple(name for name in _SEPARATORS.split(text or "") if name)
 
 
 def modes_of(options: Options, *, exact: bool = False) -> Modes:
-    """Return how columns are written; *exact*: those with more digits than milliseconds."""
+    """Return the forms of written columns; *exact* = for columns with more than milliseconds."""
     as_text = {Timestamps.AUTO: exact, Timestamps.CONNECT: False, Timestamps.TEXT: True}
     return Modes(
         TimePrecisionMode.CONNECT,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The message as a typed class with CDL's own field names, and the plan of its schema block."""
+"""The wire classes of CDL's messages, with CDL's own field names, and their schema blocks."""
 
 from typing import Final, Generic, TypeVar
 
@@ -20,14 +20,14 @@ Row = TypeVar("Row")
 
 
 class Property(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """One coordinate in the source's log."""
+    """A coordinate in the source's log."""
 
     name: str
     value: int | None = None
 
 
 class TransactionBlock(msgspec.Struct, forbid_unknown_fields=True):
-    """Where in the source's log a change stands."""
+    """The coordinates of a change in the source's log."""
 
     properties: list[Property] | None = None
 
@@ -76,6 +76,6 @@ def plan_of(block: bytes, modes: Modes) -> CdlPlan:
     """Return the plan of a schema block.
 
     Raises:
-        DecodeError: It is not a schema.
+        DecodeError: The block is not a schema.
     """
     return CdlPlan(connect_schema.parse(block), modes)
