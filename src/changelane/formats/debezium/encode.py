@@ -24,11 +24,10 @@ from changelane.event import (
 from changelane.formats.contract import json
 from changelane.formats.contract.format import Report
 from changelane.formats.debezium_envelope import blocks, other_events_writer
-from changelane.formats.debezium_envelope.fillers import report_possible_fillers
+from changelane.formats.debezium_envelope.fillers import may_have_fillers, report_possible_fillers
 from changelane.formats.debezium_envelope.message_key import NEW_KEY, OLD_KEY, other_key_name
 from changelane.formats.debezium_envelope.options import (
     FILLER_PRODUCTS,
-    BeforeImage,
     Options,
     Tombstones,
 )
@@ -38,7 +37,6 @@ from changelane.formats.debezium_envelope.rows.modes import Modes, modes_of
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
 from changelane.formats.debezium_envelope.rows.raw_json import is_foreign, wrapped
 from changelane.formats.debezium_envelope.rows.row_reader import key_row
-from changelane.formats.debezium_envelope.rows.row_writer import RowWriter
 from changelane.formats.debezium_envelope.source_block import topic_of
 from changelane.message import Message
 from changelane.schema import TableId
@@ -75,7 +73,9 @@ class Encoder:
         tombstones = self._options.tombstones
         if is_key_change(event):
             return self._key_change(event, report)
-        headers = self._writers.header(event, other_key_name(event), None, report)
+        headers: Headers = ()
+        if "header" in event.details:
+            headers = self._writers.header(event, other_key_name(event), None, report)
         message = self._row(event, report, headers)
         if event.op is Op.DELETE and (
             tombstones is Tombstones.TRUE
@@ -149,21 +149,20 @@ class Encoder:
             for loss in writer.losses:
                 report(loss)
             shape = (writer, base, event.source.product, _shape(payload))
-            block = self._writers.block(shape, lambda: _envelope(event, writer, base, payload))
+            block = self._writers.blocks.get(shape)
+            if block is None:
+                name = f"{base}.Value"
+                rows = writer.struct(before, name, "before"), writer.struct(after, name, "after")
+                block = self._writers.add_block(shape, _envelope(event, rows, base, payload))
         row = key_row(event.key, before, after)
         key = self._writers.key(event, row, writer, base if has_schema else None)
         return Message(wrapped(block, payload), key, headers, topic or None)
 
     def _may_have_fillers(self, event: DataChange) -> bool:
         """Return whether a reader uses only the key of a before image."""
-        if event.key is None or "before_image" in event.details:
-            return False
-        match self._options.before_image:
-            case BeforeImage.KEY:
-                return True
-            case BeforeImage.FULL:
-                return False
-        return event.op is Op.DELETE and event.source.product in FILLER_PRODUCTS
+        return "before_image" not in event.details and may_have_fillers(
+            event, self._options.before_image, FILLER_PRODUCTS
+        )
 
     def _tail(self, event: DataChange | Truncate, op: str) -> dict[str, Any]:
         details = event.details
@@ -194,7 +193,7 @@ class Encoder:
             members = msgspec.convert(columns, tuple[Schema, ...])
             value = struct(members, optional=True, name=f"{base}.Value", field="before")
             rows = value, msgspec.structs.replace(value, field="after")
-            block = json.dumps(_envelope_of(event, rows, base, payload))
+            block = json.dumps(_envelope(event, rows, base, payload))
         return Message(wrapped(block, payload), None, topic=topic or None)
 
     def _tombstone(self, event: Tombstone, report: Report) -> Message:
@@ -206,16 +205,8 @@ class Encoder:
 
 
 def _envelope(
-    event: DataChange, writer: RowWriter, base: str, payload: Mapping[str, Any]
-) -> Schema:
-    name = f"{base}.Value"
-    rows = (writer.struct(payload[image], name, image) for image in ("before", "after"))
-    return _envelope_of(event, tuple(rows), base, payload)
-
-
-def _envelope_of(
     event: DataChange | Truncate,
-    rows: tuple[Schema, ...],
+    rows: tuple[Schema, Schema],
     base: str,
     payload: Mapping[str, Any],
 ) -> Schema:

@@ -182,9 +182,7 @@ class MemberWriter:
         block.update(part_of(details, "source"))
         return block
 
-    def _block(
-        self, images: Images, payload: Mapping[str, Any], parts: Parts, base: str
-    ) -> bytes | None:
+    def _block(self, images: Images, payload: Mapping[str, Any], parts: Parts, base: str) -> bytes:
         writer, before, after = images
         source = payload["source"]
         shape = (
@@ -202,7 +200,10 @@ class MemberWriter:
                 for extra_schema in parts.extra_schemas.values()
             ),
         )
-        return self._writers.block(shape, lambda: self._schema(images, payload, parts, base))
+        block = self._writers.blocks.get(shape)
+        if block is None:
+            block = self._writers.add_block(shape, self._schema(images, payload, parts, base))
+        return block
 
     def _schema(
         self, images: Images, payload: Mapping[str, Any], parts: Parts, base: str

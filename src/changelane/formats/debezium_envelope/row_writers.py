@@ -26,7 +26,11 @@ Fields = Callable[[TableSchema | None, Mapping[str, Any]], Mapping[str, Any]]
 
 
 class RowWriters:
-    """The row writers of one codec, compiled once per table version, and their schema blocks."""
+    """The row writers of one codec, compiled once per table version, and their schema blocks.
+
+    Attributes:
+        blocks: Schema blocks by the parts of a message that determine them; empty for no block.
+    """
 
     def __init__(
         self,
@@ -38,7 +42,7 @@ class RowWriters:
         self._placeholder = placeholder
         self._fields = fields
         self._writers: BoundedCache[tuple[object, ...], RowWriter] = BoundedCache(_LIMIT)
-        self._blocks: BoundedCache[tuple[object, ...], bytes] = BoundedCache(_LIMIT)
+        self.blocks: BoundedCache[tuple[object, ...], bytes] = BoundedCache(_LIMIT)
 
     def of(self, event: DataChange | Tombstone) -> RowWriter:
         """Return the writer of an event's rows."""
@@ -52,13 +56,9 @@ class RowWriters:
             self._writers.add(key, writer)
         return writer
 
-    def block(self, shape: tuple[object, ...], make: Callable[[], Schema | None]) -> bytes | None:
-        """Return a schema block, made once per *shape*; ``None`` where *make* returns none."""
-        block = self._blocks.get(shape)
-        if block is None:
-            schema = make()
-            block = self._blocks.add(shape, b"" if schema is None else json.dumps(schema))
-        return block or None
+    def add_block(self, shape: tuple[object, ...], schema: Schema | None) -> bytes:
+        """Store the block of a schema, and return it."""
+        return self.blocks.add(shape, b"" if schema is None else json.dumps(schema))
 
     def key(
         self,
@@ -88,11 +88,12 @@ class RowWriters:
     def _key(self, writer: RowWriter, payload: Mapping[str, Any], base: str | None) -> bytes:
         if base is None:
             return json.dumps(payload)
-
-        def schema() -> Schema | None:
-            return key_schema(base, tuple(writer.fields.get(name) for name in payload))
-
-        return wrapped(self.block((writer, base, tuple(payload)), schema), payload)
+        shape = (writer, base, tuple(payload))
+        block = self.blocks.get(shape)
+        if block is None:
+            schema = key_schema(base, tuple(writer.fields.get(name) for name in payload))
+            block = self.add_block(shape, schema)
+        return wrapped(block or None, payload)
 
     def header(
         self, event: DataChange | Tombstone, name: str, key: Image | None, report: Report

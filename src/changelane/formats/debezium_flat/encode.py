@@ -83,7 +83,9 @@ class Encoder:
     def _change(
         self, event: DataChange, other_key: Image | None, report: Report
     ) -> tuple[Message, ...]:
-        headers = self._writers.header(event, other_key_name(event), other_key, report)
+        headers: Headers = ()
+        if other_key is not None or "header" in event.details:
+            headers = self._writers.header(event, other_key_name(event), other_key, report)
         mode = self._deletes
         if event.op is not Op.DELETE:
             return (self._row(event, report, headers),)
@@ -127,7 +129,10 @@ class Encoder:
                 report(("schema", "columns that a row lacks are not written"))
             product = event.source.product
             shape = (writer, base, product, tuple(row), added)
-            block = self._writers.block(shape, lambda: _schema(writer, base, row, added, product))
+            block = self._writers.blocks.get(shape)
+            if block is None:
+                schema = _schema(writer, base, row, added, product)
+                block = self._writers.add_block(shape, schema)
         else:
             if event.schema is not None:
                 report(("schema", "column types are not written (schemas_enable is false)"))

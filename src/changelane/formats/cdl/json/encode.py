@@ -14,7 +14,6 @@ from changelane.event import (
     Op,
     Transaction,
     Watermark,
-    is_key_change,
 )
 from changelane.formats.cdl.json.options import (
     FILLERS,
@@ -28,8 +27,7 @@ from changelane.formats.cdl.json.options import (
 from changelane.formats.contract import json
 from changelane.formats.contract.format import Report
 from changelane.formats.debezium_envelope import blocks
-from changelane.formats.debezium_envelope.fillers import report_possible_fillers
-from changelane.formats.debezium_envelope.options import BeforeImage
+from changelane.formats.debezium_envelope.fillers import may_have_fillers, report_possible_fillers
 from changelane.formats.debezium_envelope.row_writers import RowWriters
 from changelane.formats.debezium_envelope.rows.columns import field_of
 from changelane.formats.debezium_envelope.rows.connect_schema import UNSET, Schema, struct
@@ -94,7 +92,7 @@ class Encoder:
         owner = event.table.schema or event.table.database
         before, after, lobs = self._images(event, writer, report)
         row = after if after is not None else before
-        unique = _unique(event, row, report)
+        unique = unique_of(event, row, report)
         image = details.get("image")
         if image is not None:
             before, after = None, before if image == "data" else None
@@ -161,21 +159,16 @@ class Encoder:
 
     def _may_have_fillers(self, event: DataChange) -> bool:
         """Return whether a reader uses only the key of a before image."""
-        if event.key is None or event.details.get("image") == "unique":
-            return False
-        match self._options.before_image:
-            case BeforeImage.FULL:
-                return False
-            case BeforeImage.KEY:
-                return True
-        leaves_key = event.op is Op.DELETE or is_key_change(event)
-        return leaves_key and event.source.product in FILLERS
+        before_image = self._options.before_image
+        return event.details.get("image") != "unique" and may_have_fillers(
+            event, before_image, FILLERS, in_key_changes=True
+        )
 
     # -- schema blocks -------------------------------------------------------------------------
 
     def _described(
         self, event: DataChange, writer: RowWriter, payload: Row
-    ) -> tuple[bytes | None, bytes | None]:
+    ) -> tuple[bytes, bytes | None]:
         """Return the schema blocks of value and key."""
         details = event.details
         owner, table = payload["SEG_OWNER"], payload["TABLE_NAME"]
@@ -199,7 +192,9 @@ class Encoder:
             json.dumps(details.get("unique_fields")),
         )
         key = struct(members, name="unique")
-        block = self._writers.block(shape, lambda: _envelope(name, writer, payload, key))
+        block = self._writers.blocks.get(shape)
+        if block is None:
+            block = self._writers.add_block(shape, _envelope(name, writer, payload, key))
         return block, json.dumps(key) if members else None
 
 
@@ -271,7 +266,7 @@ def without_lobs(
     return {name: value for name, value in image.items() if name not in hidden}, lobs
 
 
-def _unique(event: DataChange, row: Mapping[str, Any] | None, report: Report) -> Row | None:
+def unique_of(event: DataChange, row: Mapping[str, Any] | None, report: Report) -> Row | None:
     """Return the primary key's columns and values."""
     if "unique" in event.details:
         return event.details["unique"]  # type: ignore[return-value]
