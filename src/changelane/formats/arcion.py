@@ -35,6 +35,7 @@ from changelane.event import (
     Tombstone,
 )
 from changelane.formats.contract import json
+from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.contract.capabilities import Carries, Extreme, SchemaDetail
 from changelane.formats.contract.format import Format, Report
 from changelane.formats.debezium_envelope.envelope_reader import (
@@ -182,7 +183,9 @@ _CARRIES: Final = Carries(
 
 
 def _member(options: Options) -> Member:
-    origins: dict[tuple[str | None, ...], tuple[TableId, Source, dict[str, object]]] = {}
+    origins: BoundedCache[tuple[str | None, ...], tuple[TableId, Source, dict[str, object]]] = (
+        BoundedCache(_MAX_TABLES)
+    )
 
     def read_source(draft: Draft) -> None:
         block: ArcionSource = draft.envelope.source
@@ -194,11 +197,7 @@ def _member(options: Options) -> Member:
             block.schema,
             block.table,
         )
-        origin = origins.get(cache_key)
-        if origin is None:
-            if len(origins) >= _MAX_TABLES:
-                origins.clear()
-            origin = origins[cache_key] = _origin_of(options, block)
+        origin = origins.get(cache_key) or origins.add(cache_key, _origin_of(options, block))
         draft.table, draft.source, source_fields = origin
         other_fields = {
             **source_fields,

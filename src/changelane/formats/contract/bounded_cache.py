@@ -10,6 +10,8 @@ Result = TypeVar("Result")
 class BoundedCache(dict[Key, Result]):
     """A dict that drops all its entries when it is full. Threads may share it."""
 
+    __slots__ = ("_limit",)
+
     def __init__(self, limit: int) -> None:
         super().__init__()
         self._limit = limit

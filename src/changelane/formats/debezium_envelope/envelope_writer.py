@@ -17,7 +17,7 @@ from changelane.formats.debezium_envelope.blocks import field_schemas, fields_in
 from changelane.formats.debezium_envelope.row_writers import Fields, RowWriters
 from changelane.formats.debezium_envelope.rows.connect_schema import UNSET, Schema, struct
 from changelane.formats.debezium_envelope.rows.modes import Modes
-from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
+from changelane.formats.debezium_envelope.rows.placeholders import NO_PLACEHOLDER, Placeholder
 from changelane.formats.debezium_envelope.rows.raw_json import wrapped
 from changelane.formats.debezium_envelope.rows.row_reader import key_row
 from changelane.formats.debezium_envelope.rows.row_writer import RowWriter
@@ -31,8 +31,6 @@ _DETAILS: Final = frozenset(
     " LOB_COLUMNS".split()
 )
 """The details that a member's reader keeps."""
-
-_NO_PLACEHOLDER: Final = Placeholder(None)
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +102,7 @@ class MemberWriter:
         layout: Layout,
         modes: Callable[[str | None], Modes],
         *,
-        placeholder: Placeholder = _NO_PLACEHOLDER,
+        placeholder: Placeholder = NO_PLACEHOLDER,
         fields: Fields = lambda _schema, raw: raw,
     ) -> None:
         self._layout = layout

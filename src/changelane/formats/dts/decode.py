@@ -20,6 +20,7 @@ from changelane.event import (
     Truncate,
     Watermark,
 )
+from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.dts import ddl
 from changelane.formats.dts.avro import (
     NOT_A_DATUM,
@@ -66,7 +67,7 @@ TRANSACTION_OPERATIONS: Final = {"BEGIN": "begin", "COMMIT": "commit", "ROLLBACK
 MONGODB_COLUMNS: Final = ("_value", "_id")
 """The columns of a document. Its records have no fields."""
 
-_MOST_PLANS: Final = 1024
+_MAX_PLANS: Final = 1024
 _MOST_CACHED_BYTES: Final = 1 << 16
 _SOURCES: Final = {name: Source(product, CONNECTOR) for name, product in PRODUCTS.items()}
 _UPDATE: Final = Op.UPDATE
@@ -100,9 +101,11 @@ class Reader:
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._plans: dict[tuple[str, bool, bytes], TablePlan] = {}
-        self._latest: dict[tuple[str, str | None, bool], TablePlan] = {}
-        self._tables: dict[str | None, TableId] = {}
+        self._plans: BoundedCache[tuple[str, bool, bytes], TablePlan] = BoundedCache(_MAX_PLANS)
+        self._latest: BoundedCache[tuple[str, str | None, bool], TablePlan] = BoundedCache(
+            _MAX_PLANS
+        )
+        self._tables: BoundedCache[str | None, TableId] = BoundedCache(_MAX_PLANS)
 
     def __call__(self, data: bytes) -> tuple[ChangeEvent, ...]:
         """Return the events of a record.
@@ -135,9 +138,7 @@ class Reader:
         else:
             plan, at = self._plan(data, at, source_type, in_microseconds=in_microseconds)
             if plan is not None and len(plan.raw) <= _MOST_CACHED_BYTES:
-                if len(self._latest) >= _MOST_PLANS:
-                    self._latest.clear()
-                self._latest[latest] = plan
+                self._latest.add(latest, plan)
         columns: dict[str, Column] = {}
         before, at = read_image(plan, data, at, columns, "beforeImages")
         after, at = read_image(plan, data, at, columns, "afterImages")
@@ -174,9 +175,7 @@ class Reader:
         if plan is None:
             plan = TablePlan(raw, fields, source_type, in_microseconds=in_microseconds)
             if len(raw) <= _MOST_CACHED_BYTES:
-                if len(self._plans) >= _MOST_PLANS:
-                    self._plans.clear()
-                self._plans[identity] = plan
+                self._plans.add(identity, plan)
         return plan, at
 
     # -- rows ----------------------------------------------------------------------------------
@@ -235,9 +234,7 @@ class Reader:
             object_name = read_object_name(name)
             if object_name is None:
                 raise DecodeError("a name of too many parts", path="$.objectName")
-            if len(self._tables) >= _MOST_PLANS:
-                self._tables.clear()
-            table = self._tables[name] = object_name
+            table = self._tables.add(name, object_name)
         return table
 
     def _position(self, head: Head) -> Position | None:

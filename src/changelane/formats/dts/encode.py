@@ -20,6 +20,7 @@ from changelane.event import (
     Truncate,
     Watermark,
 )
+from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.contract.format import Report
 from changelane.formats.dts import ddl
 from changelane.formats.dts.avro import OPERATIONS, SOURCE_TYPES, long_of, text_of
@@ -81,7 +82,7 @@ _DETAILS: Final = frozenset(
         "trailingBytes",
     }
 )
-_MOST_PLANS: Final = 1024
+_MAX_PLANS: Final = 1024
 _INT64: Final = 1 << 63
 _ABSENT: Final = object()
 _UPDATE: Final = Op.UPDATE
@@ -146,7 +147,7 @@ class Writer:
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
-        self._plans: dict[tuple[TableSchema, str], TablePlan] = {}
+        self._plans: BoundedCache[tuple[TableSchema, str], TablePlan] = BoundedCache(_MAX_PLANS)
 
     def __call__(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
         """Return the message of an event; none where DTS has no record for the event."""
@@ -203,11 +204,7 @@ class Writer:
     def _plan(self, schema: TableSchema, source_type: str) -> TablePlan:
         identity = schema, source_type
         plan = self._plans.get(identity)
-        if plan is None:
-            if len(self._plans) >= _MOST_PLANS:
-                self._plans.clear()
-            plan = self._plans[identity] = TablePlan(schema, source_type)
-        return plan
+        return plan or self._plans.add(identity, TablePlan(schema, source_type))
 
     def _key(self, event: DataChange) -> bytes | None:
         if self._options.message_key == "none" or event.key is None:

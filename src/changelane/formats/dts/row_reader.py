@@ -9,6 +9,7 @@ import msgspec
 
 from changelane.errors import DecodeError
 from changelane.event import Image, Key, KeyOrigin
+from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.dts.avro import read_count, read_text, truncated
 from changelane.formats.dts.branches import readers
 from changelane.formats.dts.object_names import key_columns
@@ -33,7 +34,7 @@ from changelane.types import (
     Year,
 )
 
-_MOST_PLANS: Final = 1024
+_MAX_ENTRIES: Final = 1024
 
 
 class TablePlan:
@@ -63,8 +64,8 @@ class TablePlan:
             raise DecodeError("a column is named twice", path="$.fields")
         self._columns = [(form.column.name, readers(form)) for form in forms]
         self.schema = TableSchema(tuple(form.column for form in forms))
-        self._variants: dict[tuple[Column, ...], TableSchema] = {}
-        self._keys: dict[str, Key | None] = {}
+        self._variants: BoundedCache[tuple[Column, ...], TableSchema] = BoundedCache(_MAX_ENTRIES)
+        self._keys: BoundedCache[str, Key | None] = BoundedCache(_MAX_ENTRIES)
 
     def read(
         self, data: bytes, at: int, columns_by_name: dict[str, Column], field: str
@@ -132,19 +133,14 @@ class TablePlan:
         shared_columns = tuple(columns)
         schema = self._variants.get(shared_columns)
         if schema is None:
-            schema = TableSchema(shared_columns)
-            if len(self._variants) >= _MOST_PLANS:
-                self._variants.clear()
-            self._variants[shared_columns] = schema
+            schema = self._variants.add(shared_columns, TableSchema(shared_columns))
         return schema, before, after
 
     def key(self, text: str) -> Key | None:
         """Return the primary key of a ``pk_uk_info``."""
         if text not in self._keys:
             columns = key_columns(text, self.names)
-            if len(self._keys) >= _MOST_PLANS:
-                self._keys.clear()
-            self._keys[text] = Key(columns, KeyOrigin.PAYLOAD) if columns else None
+            return self._keys.add(text, Key(columns, KeyOrigin.PAYLOAD) if columns else None)
         return self._keys[text]
 
 

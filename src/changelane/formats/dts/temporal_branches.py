@@ -44,13 +44,13 @@ def _nanoseconds(micros: int) -> int:
 def _fitting(form: ColumnForm, result: TypeAndValue) -> Any:
     """Return a value as it is if it is of the column's type, else with its type."""
     kind, value = result
-    is_zero_date = (
-        isinstance(form.type, t.InstantType)
-        and isinstance(kind, t.Timestamp)
-        and isinstance(value, str)
-    )
-    # a zero date has no zone
-    return value if kind == form.type or is_zero_date else form.typed(value, kind)
+    own_type = form.column.type
+    if kind == own_type:
+        return value
+    is_text = isinstance(kind, t.Timestamp) and isinstance(value, str)
+    if isinstance(own_type, t.InstantType) and is_text:
+        return value  # a zero date has no zone
+    return form.typed(value, kind)
 
 
 def _read_parts(data: bytes, at: int, *, in_microseconds: bool) -> tuple[Parts, int]:

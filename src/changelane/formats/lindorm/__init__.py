@@ -26,6 +26,7 @@ import msgspec
 from changelane.errors import EncodeError
 from changelane.event import ChangeEvent, DataChange, Key, KeyOrigin, Op, Source
 from changelane.formats.contract import json
+from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.contract.capabilities import AbsentMeans, Carries, Extreme, SchemaDetail
 from changelane.formats.contract.format import Format, Report
 from changelane.formats.debezium_envelope.envelope_reader import (
@@ -115,17 +116,13 @@ _CARRIES: Final = Carries(
 
 
 def _member(options: Options) -> Member:
-    tables: dict[tuple[str | None, ...], TableId] = {}
+    tables: BoundedCache[tuple[str | None, ...], TableId] = BoundedCache(_MAX_TABLES)
     hbase = HBase(options)
 
     def read_source(draft: Draft) -> None:
         block: LindormSource = draft.envelope.source
         table_parts = (block.db, block.namespace, block.table)
-        table = tables.get(table_parts)
-        if table is None:
-            if len(tables) >= _MAX_TABLES:
-                tables.clear()
-            table = tables[table_parts] = TableId(*table_parts)
+        table = tables.get(table_parts) or tables.add(table_parts, TableId(*table_parts))
         draft.table, draft.source = table, _ORIGIN
         if block.version is not None:
             keep_other_fields(draft, {"version": block.version})

@@ -11,7 +11,6 @@ from changelane.formats.debezium_envelope.rows.modes import Modes
 from changelane.formats.debezium_envelope.rows.row_reader import (
     BlockPlan,
     all_fields,
-    decoder,
     fields_of,
     plain_json,
 )
@@ -63,13 +62,11 @@ class CdlPlan(BlockPlan):
         unique = fields_of(parts["unique"]) if fields and "unique" in parts else {}
         for name, field in unique.items():
             fields.setdefault(name, field)
-        super().__init__(fields or None, "" if parsed is None else parsed.label, modes)
+        label = "" if parsed is None else parsed.label
+        super().__init__(fields or None, label, modes, envelope=Envelope)
         other_unique = {name: field for name, field in unique.items() if fields[name] != field}
         if other_unique:
             self.details["unique_fields"] = plain_json(other_unique)
-        kind = self.row_kind
-        self.reader = decoder(Envelope[kind])  # type: ignore[valid-type]
-        self.change = self.reader.decode
 
 
 def plan_of(block: bytes, modes: Modes) -> CdlPlan:

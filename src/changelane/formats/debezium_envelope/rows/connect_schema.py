@@ -8,7 +8,7 @@ on. Other messages are unwrapped first; the result is the same.
 """
 
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -26,6 +26,7 @@ _MAX_PLANS: Final = 1024
 _MAX_BYTES: Final = 32 << 20
 """Of all blocks with a cached plan; the block of a real table has some kilobytes."""
 _TAIL: Final = 96
+_BOM: Final = b"\xef\xbb\xbf"
 
 
 class Schema(msgspec.Struct, frozen=True, omit_defaults=False):
@@ -149,7 +150,12 @@ def unwrap(data: bytes) -> tuple[bytes | None, bytes] | None:
     return block, bytes(wrapped.payload)
 
 
-Plan = TypeVar("Plan")
+class _Plan(Protocol):
+    is_rows: bool
+
+
+Plan = TypeVar("Plan", bound=_Plan)
+Result = TypeVar("Result")
 
 
 class Blocks(Generic[Plan]):
@@ -174,6 +180,32 @@ class Blocks(Generic[Plan]):
             self._plans[block] = plan
             self._size += len(block)
         return plan
+
+    def read(
+        self, data: bytes, plain: Plan, read: Callable[[bytes, bytes | None, Plan], Result]
+    ) -> Result:
+        """Return the result of *read* for a message of any form.
+
+        Args:
+            data: The message.
+            plain: The plan of a message without a block.
+            read: Called with the payload, the block and the plan. In its errors the payload is
+                ``$``, which becomes ``$.payload`` for a wrapped message.
+        """
+        data = data.removeprefix(_BOM)
+        wrapped = unwrap(data)
+        if wrapped is None:
+            return read(data, None, plain)
+        block, payload = wrapped
+        plan = plain if block is None else self.plan(block)
+        try:
+            result = read(payload, block, plan)
+        except DecodeError as error:
+            path = error.path.replace("$", "$.payload", 1)
+            raise DecodeError(error.reason, code=error.code, path=path) from None
+        if block is not None and plan.is_rows:
+            self.remember(data, block, plan)
+        return result
 
     def remember(self, data: bytes, block: bytes, plan: Plan) -> None:
         """Cache the start of *data* up to its payload."""

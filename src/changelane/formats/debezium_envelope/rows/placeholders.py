@@ -5,7 +5,7 @@ import base64
 import hashlib
 import uuid
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from changelane.errors import ConfigError
 from changelane.formats.debezium_envelope.rows.row_reader import PLAIN, RowPlan
@@ -84,3 +84,7 @@ class Placeholder:
         """Return whether a writer that knows the columns writes this form without details."""
         wire = wires.get(column)
         return bool(value == self.forms[(wire and wire.placeholder) or "text"])
+
+
+NO_PLACEHOLDER: Final = Placeholder(None)
+"""The placeholder of a format without one."""

@@ -50,7 +50,7 @@ class RowPlan:
         texts: Returns the values of a row that may be text, an array or an object. Raises
             ``KeyError`` for a row that lacks such a column.
         wires: The forms of all columns.
-        envelope: Reads the payload of a row change of a known class.
+        envelope: Reads the payload of a row change, with the format's wire class.
         rows: Reads one image.
         base: The start of the names of schemas: Debezium's name of the topic.
         label: The name of the schema.
@@ -58,19 +58,24 @@ class RowPlan:
         fields: The fields of the columns.
         fillers: The values of columns whose value the producer does not know.
         is_declared: The user declared the types.
+        is_rows: The message has a schema block of rows.
     """
 
-    def __init__(self, wires: Mapping[str, Wire] | None, schema: TableSchema | None) -> None:
+    def __init__(
+        self,
+        wires: Mapping[str, Wire] | None,
+        schema: TableSchema | None,
+        envelope: Any = Envelope,
+    ) -> None:
         self.schema = schema
         self.wires = wires or {}
         self.conversions = tuple(
             (name, wire.decode) for name, wire in self.wires.items() if wire.decode is not None
         )
-        self.texts = _getter([n for n, wire in self.wires.items() if wire.json not in NUMBERS])
-        if wires is None:
-            self.texts = _every
-        self.row_kind = kind = dict[str, Any] if wires is None else row_type(wires)
-        self.envelope = decoder(Envelope[kind]).decode  # type: ignore[valid-type]
+        self.texts = _every if wires is None else _text_getter(wires)
+        kind = dict[str, Any] if wires is None else row_type(wires)
+        self.envelope_reader = decoder(envelope[kind])
+        self.envelope = self.envelope_reader.decode
         self.rows_reader = decoder(kind | None)
         self.rows = self.rows_reader.decode
         self.base = ""
@@ -80,6 +85,7 @@ class RowPlan:
         self.fillers: Mapping[str, object] = {}
         self.last_key: tuple[KeyPlan, bool] | None = None
         self.is_declared = False
+        self.is_rows = False
 
     def convert(self, row: dict[str, Any], path: str) -> None:
         """Convert the JSON of a row to values, in place.
@@ -103,18 +109,15 @@ def _every(row: Mapping[str, Any]) -> Iterable[Any]:
     return row.values()
 
 
-def _getter(names: list[str]) -> Callable[[Mapping[str, Any]], Iterable[Any]]:
+def _text_getter(wires: Mapping[str, Wire]) -> Callable[[Mapping[str, Any]], Iterable[Any]]:
+    names = [name for name, wire in wires.items() if wire.json not in NUMBERS]
     if len(names) > 1:
         return itemgetter(*names)
     return lambda row: [row[name] for name in names]
 
 
 class BlockPlan(RowPlan):
-    """How the rows of one schema block are read.
-
-    Attributes:
-        is_rows: The block describes rows.
-    """
+    """How the rows of one schema block are read."""
 
     def __init__(
         self,
@@ -122,6 +125,7 @@ class BlockPlan(RowPlan):
         label: str,
         modes: Modes | None = None,
         added: Collection[str] = (),
+        envelope: Any = Envelope,
     ) -> None:
         """Compile the plan.
 
@@ -130,10 +134,10 @@ class BlockPlan(RowPlan):
             label: The name of the block.
             modes: The modes of a writer. Fields that it writes otherwise are kept in ``details``.
             added: The fields that are no columns.
+            envelope: The wire class of a row change, generic in the row.
         """
-        self.is_rows = fields is not None
         if fields is None:
-            super().__init__(None, None)
+            super().__init__(None, None, envelope)
         else:
             wires = {
                 name: Wire(UNKNOWN, Any) if name in added else wire_of_field(field)
@@ -141,8 +145,11 @@ class BlockPlan(RowPlan):
             }
             fields = {name: field for name, field in fields.items() if name not in added}
             columns = tuple(column_of(field, wires[name]) for name, field in fields.items())
-            super().__init__(wires, TableSchema(columns))
+            super().__init__(wires, TableSchema(columns), envelope)
+            self.is_rows = True
             self.fields = fields
+            if added:
+                self.texts = _text_getter({name: wires[name] for name in fields})
             if modes is not None:
                 self.fillers = {c.name: filler_of(c, fields[c.name], modes) for c in columns}
                 unusual_fields = {
@@ -184,17 +191,18 @@ def key_schema(base: str, members: tuple[Schema | None, ...]) -> Schema | None:
 class ValuePlan(BlockPlan):
     """How the row changes of one schema block are read."""
 
-    def __init__(self, block: bytes) -> None:
+    def __init__(self, block: bytes, envelope: Any = Envelope) -> None:
         parsed = connect_schema.parse(block)
         parts = fields_of(parsed)
         row = parts.get("after") or parts.get("before")
         if row is None or row.type != "struct":
-            super().__init__(None, parsed.label)
+            super().__init__(None, parsed.label, envelope=envelope)
             return
         source = parts.get("source")
         match = _SOURCE_NAME.fullmatch(source.label) if source is not None else None
         modes = modes_of(TimePrecisionMode.AUTO, DecimalFormat.BASE64, match and match.group(1))
-        super().__init__(all_fields(row, parts.get("before")), parsed.label, modes)
+        fields = all_fields(row, parts.get("before"))
+        super().__init__(fields, parsed.label, modes, envelope=envelope)
         self.base = parsed.label.removesuffix(".Envelope")
 
 
