@@ -249,15 +249,7 @@ class Reader:
         operation = head.operation
         if operation == "DDL" or (operation == "COMMAND" and head.sourceType == "MongoDB"):
             return self._ddl(head, body)
-        position = self._position(head)
-        details = dict(_details(head, body, position))
-        fields: dict[str, Any] = {
-            "position": position,
-            "source": _SOURCES[head.sourceType],
-            "source_time_ns": _time(head.sourceTimestamp),
-            "process_time_ns": _read_time(head.tags),
-            "details": details,
-        }
+        details, fields = self._common(head, body)
         status = TRANSACTION_OPERATIONS.get(operation)
         is_control = status is None and operation != "HEARTBEAT"
         text = body.after if is_control and isinstance(body.after, str) else None
@@ -272,36 +264,36 @@ class Reader:
         return (Control(operation, text, self._table(head.objectName), **fields),)
 
     def _ddl(self, head: Head, body: Body) -> tuple[ChangeEvent, ...]:
-        text = body.after
-        if not isinstance(text, str | None):
-            path = "$.afterImages"
-            raise DecodeError("a row instead of a statement", code=ReasonCode.WRONG_TYPE, path=path)
-        around = self._table(head.objectName)
-        statement = ddl.read(text or "", head.sourceType, around)
-        position = self._position(head)
-        details = dict(_details(head, body, position))
+        for image, field in ((body.after, "afterImages"), (body.before, "beforeImages")):
+            if not isinstance(image, str | None):
+                reason = "a row instead of a statement"
+                raise DecodeError(reason, code=ReasonCode.WRONG_TYPE, path=f"$.{field}")
+        text: Any = body.after
+        statement = ddl.read(text or "", head.sourceType, self._table(head.objectName))
+        details, fields = self._common(head, body)
         if head.operation != "DDL":
             details["operation"] = head.operation
-        if isinstance(body.before, str):
+        if body.before is not None:
             details["before"] = body.before
-        elif body.before is not None:
-            path = "$.beforeImages"
-            raise DecodeError("a row instead of a statement", code=ReasonCode.WRONG_TYPE, path=path)
-        fields: dict[str, Any] = {
-            "position": position,
-            "source": _SOURCES[head.sourceType],
-            "source_time_ns": _time(head.sourceTimestamp),
-            "process_time_ns": _read_time(head.tags),
-            "details": details,
-        }
         if statement.action == "truncate":
             transaction = _transaction(head.sourceTxid)
             return tuple(
                 Truncate(table, text, transaction=transaction, **fields)
                 for table in statement.tables
             )
-        table = statement.tables[0]
-        return (SchemaChange(table, statement.action, text, **fields),)
+        return (SchemaChange(statement.tables[0], statement.action, text, **fields),)
+
+    def _common(self, head: Head, body: Body) -> tuple[dict[str, object], dict[str, Any]]:
+        """Return the details of an event that is no row change, and its common fields with them."""
+        position = self._position(head)
+        details = dict(_details(head, body, position))
+        return details, {
+            "position": position,
+            "source": _SOURCES[head.sourceType],
+            "source_time_ns": _time(head.sourceTimestamp),
+            "process_time_ns": _read_time(head.tags),
+            "details": details,
+        }
 
 
 def _details(head: Head, body: Body, position: Position | None) -> Details:

@@ -11,7 +11,6 @@ from changelane.event import (
     ChangeEvent,
     DataChange,
     Op,
-    Watermark,
 )
 from changelane.formats.cdl.debezium.wire import (
     DEBEZIUM_VERSION,
@@ -26,7 +25,7 @@ from changelane.formats.cdl.debezium.wire import (
     base_of,
 )
 from changelane.formats.cdl.json.encode import (
-    heartbeat,
+    encode_event,
     transaction_number,
     unique_of,
     without_lobs,
@@ -62,15 +61,7 @@ class Encoder:
 
     def encode(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
         """Return the messages of an event."""
-        match event:
-            case DataChange():
-                return (self._change(event, report),)
-            case Watermark() if "message" in event.details:
-                return (heartbeat(event),)
-            case _:
-                kind = event.__struct_config__.tag
-                report((f"event:{kind}", "CDL has no such message"))
-                return ()
+        return encode_event(event, report, self._change)
 
     def _change(self, event: DataChange, report: Report) -> Message:
         product = event.source.product

@@ -2,7 +2,7 @@
 """Events to messages of CDL: thirteen fields in their order, with a schema."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -74,15 +74,7 @@ class Encoder:
 
     def encode(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
         """Return the messages of an event."""
-        match event:
-            case DataChange():
-                return (self._change(event, report),)
-            case Watermark() if "message" in event.details:
-                return (heartbeat(event),)
-            case _:
-                kind = event.__struct_config__.tag
-                report((f"event:{kind}", "CDL has no such message"))
-                return ()
+        return encode_event(event, report, self._change)
 
     def _change(self, event: DataChange, report: Report) -> Message:
         details = event.details
@@ -238,11 +230,21 @@ def _finer(schema: TableSchema | None, options: Options) -> dict[str, Any]:
     return fields
 
 
-def heartbeat(event: Watermark) -> Message:
-    """Return the message of a heartbeat, which is in its details."""
-    details = event.details
-    key, value = from_text(details.get("key")), from_text(details["message"])
-    return Message(value, key, topic=stored_topic(details))
+def encode_event(
+    event: ChangeEvent, report: Report, change: Callable[[DataChange, Report], Message]
+) -> tuple[Message, ...]:
+    """Return the messages of an event, where *change* encodes a row change."""
+    match event:
+        case DataChange():
+            return (change(event, report),)
+        case Watermark() if "message" in event.details:  # a heartbeat
+            details = event.details
+            key, value = from_text(details.get("key")), from_text(details["message"])
+            return (Message(value, key, topic=stored_topic(details)),)
+        case _:
+            kind = event.__struct_config__.tag
+            report((f"event:{kind}", "CDL has no such message"))
+            return ()
 
 
 def without_lobs(

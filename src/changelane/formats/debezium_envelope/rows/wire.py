@@ -12,14 +12,8 @@ import msgspec
 Row = TypeVar("Row")
 
 
-class PostgresSource(
-    msgspec.Struct,
-    tag="postgresql",
-    tag_field="connector",
-    forbid_unknown_fields=True,
-    gc=False,
-):
-    """The source block of PostgreSQL."""
+class _SourceHead(msgspec.Struct, tag_field="connector", forbid_unknown_fields=True, gc=False):
+    """The first fields of each source block."""
 
     version: str | None = None
     name: str | None = None
@@ -29,6 +23,11 @@ class PostgresSource(
     sequence: str | None = None
     ts_us: int | None = None
     ts_ns: int | None = None
+
+
+class PostgresSource(_SourceHead, tag="postgresql", gc=False):
+    """The source block of PostgreSQL."""
+
     schema: str | None = None
     table: str | None = None
     txId: int | None = None  # noqa: N815 - the name on the wire
@@ -38,23 +37,9 @@ class PostgresSource(
     origin_lsn: int | None = None
 
 
-class MySqlSource(
-    msgspec.Struct,
-    tag="mysql",
-    tag_field="connector",
-    forbid_unknown_fields=True,
-    gc=False,
-):
+class MySqlSource(_SourceHead, tag="mysql", gc=False):
     """The source block of MySQL."""
 
-    version: str | None = None
-    name: str | None = None
-    ts_ms: int | None = None
-    snapshot: str | None = None
-    db: str | None = None
-    sequence: str | None = None
-    ts_us: int | None = None
-    ts_ns: int | None = None
     table: str | None = None
     server_id: int | None = None
     gtid: str | None = None
