@@ -369,7 +369,7 @@ def _snapshot(event: DataChange, report: Report) -> str | None:
     return "true"
 
 
-def _may_be_ours(value: bytes, options: Options) -> bool:
+def _may_match(value: bytes, options: Options) -> bool:
     """Return whether the connector is in upper case, or has its name or the source block's."""
     if not is_envelope(value, (b'"op"', b'"source"')):
         return False
@@ -401,5 +401,5 @@ def make(options: Options) -> Format:
         carries=_CARRIES,
         decode=MemberReader(_member(options)).decode,
         encode=Encoder(options).encode,
-        may_be_ours=partial(_may_be_ours, options=options),
+        may_match=partial(_may_match, options=options),
     )

@@ -71,5 +71,5 @@ def make(options: Options) -> Format:
         carries=_carries(options),
         decode=decode,
         encode=Encoder(options).encode,
-        may_be_ours=is_debezium,
+        may_match=is_debezium,
     )

@@ -34,7 +34,7 @@ class MemberFormat(Generic[Options]):
         carries: Carries,
         decode: Read,
         encode: Write,
-        may_be_ours: Callable[[bytes], bool],
+        may_match: Callable[[bytes], bool],
     ) -> None:
         """Create the format.
 
@@ -44,15 +44,15 @@ class MemberFormat(Generic[Options]):
             carries: What the format can express.
             decode: Reads a message.
             encode: Writes an event.
-            may_be_ours: Returns whether a value may be of this format: quick, and before decoding.
-                May raise :class:`~changelane.errors.DecodeError`.
+            may_match: Returns whether a value may be of this format: a fast check before decoding.
+                It may raise :class:`~changelane.errors.DecodeError`.
         """
         self._make = make
         self._options = options
         self.carries = carries
         self.decode = decode
         self._encode = encode
-        self._may_be_ours = may_be_ours
+        self._may_match = may_match
 
     def __reduce__(self) -> tuple[object, ...]:
         return self._make, (self._options,)
@@ -67,6 +67,6 @@ class MemberFormat(Generic[Options]):
         if not value:
             return False
         try:
-            return self._may_be_ours(value) and bool(self.decode(message))
+            return self._may_match(value) and bool(self.decode(message))
         except DecodeError:
             return False

@@ -116,5 +116,5 @@ def make(options: Options) -> Format:
         carries=_carries(options),
         decode=decoder.decode,
         encode=Encoder(options, decoder).encode,
-        may_be_ours=decoder.is_flat,
+        may_match=decoder.is_flat,
     )

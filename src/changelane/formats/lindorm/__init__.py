@@ -238,7 +238,7 @@ def _modes(product: str | None) -> Modes:
     return Modes()
 
 
-def _may_be_ours(value: bytes) -> bool:
+def _may_match(value: bytes) -> bool:
     """Return whether a message has a namespace, and no connector."""
     if b'"namespace"' not in value:
         return False
@@ -255,5 +255,5 @@ def make(options: Options) -> Format:
         carries=_CARRIES,
         decode=MemberReader(_member(options)).decode,
         encode=Encoder(options).encode,
-        may_be_ours=_may_be_ours,
+        may_match=_may_match,
     )

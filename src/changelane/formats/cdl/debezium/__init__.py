@@ -64,9 +64,9 @@ def make(options: Options) -> Format:
         carries=_CARRIES,
         decode=MemberReader(Rules(options).member()).decode,
         encode=Encoder(options).encode,
-        may_be_ours=_may_be_ours,
+        may_match=_may_match,
     )
 
 
-def _may_be_ours(value: bytes) -> bool:
+def _may_match(value: bytes) -> bool:
     return b'"message_version"' in value and b'"op"' in value

@@ -70,9 +70,9 @@ def make(options: Options) -> Format:
         carries=_carries(options),
         decode=Decoder(options).decode,
         encode=Encoder(options).encode,
-        may_be_ours=_may_be_ours,
+        may_match=_may_match,
     )
 
 
-def _may_be_ours(value: bytes) -> bool:
+def _may_match(value: bytes) -> bool:
     return b'"OPERATION"' in value and b'"DATA_STORE"' in value
