@@ -23,8 +23,8 @@ from changelane.types.values import MAX_DECIMAL_DIGITS, parse_date, parse_timest
 
 DEBEZIUM: Final = "io.debezium."
 CONNECT: Final = "org.apache.kafka.connect.data."
-_TIME: Final = "io.debezium.time."
-_DATA: Final = "io.debezium.data."
+_TIME: Final = f"{DEBEZIUM}time."
+_DATA: Final = f"{DEBEZIUM}data."
 VENDOR: Final = ".cdc.data."
 """Between a vendor's prefix and the last part of its semantic names (Huawei's CDL)."""
 
