@@ -14,7 +14,8 @@ import msgspec
 
 from changelane.errors import DecodeError
 from changelane.formats.debezium_envelope.rows.connect_schema import Schema
-from changelane.formats.debezium_envelope.rows.semantic_types import CONNECT, DEBEZIUM, wire_of
+from changelane.formats.debezium_envelope.rows.semantic_types import CONNECT, DEBEZIUM
+from changelane.formats.debezium_envelope.rows.type_mapping import wire_of
 from changelane.schema import Column, TableSchema
 from changelane.spark.rows.json_values import RowWriter, spark_type
 from changelane.sql_types import logical_type

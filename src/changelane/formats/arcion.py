@@ -18,6 +18,7 @@ are not documented; see ``docs/formats/arcion-json.md``.
 """
 
 from enum import StrEnum
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -34,9 +35,9 @@ from changelane.event import (
     Tombstone,
 )
 from changelane.formats.contract import json
+from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.contract.capabilities import Carries, Extreme, SchemaDetail
 from changelane.formats.contract.format import Format, Report
-from changelane.formats.debezium_envelope.details_check import encode_with_checked_details
 from changelane.formats.debezium_envelope.envelope_reader import (
     Draft,
     Member,
@@ -51,14 +52,15 @@ from changelane.formats.debezium_envelope.envelope_writer import (
     milliseconds,
     part_of,
 )
+from changelane.formats.debezium_envelope.member_format import MemberFormat
 from changelane.formats.debezium_envelope.options import Tombstones
-from changelane.formats.debezium_envelope.rows.columns import (
+from changelane.formats.debezium_envelope.rows.connect_schema import parse, unwrap
+from changelane.formats.debezium_envelope.rows.modes import (
     DecimalFormat,
     Modes,
     TimePrecisionMode,
     modes_of,
 )
-from changelane.formats.debezium_envelope.rows.connect_schema import parse, unwrap
 from changelane.formats.debezium_envelope.source_block import sanitised
 from changelane.message import Message
 from changelane.position import MySqlPosition
@@ -181,7 +183,9 @@ _CARRIES: Final = Carries(
 
 
 def _member(options: Options) -> Member:
-    origins: dict[tuple[str | None, ...], tuple[TableId, Source, dict[str, object]]] = {}
+    origins: BoundedCache[tuple[str | None, ...], tuple[TableId, Source, dict[str, object]]] = (
+        BoundedCache(_MAX_TABLES)
+    )
 
     def read_source(draft: Draft) -> None:
         block: ArcionSource = draft.envelope.source
@@ -193,11 +197,7 @@ def _member(options: Options) -> Member:
             block.schema,
             block.table,
         )
-        origin = origins.get(cache_key)
-        if origin is None:
-            if len(origins) >= _MAX_TABLES:
-                origins.clear()
-            origin = origins[cache_key] = _origin_of(options, block)
+        origin = origins.get(cache_key) or origins.add(cache_key, _origin_of(options, block))
         draft.table, draft.source, source_fields = origin
         other_fields = {
             **source_fields,
@@ -271,38 +271,15 @@ def _base(options: Options, source: Source, table: TableId) -> str:
     return ".".join(part for part in parts if part)
 
 
-class Arcion:
-    """The format ``arcion-json``."""
+class Encoder:
+    """Writes the events of one codec."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._decode = MemberReader(_member(options)).decode
         self._writer = MemberWriter(_LAYOUT, _modes)
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (Arcion, (self._options,))
-
-    @property
-    def carries(self) -> Carries:
-        return _CARRIES
-
-    def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
-        return self._decode(message)
-
-    def detects(self, message: Message) -> bool:
-        """Return whether a message is Arcion's: its connectors are in upper case."""
-        value = message.value
-        if not value or not is_envelope(value, (b'"op"', b'"source"')):
-            return False
-        try:
-            return _is_arcion(value, self._options) and bool(self._decode(message))
-        except DecodeError:
-            return False
-
-    def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
-        return encode_with_checked_details(self._encode, self._decode, event, report)
-
-    def _encode(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
+    def encode(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
+        """Return the messages of an event."""
         match event:
             case DataChange():
                 return self._change(event, report)
@@ -392,11 +369,10 @@ def _snapshot(event: DataChange, report: Report) -> str | None:
     return "true"
 
 
-def _is_arcion(value: bytes, options: Options) -> bool:
-    """Return whether the source block is Arcion's.
-
-    The connector is in upper case, or has a configured name, or the block's schema has its name.
-    """
+def _may_match(value: bytes, options: Options) -> bool:
+    """Return whether the connector is in upper case, or has its name or the source block's."""
+    if not is_envelope(value, (b'"op"', b'"source"')):
+        return False
     block, payload = unwrap(value) or (None, value)
     source = json.loads(payload, _Sourced).source
     if source.connector is not None:
@@ -419,4 +395,11 @@ class _Named(msgspec.Struct):
 
 def make(options: Options) -> Format:
     """Return the format."""
-    return Arcion(options)
+    return MemberFormat(
+        make,
+        options,
+        carries=_CARRIES,
+        decode=MemberReader(_member(options)).decode,
+        encode=Encoder(options).encode,
+        may_match=partial(_may_match, options=options),
+    )

@@ -14,19 +14,16 @@ Sample::
 Known gaps: MongoDB, Avro and CloudEvents are not read; see ``docs/formats/debezium-json.md``.
 """
 
-from collections.abc import Callable
 from typing import Final
 
-from changelane.errors import DecodeError
-from changelane.event import ChangeEvent, Op, Source
-from changelane.formats.contract.capabilities import Carries, Extreme, SchemaDetail
-from changelane.formats.contract.format import Format, Report
+from changelane.event import Op, Source
+from changelane.formats.contract.capabilities import AbsentMeans, Carries, Extreme, SchemaDetail
+from changelane.formats.contract.format import Format
 from changelane.formats.debezium.decode import Decoder
 from changelane.formats.debezium.encode import Encoder
-from changelane.formats.debezium_envelope.details_check import encode_with_checked_details
-from changelane.formats.debezium_envelope.options import STANDARD, Dialect, Options
+from changelane.formats.debezium_envelope.member_format import MemberFormat
+from changelane.formats.debezium_envelope.options import Options
 from changelane.formats.debezium_envelope.other_events import is_debezium
-from changelane.message import Message
 from changelane.types import LogicalType, Unknown
 
 __all__ = ["Options", "make"]
@@ -34,7 +31,7 @@ __all__ = ["Options", "make"]
 _TYPES: Final = frozenset(LogicalType.__subclasses__()) - {Unknown}
 
 
-def _carries(options: Options, dialect: Dialect) -> Carries:
+def _carries(options: Options) -> Carries:
     return Carries(
         operations=frozenset(Op),
         kinds=frozenset(
@@ -44,7 +41,7 @@ def _carries(options: Options, dialect: Dialect) -> Carries:
         key_change_partial=True,
         absent=True,
         unavailable=bool(options.placeholder) and options.placeholder != "null",
-        absent_means=dialect.absent_means,
+        absent_means=AbsentMeans.UNCHANGED,
         # also without schema blocks: the types determine the values, and the encoder reports a loss
         schema=SchemaDetail.FULL,
         column_flags=True,
@@ -65,36 +62,14 @@ def _carries(options: Options, dialect: Dialect) -> Carries:
     )
 
 
-class Debezium:
-    """The format ``debezium-json``."""
-
-    def __init__(self, options: Options, dialect: Dialect = STANDARD) -> None:
-        self._options = options
-        self._dialect = dialect
-        self._carries = _carries(options, dialect)
-        # the decoder's own method, which saves a call for each message
-        self.decode: Callable[[Message], tuple[ChangeEvent, ...]] = Decoder(options, dialect).decode
-        self._encoder = Encoder(options, dialect)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (Debezium, (self._options, self._dialect))
-
-    @property
-    def carries(self) -> Carries:
-        return self._carries
-
-    def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
-        return encode_with_checked_details(self._encoder.encode, self.decode, event, report)
-
-    def detects(self, message: Message) -> bool:
-        if not message.value:
-            return False
-        try:
-            return is_debezium(message.value) and bool(self.decode(message))
-        except DecodeError:
-            return False
-
-
 def make(options: Options) -> Format:
     """Return the format."""
-    return Debezium(options)
+    decode = Decoder(options).decode
+    return MemberFormat(
+        make,
+        options,
+        carries=_carries(options),
+        decode=decode,
+        encode=Encoder(options).encode,
+        may_match=is_debezium,
+    )

@@ -7,6 +7,7 @@ end in :meth:`Decoder._row`.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from changelane.errors import DecodeError
 from changelane.event import ChangeEvent, Completeness, DataChange, Key, Op, Transaction, Truncate
 from changelane.formats.contract import json
+from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.debezium_envelope import other_events, source_block
 from changelane.formats.debezium_envelope.declared_schemas import DeclaredSchemas
 from changelane.formats.debezium_envelope.fillers import blank_fillers
@@ -25,10 +27,17 @@ from changelane.formats.debezium_envelope.message_key import (
     key_template_of,
     matches_template,
 )
-from changelane.formats.debezium_envelope.options import BeforeImage, Dialect, Options
-from changelane.formats.debezium_envelope.rows.connect_schema import Blocks, unwrap
+from changelane.formats.debezium_envelope.options import FILLER_PRODUCTS, BeforeImage, Options
+from changelane.formats.debezium_envelope.row_images import convert_image
+from changelane.formats.debezium_envelope.rows.connect_schema import Blocks
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
-from changelane.formats.debezium_envelope.rows.row_reader import PLAIN, RowPlan, ValuePlan, decoder
+from changelane.formats.debezium_envelope.rows.row_reader import (
+    PLAIN,
+    RowPlan,
+    ValuePlan,
+    decoder,
+    plain_json,
+)
 from changelane.formats.debezium_envelope.rows.schemaless_values import usual_row
 from changelane.formats.debezium_envelope.rows.wire import Envelope, PostgresSource
 from changelane.formats.debezium_envelope.source_block import OtherFields, TableOrigin
@@ -47,7 +56,6 @@ _ROW_OPS: Final = frozenset({*_OPS, _TRUNCATE, _TRUNCATE.upper()})
 _ENVELOPE_FIELDS: Final = frozenset(
     ("op", "source", "before", "after", "transaction", *other_events.TIMES)
 )
-_BOM: Final = b"\xef\xbb\xbf"
 _MAX_TABLES: Final = 10_000
 
 _READ_ERRORS: Final = (*READ_ERRORS, DecodeError)
@@ -61,16 +69,15 @@ SourceContent = tuple[TableOrigin, Position | None, OtherFields, int | None]
 class Decoder:
     """Decodes the messages of one codec."""
 
-    def __init__(self, options: Options, dialect: Dialect) -> None:
+    def __init__(self, options: Options) -> None:
         self._before_image = options.before_image
-        self._fillers = dialect.fillers
         self._placeholder = Placeholder(options.placeholder)
         self._may_hide = self._placeholder.may_be_in
         self._declared = DeclaredSchemas(options)
         self._last_plan: RowPlan = PLAIN
-        self._blocks: Blocks[ValuePlan] = Blocks(ValuePlan)
+        self._blocks: Blocks[RowPlan] = Blocks(ValuePlan)
         self._keys = KeyReader()
-        self._table_origins: dict[tuple[Any, ...], TableOrigin] = {}
+        self._table_origins: BoundedCache[tuple[Any, ...], TableOrigin] = BoundedCache(_MAX_TABLES)
 
     def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
         """Return the events of a message."""
@@ -131,10 +138,7 @@ class Decoder:
             {"connector": cache_key[0].__struct_config__.tag, **fields}
         )
         table_origin.declared = self._declared.find(table_origin)
-        if len(self._table_origins) >= _MAX_TABLES:
-            self._table_origins.clear()
-        self._table_origins[cache_key] = table_origin
-        return table_origin
+        return self._table_origins.add(cache_key, table_origin)
 
     # -- row changes ---------------------------------------------------------------------------
 
@@ -173,7 +177,7 @@ class Decoder:
                 return self._slow(message, message.value or b"")
             _describe(plan, table_origin, details)
             if plan.schema is not None:
-                details["columns"] = plan.raw_fields
+                details["columns"] = plain_json(tuple(plan.fields.values()))
             source = table_origin.source
             return (
                 Truncate(
@@ -238,7 +242,7 @@ class Decoder:
         if after is None:
             after_completeness = _UNKNOWN
         elif self._may_hide(after, plan):
-            self._convert(after, plan, "$.after", details)
+            convert_image(after, plan, self._placeholder, "$.after", details)
         elif plan.conversions:
             plan.convert(after, "$.after")
         if op is _CREATE and table_origin.source.snapshot is not None:
@@ -283,13 +287,13 @@ class Decoder:
             details["before_image"] = "full"
             may_have_fillers = False
         if key is None or not may_have_fillers:
-            self._convert(before, plan, "$.before", details)
+            convert_image(before, plan, self._placeholder, "$.before", details)
             return False
         if op is _DELETE and not key.items() <= before.items():
             typed_key = key_as_row(key, plan) or {}
             before.update((name, value) for name, value in typed_key.items() if name in before)
         blank_columns = blank_fillers(before, key, plan, details)
-        self._convert(before, plan, "$.before", details)
+        convert_image(before, plan, self._placeholder, "$.before", details)
         before.update(dict.fromkeys(blank_columns, UNAVAILABLE))
         return True
 
@@ -310,54 +314,28 @@ class Decoder:
         if self._before_image is BeforeImage.KEY:
             return True
         source = table_origin.source
-        if source.product not in self._fillers:
+        if source.product not in FILLER_PRODUCTS:
             return False
         if op is _DELETE or after is None:
             return True
         return any(before.get(name) != after.get(name) for name in key)
 
-    def _convert(self, row: JsonRow, plan: RowPlan, path: str, details: dict[str, object]) -> None:
-        """Convert the JSON values of an image into typed values, in place."""
-        placeholder = self._placeholder
-        if not placeholder.may_be_in(row, plan):
-            if plan.conversions:
-                plan.convert(row, path)
-            return
-        placeholders = placeholder.found(row, plan.wires)
-        unusual = {
-            name: v
-            for name, v in placeholders.items()
-            if not placeholder.usual(name, v, plan.wires)
-        }
-        if unusual:
-            details["placeholders"] = unusual
-        row.update(dict.fromkeys(placeholders))
-        plan.convert(row, path)
-        row.update(dict.fromkeys(placeholders, UNAVAILABLE))
-
     # -- the slow path -------------------------------------------------------------------------
 
     def _slow(self, message: Message, value: bytes) -> tuple[ChangeEvent, ...]:
         """Decode any message, field by field."""
-        value = value.removeprefix(_BOM)
-        plan: RowPlan = PLAIN
-        wrapped = unwrap(value)
-        block, payload = wrapped or (None, value)
-        if block is not None:
-            plan = self._blocks.plan(block)
-        try:
-            if payload.strip() == b"null":
-                return (self._keys.tombstone(message),)
-            parts = other_events.loads(_PARTS, payload)
-            op = other_events.text_part(parts, "op") if "op" in parts else ""
-            if op not in _ROW_OPS:
-                return other_events.decode(message, parts, block, plan, payload)
-            if block is not None and isinstance(plan, ValuePlan) and plan.is_rows:
-                self._blocks.remember(value, block, plan)
-            return self._slow_row(message, parts, plan, op)
-        except DecodeError as error:
-            path = error.path if wrapped is None else error.path.replace("$", "$.payload", 1)
-            raise DecodeError(error.reason, code=error.code, path=path) from None
+        return self._blocks.read(value, PLAIN, partial(self._payload, message))
+
+    def _payload(
+        self, message: Message, payload: bytes, block: bytes | None, plan: RowPlan
+    ) -> tuple[ChangeEvent, ...]:
+        if payload.strip() == b"null":
+            return (self._keys.tombstone(message),)
+        parts = other_events.loads(_PARTS, payload)
+        op = other_events.text_part(parts, "op") if "op" in parts else ""
+        if op not in _ROW_OPS:
+            return other_events.decode(message, parts, block, plan, payload)
+        return self._slow_row(message, parts, plan, op)
 
     def _slow_row(
         self, message: Message, parts: Mapping[str, msgspec.Raw], plan: RowPlan, op: str

@@ -11,7 +11,6 @@ from changelane.event import (
     Control,
     DataChange,
     HalfUpdate,
-    Image,
     LogicalMessage,
     Op,
     SchemaChange,
@@ -24,37 +23,33 @@ from changelane.event import (
 )
 from changelane.formats.contract import json
 from changelane.formats.contract.format import Report
-from changelane.formats.debezium_envelope import blocks
-from changelane.formats.debezium_envelope.fillers import report_possible_fillers
-from changelane.formats.debezium_envelope.message_key import NEW_KEY, OLD_KEY
-from changelane.formats.debezium_envelope.options import BeforeImage, Dialect, Options, Tombstones
-from changelane.formats.debezium_envelope.other_events_writer import OtherEventWriter
-from changelane.formats.debezium_envelope.rows.columns import Modes, modes_of
+from changelane.formats.debezium_envelope import blocks, other_events_writer
+from changelane.formats.debezium_envelope.fillers import may_have_fillers, report_possible_fillers
+from changelane.formats.debezium_envelope.message_key import NEW_KEY, OLD_KEY, other_key_name
+from changelane.formats.debezium_envelope.options import (
+    FILLER_PRODUCTS,
+    Options,
+    Tombstones,
+)
+from changelane.formats.debezium_envelope.row_writers import Headers, RowWriters
 from changelane.formats.debezium_envelope.rows.connect_schema import Schema, struct
+from changelane.formats.debezium_envelope.rows.modes import Modes, modes_of
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
-from changelane.formats.debezium_envelope.rows.raw_json import from_text, is_foreign, wrapped
-from changelane.formats.debezium_envelope.rows.row_reader import key_row, key_schema
-from changelane.formats.debezium_envelope.rows.row_writer import RowWriter
+from changelane.formats.debezium_envelope.rows.raw_json import is_foreign, wrapped
+from changelane.formats.debezium_envelope.rows.row_reader import key_row
 from changelane.formats.debezium_envelope.source_block import topic_of
 from changelane.message import Message
-from changelane.schema import TableId, TableSchema
+from changelane.schema import TableId
 
-_MAX_WRITERS: Final = 1024
 _NOTHING: Final[Mapping[str, Any]] = {}
-
-Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Encoder:
     """Encodes the events of one codec."""
 
-    def __init__(self, options: Options, dialect: Dialect) -> None:
+    def __init__(self, options: Options) -> None:
         self._options = options
-        self._dialect = dialect
-        self._placeholder = Placeholder(options.placeholder)
-        self._other_events = OtherEventWriter(dialect)
-        self._writers: dict[tuple[object, ...], RowWriter] = {}
-        self._blocks: dict[tuple[object, ...], bytes] = {}
+        self._writers = RowWriters(self._modes, Placeholder(options.placeholder))
 
     def encode(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
         """Return the messages of an event."""
@@ -65,21 +60,23 @@ class Encoder:
             case DataChange():
                 return self._change(event, report)
             case HalfUpdate(change, other_key):
-                name = NEW_KEY if change.op is Op.DELETE else OLD_KEY
-                headers = self._header(name, change, other_key, report)
+                headers = self._writers.header(change, other_key_name(change), other_key, report)
                 return (self._row(change, report, headers),)
             case Tombstone():
                 return (self._tombstone(event, report),)
             case Truncate():
                 return (self._truncate(event, report),)
             case SchemaChange() | TransactionMarker() | Watermark() | LogicalMessage() | Control():
-                return self._other_events.encode(event, report)
+                return other_events_writer.encode(event, report)
 
     def _change(self, event: DataChange, report: Report) -> tuple[Message, ...]:
         tombstones = self._options.tombstones
         if is_key_change(event):
             return self._key_change(event, report)
-        message = self._row(event, report, _raw_header(event))
+        headers: Headers = ()
+        if "header" in event.details:
+            headers = self._writers.header(event, other_key_name(event), None, report)
+        message = self._row(event, report, headers)
         if event.op is Op.DELETE and (
             tombstones is Tombstones.TRUE
             or (tombstones is Tombstones.AUTO and event.source.version is None)
@@ -107,20 +104,12 @@ class Encoder:
         new, old = key_of(event, after), key_of(event, before)
         if new is None or (event.position is None and event.source_time_ns is None):
             report(("key_change", "readers cannot join the delete and the create"))
-        first = self._row(delete, report, self._header(NEW_KEY, event, new, report))
-        last = self._row(create, report, self._header(OLD_KEY, event, old, report))
+        first = self._row(delete, report, self._writers.header(event, NEW_KEY, new, report))
+        last = self._row(create, report, self._writers.header(event, OLD_KEY, old, report))
         if self._options.tombstones is Tombstones.FALSE:
             return first, last
         tombstone = Message(None, first.key, first.headers, topic=first.topic)
         return first, tombstone, last
-
-    def _header(self, name: str, change: DataChange, key: Image | None, report: Report) -> Headers:
-        if "header" in change.details:
-            return ((name, from_text(change.details["header"])),)
-        if key is None:
-            return ()
-        row = self._writer(change.schema, change).write(key, report, _NOTHING)
-        return ((name, json.dumps(row)),)
 
     # -- rows ----------------------------------------------------------------------------------
 
@@ -133,22 +122,9 @@ class Encoder:
             options.binary_handling_mode,
         )
 
-    def _writer(self, schema: TableSchema | None, event: DataChange | Tombstone) -> RowWriter:
-        raw: Mapping[str, Any] = event.details.get("fields", _NOTHING)  # type: ignore[assignment]
-        product = event.source.product if isinstance(event, DataChange) else None
-        key = (schema, product, json.dumps(raw) if raw else b"")
-        writer = self._writers.get(key)
-        if writer is None:
-            if len(self._writers) >= _MAX_WRITERS:
-                self._writers.clear()
-                self._blocks.clear()  # their keys contain the ids of writers
-            writer = RowWriter(schema, raw, self._modes(product), self._placeholder)
-            self._writers[key] = writer
-        return writer
-
     def _row(self, event: DataChange, report: Report, headers: Headers) -> Message:
         details = event.details
-        writer = self._writer(event.schema, event)
+        writer = self._writers.of(event)
         placeholders: Any = details.get("placeholders", _NOTHING)
         fillers: Any = details.get("fillers")
         before = after = None
@@ -172,26 +148,21 @@ class Encoder:
         if has_schema:
             for loss in writer.losses:
                 report(loss)
-            shape = (id(writer), base, event.source.product, _shape(payload))
-            block = self._blocks.get(shape)
+            shape = (writer, base, event.source.product, _shape(payload))
+            block = self._writers.blocks.get(shape)
             if block is None:
-                if len(self._blocks) >= _MAX_WRITERS:
-                    self._blocks.clear()
-                rows = writer.structs(before, after, base)
-                block = self._blocks[shape] = self._envelope(event, rows, base, payload)
-        key = self._key(event, key_row(event.key, before, after), writer, base, has_schema)
+                name = f"{base}.Value"
+                rows = writer.struct(before, name, "before"), writer.struct(after, name, "after")
+                block = self._writers.add_block(shape, _envelope(event, rows, base, payload))
+        row = key_row(event.key, before, after)
+        key = self._writers.key(event, row, writer, base if has_schema else None)
         return Message(wrapped(block, payload), key, headers, topic or None)
 
     def _may_have_fillers(self, event: DataChange) -> bool:
         """Return whether a reader uses only the key of a before image."""
-        if event.key is None or "before_image" in event.details:
-            return False
-        match self._options.before_image:
-            case BeforeImage.KEY:
-                return True
-            case BeforeImage.FULL:
-                return False
-        return event.op is Op.DELETE and event.source.product in self._dialect.fillers
+        return "before_image" not in event.details and may_have_fillers(
+            event, self._options.before_image, FILLER_PRODUCTS
+        )
 
     def _tail(self, event: DataChange | Truncate, op: str) -> dict[str, Any]:
         details = event.details
@@ -209,26 +180,6 @@ class Encoder:
             **extra_fields,
         }
 
-    def _envelope(
-        self,
-        event: DataChange | Truncate,
-        rows: tuple[Schema, Schema],
-        base: str,
-        payload: Mapping[str, Any],
-    ) -> bytes:
-        """Return the schema block of an envelope."""
-        source, transaction = payload["source"], payload["transaction"]
-        extra = tuple(payload)[8:]
-        fields = (
-            *rows,
-            blocks.source_schema(event.source.product, source),
-            blocks.transaction_schema(transaction),
-            blocks.OP,
-            *blocks.TIMES,
-            *(blocks.schema_of_value(name, payload[name]) for name in extra),
-        )
-        return json.dumps(struct(fields, name=f"{base}.Envelope", version=2))
-
     def _truncate(self, event: Truncate, report: Report) -> Message:
         _report_coordinates(event, report)
         if event.ddl is not None:
@@ -242,61 +193,34 @@ class Encoder:
             members = msgspec.convert(columns, tuple[Schema, ...])
             value = struct(members, optional=True, name=f"{base}.Value", field="before")
             rows = value, msgspec.structs.replace(value, field="after")
-            block = self._envelope(event, rows, base, payload)
+            block = json.dumps(_envelope(event, rows, base, payload))
         return Message(wrapped(block, payload), None, topic=topic or None)
 
-    # -- keys ----------------------------------------------------------------------------------
-
-    def _key(
-        self,
-        event: DataChange,
-        row: Mapping[str, Any] | None,
-        writer: RowWriter,
-        base: str,
-        has_schema: bool,  # noqa: FBT001 - one caller
-    ) -> bytes | None:
-        if "key" in event.details:
-            return from_text(event.details["key"])
-        if event.key is None or row is None or not event.key.columns:
-            return None
-        if any(name not in row for name in event.key.columns):
-            return None
-        payload = {name: row[name] for name in event.key.columns}
-        if not has_schema:
-            return json.dumps(payload)
-        shape = (id(writer), base, tuple(payload))
-        block = self._blocks.get(shape)
-        if block is None:
-            schema = key_schema(base, tuple(writer.fields.get(name) for name in payload))
-            block = self._blocks[shape] = b"" if schema is None else json.dumps(schema)
-        return wrapped(block or None, payload)
-
     def _tombstone(self, event: Tombstone, report: Report) -> Message:
-        details = event.details
-        topic = details.get("topic")
-        writer = self._writer(event.schema, event)
-        key = None
-        if "key" in details:
-            key = from_text(details["key"])
-        elif event.key is not None:
-            payload = writer.write(event.key, report, _NOTHING)
-            schema = None
-            if event.schema is not None and self._options.schemas_enable:
-                for loss in writer.losses:
-                    report(loss)
-                base = str(details.get("name") or topic or event.table)
-                schema = key_schema(base, tuple(writer.fields.get(name) for name in payload))
-            key = wrapped(None if schema is None else json.dumps(schema), payload)
-        headers: Headers = ()
         if event.table != TableId():
             report(("event:tombstone", "a tombstone does not name its table"))
-        if "header" in details:
-            headers = ((NEW_KEY, from_text(details["header"])),)
-        elif event.moved_to is not None:
-            row = writer.write(event.moved_to, report, _NOTHING)
-            headers = ((NEW_KEY, json.dumps(row)),)
-        value = from_text(details["value"]) if "value" in details else None
-        return Message(value, key, headers, None if topic is None else str(topic))
+        headers = self._writers.header(event, NEW_KEY, event.moved_to, report)
+        has_schema = self._options.schemas_enable
+        return self._writers.tombstone(event, report, headers, has_schema=has_schema)
+
+
+def _envelope(
+    event: DataChange | Truncate,
+    rows: tuple[Schema, Schema],
+    base: str,
+    payload: Mapping[str, Any],
+) -> Schema:
+    """Return the schema of an envelope."""
+    source, transaction = payload["source"], payload["transaction"]
+    fields = (
+        *rows,
+        blocks.source_schema(event.source.product, source),
+        blocks.transaction_schema(transaction),
+        blocks.OP,
+        *blocks.TIMES,
+        *(blocks.schema_of_value(name, payload[name]) for name in tuple(payload)[8:]),
+    )
+    return struct(fields, name=f"{base}.Envelope", version=2)
 
 
 def _shape(payload: Mapping[str, Any]) -> tuple[object, ...]:
@@ -321,10 +245,3 @@ def _report_coordinates(event: DataChange | Truncate, report: Report) -> None:
     transaction = event.transaction
     if transaction is not None and transaction.size is not None:
         report(("transaction.size", "a row does not have it"))
-
-
-def _raw_header(event: DataChange) -> Headers:
-    if "header" not in event.details:
-        return ()
-    name = NEW_KEY if event.op is Op.DELETE else OLD_KEY
-    return ((name, from_text(event.details["header"])),)

@@ -8,9 +8,11 @@ import msgspec
 
 from changelane.errors import ConfigError, DecodeError
 from changelane.event import Key, KeyOrigin
+from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.debezium_envelope.options import Options
-from changelane.formats.debezium_envelope.rows.columns import field_of, modes_of, wire_with
+from changelane.formats.debezium_envelope.rows.columns import field_of, wire_with
 from changelane.formats.debezium_envelope.rows.connect_schema import Schema
+from changelane.formats.debezium_envelope.rows.modes import modes_of
 from changelane.formats.debezium_envelope.rows.row_reader import RowPlan, decoder
 from changelane.formats.debezium_envelope.rows.semantic_types import Wire
 from changelane.formats.debezium_envelope.rows.wire import Envelope
@@ -21,6 +23,7 @@ from changelane.types import UNKNOWN, LogicalType, parse_type
 
 _KEY: Final = " key"
 _MAX_COLUMNS: Final = 10_000
+_MAX_TABLES: Final = 10_000
 
 
 class DeclaredSchemas:
@@ -37,15 +40,15 @@ class DeclaredSchemas:
             )
             key = Key(keys, KeyOrigin.CONFIG) if keys else None
             self._tables[table] = (typed_columns, key)
-        self._cache: dict[TableId, tuple[RowPlan, Key | None] | None] = {}
+        self._cache: BoundedCache[TableId, tuple[RowPlan, Key | None] | None] = BoundedCache(
+            _MAX_TABLES
+        )
 
     def find(self, table_origin: TableOrigin) -> tuple[RowPlan, Key | None] | None:
         """Return the plan of a table's rows, and its key; ``None`` if it is not declared."""
         table = table_origin.table
         if table not in self._cache:
-            if len(self._cache) > 10_000:
-                self._cache.clear()
-            self._cache[table] = self._make(table_origin)
+            return self._cache.add(table, self._make(table_origin))
         return self._cache[table]
 
     def _make(self, table_origin: TableOrigin) -> tuple[RowPlan, Key | None] | None:

@@ -8,6 +8,7 @@ slow path, which keeps unknown fields in the event's details.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -25,8 +26,10 @@ from changelane.event import (
 from changelane.formats.contract import json
 from changelane.formats.debezium_envelope.message_key import READ_ERRORS, KeyReader, key_as_row
 from changelane.formats.debezium_envelope.other_events import MILLISECOND, loads
-from changelane.formats.debezium_envelope.rows.connect_schema import Blocks, unwrap
-from changelane.formats.debezium_envelope.rows.row_reader import PLAIN, RowPlan, ValuePlan, decoder
+from changelane.formats.debezium_envelope.row_images import convert_image
+from changelane.formats.debezium_envelope.rows.connect_schema import Blocks
+from changelane.formats.debezium_envelope.rows.placeholders import NO_PLACEHOLDER, Placeholder
+from changelane.formats.debezium_envelope.rows.row_reader import RowPlan, ValuePlan, decoder
 from changelane.formats.debezium_envelope.source_block import integer
 from changelane.message import Message
 from changelane.position import Position
@@ -36,7 +39,6 @@ from changelane.schema import TableId
 JsonRow = dict[str, Any]
 
 _OPS: Final = {op.value: op for op in Op}
-_BOM: Final = b"\xef\xbb\xbf"
 _PARTS: Final = decoder(dict[str, msgspec.Raw])
 _FIELDS: Final = decoder(dict[str, Any])
 _ANY: Final = decoder(Any)
@@ -56,8 +58,8 @@ class Draft(msgspec.Struct):
         key_row: The values of the message key, for a delete without a before image.
         details: Fields without a place in the model.
         offset: The message's offset in its partition.
-        hidden_before: Columns with an unavailable value in the before image; ``None`` during the
-            conversion.
+        hidden_before: Columns with an unavailable value in the before image, beside those with the
+            placeholder.
         hidden_after: The same for the after image.
     """
 
@@ -90,22 +92,17 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
         after_conversion: Called after the conversion; may raise ``DecodeError``.
         service_event: Returns the event for a row of one of the producer's service tables.
         source_offset_ms: Added to the source time.
+        placeholder: The placeholder of unavailable values.
     """
 
     envelope: Any
     integers: frozenset[str]
     read_source: Callable[[Draft], None]
-    after_conversion: Callable[[Draft], None]
     before_conversion: Callable[[Draft], None] = lambda _draft: None
+    after_conversion: Callable[[Draft], None] = lambda _draft: None
     service_event: Callable[[Draft, Message], ChangeEvent | None] = lambda _draft, _message: None
     source_offset_ms: int = 0
-
-
-class _Reading(msgspec.Struct, frozen=True):
-    """A plan with the decoder of the whole payload."""
-
-    plan: RowPlan
-    envelope: Callable[[bytes | memoryview], Any]
+    placeholder: Placeholder = NO_PLACEHOLDER
 
 
 class MemberReader:
@@ -115,52 +112,38 @@ class MemberReader:
         self._member = member
         self._fields = frozenset(member.envelope.__struct_fields__)
         self._source_fields = _source_fields(member.envelope)
-        self._plain = self._reading(PLAIN)
-        self._blocks: Blocks[_Reading] = Blocks(lambda block: self._reading(ValuePlan(block)))
+        self._plain = RowPlan(None, None, member.envelope)
+        self._blocks: Blocks[RowPlan] = Blocks(partial(ValuePlan, envelope=member.envelope))
         self._keys = KeyReader()
-
-    def _reading(self, plan: RowPlan) -> _Reading:
-        return _Reading(plan, decoder(self._member.envelope[plan.row_kind]).decode)
 
     def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
         """Return the events of a message."""
         value = message.value
         if not value:
             return (self._keys.tombstone(message),)
-        details: dict[str, object] = {}
         cached_block = self._blocks.find(value) if value.startswith(b'{"schema":{"') else None
         if cached_block is not None:
-            reading, start = cached_block
+            plan, start = cached_block
             try:
-                envelope = reading.envelope(memoryview(value)[start:-1])
-                return self._row(message, envelope, reading.plan, details)
+                envelope = plan.envelope(memoryview(value)[start:-1])
+                return self._row(message, envelope, plan, {})
             except _READ_ERRORS:
-                details = {}
-        return self._slow(message, value.removeprefix(_BOM), details)
+                pass  # the slow path decodes the message, or raises the error
+        return self._blocks.read(value, self._plain, partial(self._payload, message))
 
-    def _slow(
-        self, message: Message, value: bytes, details: dict[str, object]
+    def _payload(
+        self, message: Message, payload: bytes, _block: bytes | None, plan: RowPlan
     ) -> tuple[ChangeEvent, ...]:
-        wrapped = unwrap(value)
-        block, payload = wrapped or (None, value)
-        reading = self._plain if block is None else self._blocks.plan(block)
+        if payload.strip() == b"null":
+            return (self._keys.tombstone(message),)
+        details: dict[str, object] = {}
         try:
-            if payload.strip() == b"null":
-                return (self._keys.tombstone(message),)
-            try:
-                envelope = reading.envelope(payload)
-            except READ_ERRORS:
-                envelope = self._lenient_envelope(payload, reading, details)
-            if block is not None and isinstance(reading.plan, ValuePlan) and reading.plan.is_rows:
-                self._blocks.remember(value, block, reading)
-            return self._row(message, envelope, reading.plan, details)
-        except DecodeError as error:
-            path = error.path if wrapped is None else error.path.replace("$", "$.payload", 1)
-            raise DecodeError(error.reason, code=error.code, path=path) from None
+            envelope = plan.envelope(payload)
+        except READ_ERRORS:
+            envelope = self._lenient_envelope(payload, plan, details)
+        return self._row(message, envelope, plan, details)
 
-    def _lenient_envelope(
-        self, payload: bytes, reading: _Reading, details: dict[str, object]
-    ) -> Any:
+    def _lenient_envelope(self, payload: bytes, plan: RowPlan, details: dict[str, object]) -> Any:
         """Decode an envelope with unknown fields, or with numbers as text."""
         parts = loads(_PARTS, payload)
         if "op" not in parts or "source" not in parts:
@@ -181,13 +164,7 @@ class MemberReader:
         if extra_fields:
             details["envelope"] = extra_fields
         own_fields = json.dumps({name: raw for name, raw in parts.items() if name in self._fields})
-        try:
-            return reading.envelope(own_fields)
-        except Exception as error:
-            decode_error = json.translate(error)
-            if not isinstance(decode_error, DecodeError):
-                raise
-            raise decode_error from None
+        return loads(plan.envelope_reader, own_fields)
 
     def _row(
         self, message: Message, envelope: Any, plan: RowPlan, details: dict[str, object]
@@ -210,13 +187,16 @@ class MemberReader:
             if before is None and op is Op.DELETE and row is not None:
                 draft.key_row = key_as_row(row, plan)
         self._member.before_conversion(draft)
-        if plan.conversions:
-            if draft.before is not None:
-                plan.convert(draft.before, "$.before")
-            if draft.after is not None:
-                plan.convert(draft.after, "$.after")
-            if draft.key_row is not None:
-                plan.convert(draft.key_row, "key")
+        placeholder = self._member.placeholder
+        before, after = draft.before, draft.after
+        if before is not None:
+            hidden = draft.hidden_before
+            convert_image(before, plan, placeholder, "$.before", details, hidden, keep_usual=True)
+        if after is not None:
+            hidden = draft.hidden_after
+            convert_image(after, plan, placeholder, "$.after", details, hidden, keep_usual=True)
+        if draft.key_row is not None:
+            plan.convert(draft.key_row, "key")
         self._member.after_conversion(draft)
         service_event = self._member.service_event(draft, message)
         return (

@@ -12,19 +12,18 @@ import msgspec
 
 from changelane.errors import EncodeError
 from changelane.event import DataChange, Op, Tombstone
-from changelane.formats.contract import json
 from changelane.formats.contract.format import Report
 from changelane.formats.debezium_envelope.blocks import field_schemas, fields_in, schema_of_value
-from changelane.formats.debezium_envelope.rows.columns import Modes
+from changelane.formats.debezium_envelope.row_writers import Fields, RowWriters
 from changelane.formats.debezium_envelope.rows.connect_schema import UNSET, Schema, struct
-from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
-from changelane.formats.debezium_envelope.rows.raw_json import from_text, wrapped
-from changelane.formats.debezium_envelope.rows.row_reader import key_row, key_schema
+from changelane.formats.debezium_envelope.rows.modes import Modes
+from changelane.formats.debezium_envelope.rows.placeholders import NO_PLACEHOLDER, Placeholder
+from changelane.formats.debezium_envelope.rows.raw_json import wrapped
+from changelane.formats.debezium_envelope.rows.row_reader import key_row
 from changelane.formats.debezium_envelope.rows.row_writer import RowWriter
 from changelane.message import Message
-from changelane.schema import TableSchema
+from changelane.schema import TableId
 
-_MAX_ENTRIES: Final = 1024
 _NOTHING: Final[Mapping[str, Any]] = {}
 _MILLISECOND: Final = 1_000_000
 _DETAILS: Final = frozenset(
@@ -32,8 +31,6 @@ _DETAILS: Final = frozenset(
     " LOB_COLUMNS".split()
 )
 """The details that a member's reader keeps."""
-
-_NO_PLACEHOLDER: Final = Placeholder(None)
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,9 +94,6 @@ class Parts(msgspec.Struct, kw_only=True):
     key: Sequence[str] | None = None
 
 
-Fields = Callable[[TableSchema], Mapping[str, Any]]
-
-
 class MemberWriter:
     """Encodes the row changes of one codec."""
 
@@ -108,43 +102,22 @@ class MemberWriter:
         layout: Layout,
         modes: Callable[[str | None], Modes],
         *,
-        placeholder: Placeholder = _NO_PLACEHOLDER,
-        fields: Fields | None = None,
+        placeholder: Placeholder = NO_PLACEHOLDER,
+        fields: Fields = lambda _schema, raw: raw,
     ) -> None:
         self._layout = layout
-        self._modes = modes
-        self._placeholder = placeholder
-        self._column_fields = fields
+        self._writers = RowWriters(modes, placeholder, fields)
         self._payload = fields_in(layout.payload)
         self._source = fields_in(layout.source)
         special = {member.member: member for member in layout.source_members}
         self._source_schema = fields_in(layout.source_schema or layout.source) | special
-        self._writers: dict[tuple[object, ...], RowWriter] = {}
-        self._blocks: dict[tuple[object, ...], bytes] = {}
-
-    def rows(
-        self, schema: TableSchema | None, product: str | None, details: Mapping[str, Any]
-    ) -> RowWriter:
-        """Return the writer of the images of one table schema."""
-        raw = part_of(details, "fields")
-        key = (schema, product, json.dumps(raw) if raw else b"")
-        writer = self._writers.get(key)
-        if writer is None:
-            if len(self._writers) >= _MAX_ENTRIES:
-                self._writers.clear()
-                self._blocks.clear()  # their keys contain the ids of writers
-            if schema is not None and self._column_fields is not None:
-                raw = self._column_fields(schema)
-            writer = RowWriter(schema, raw, self._modes(product), self._placeholder)
-            self._writers[key] = writer
-        return writer
 
     def images(
         self, event: DataChange, report: Report, fillers: Mapping[str, Any] | None = None
     ) -> Images:
         """Return the JSON of both images; *fillers* are the fillers of the before image."""
         details = event.details
-        writer = self.rows(event.schema, event.source.product, details)
+        writer = self._writers.of(event)
         hidden = part_of(details, "placeholders")
         before = after = None
         if event.before is not None:
@@ -181,39 +154,22 @@ class MemberWriter:
         if has_schema:
             for loss in writer.losses:
                 report(loss)
-            block = self._schema_block(images, payload, parts, base)
+            block = self._block(images, payload, parts, base)
         elif event.schema is not None:
             report(("schema", "column types are not written"))
         row = key_row(event.key, before, after)
-        key = self._key(event, row, writer, base if has_schema else None, parts.key)
+        key_base = base if has_schema and layout.has_key_schema else None
+        key = self._writers.key(event, row, writer, key_base, parts.key)
         return Message(wrapped(block, payload), key, topic=parts.topic)
 
     def tombstone(self, event: Tombstone, report: Report) -> Message:
         """Return the tombstone of a key; it does not name its table."""
-        details = event.details
-        report_other_details(details, report)
-        topic = details.get("topic")
-        key = None
-        if "key" in details:
-            key = from_text(details["key"])
-        elif event.key is not None:
-            writer = self.rows(event.schema, None, details)
-            payload = writer.write(event.key, report, _NOTHING)
-            schema = None
-            if self._layout.has_key_schema and event.schema is not None:
-                for loss in writer.losses:
-                    report(loss)
-                base = str(details.get("name") or topic or event.table)
-                schema = key_schema(base, tuple(writer.fields.get(name) for name in payload))
-            elif event.schema is not None:
-                report(("schema", "column types are not written"))
-            key = wrapped(None if schema is None else json.dumps(schema), payload)
-        if any((event.table.database, event.table.schema, event.table.name)):
+        report_other_details(event.details, report)
+        if event.table != TableId():
             report(("event:tombstone", "a tombstone does not name its table"))
         if event.moved_to is not None:
             report(("moved_to", "a tombstone does not name the new key"))
-        value = from_text(details["value"]) if "value" in details else None
-        return Message(value, key, topic=None if topic is None else str(topic))
+        return self._writers.tombstone(event, report)
 
     # -- parts ---------------------------------------------------------------------------------
 
@@ -224,17 +180,11 @@ class MemberWriter:
         block.update(part_of(details, "source"))
         return block
 
-    def _schema_block(
-        self,
-        images: Images,
-        payload: Mapping[str, Any],
-        parts: Parts,
-        base: str,
-    ) -> bytes:
+    def _block(self, images: Images, payload: Mapping[str, Any], parts: Parts, base: str) -> bytes:
         writer, before, after = images
         source = payload["source"]
         shape = (
-            id(writer),
+            writer,
             base,
             None if before is None else tuple(before),
             None if after is None else tuple(after),
@@ -248,42 +198,34 @@ class MemberWriter:
                 for extra_schema in parts.extra_schemas.values()
             ),
         )
-        block = self._blocks.get(shape)
+        block = self._writers.blocks.get(shape)
         if block is None:
-            if len(self._blocks) >= _MAX_ENTRIES:
-                self._blocks.clear()
-            before_or_after, after_or_before = before, after
-            if self._layout.same_rows:
-                before_or_after, after_or_before = (
-                    (after if before_or_after is None else before_or_after),
-                    (before if after_or_before is None else after_or_before),
-                )
-            schemas = {
-                "before": self._row_schema(writer, before_or_after, base, 0),
-                "after": self._row_schema(writer, after_or_before, base, 1),
-                "source": self._source_struct(source),
-                **parts.extra_schemas,
-            }
-            fields = [
-                schemas[name]
-                if name in schemas
-                else next(iter(field_schemas(self._payload, {name: payload[name]})))
-                for name in payload
-            ]
-            name = self._layout.envelope_name.format(base=base)
-            block = json.dumps(struct(tuple(fields), name=name or UNSET))
-            self._blocks[shape] = block
+            block = self._writers.add_block(shape, self._schema(images, payload, parts, base))
         return block
 
-    def _row_schema(
-        self, writer: RowWriter, row: Mapping[str, Any] | None, base: str, side: int
+    def _schema(
+        self, images: Images, payload: Mapping[str, Any], parts: Parts, base: str
     ) -> Schema:
-        members = tuple(
-            member for name, member in writer.fields.items() if row is None or name in row
-        )
-        name = self._layout.row_names[side].format(base=base)
-        field = ("before", "after")[side]
-        return struct(members, optional=True, name=name or UNSET, field=field)
+        writer, before, after = images
+        if self._layout.same_rows:
+            before, after = (
+                (after if before is None else before),
+                (before if after is None else after),
+            )
+        names = [name.format(base=base) or UNSET for name in self._layout.row_names]
+        schemas = {
+            "before": writer.struct(before, names[0], "before"),
+            "after": writer.struct(after, names[1], "after"),
+            "source": self._source_struct(payload["source"]),
+            **parts.extra_schemas,
+        }
+        fields = [
+            schemas[name]
+            if name in schemas
+            else next(iter(field_schemas(self._payload, {name: payload[name]})))
+            for name in payload
+        ]
+        return struct(tuple(fields), name=self._layout.envelope_name.format(base=base) or UNSET)
 
     def _source_struct(self, source: Mapping[str, Any]) -> Schema:
         described_fields = {name: source[name] for name in self._source_schema if name in source}
@@ -292,29 +234,6 @@ class MemberWriter:
         fields += tuple(schema_of_value(name, source[name]) for name in extra)
         name = self._layout.source_name.format(name=source.get("name") or "")
         return struct(fields, name=name or UNSET, field="source")
-
-    def _key(
-        self,
-        event: DataChange,
-        row: Mapping[str, Any] | None,
-        writer: RowWriter,
-        base: str | None,
-        configured: Sequence[str] | None,
-    ) -> bytes | None:
-        if "key" in event.details:
-            return from_text(event.details["key"])
-        columns = event.key.columns if event.key is not None else configured
-        if not columns or row is None or any(name not in row for name in columns):
-            return None
-        payload = {name: row[name] for name in columns}
-        if base is None or not self._layout.has_key_schema:
-            return json.dumps(payload)
-        shape = (id(writer), base, tuple(payload))
-        block = self._blocks.get(shape)
-        if block is None:
-            schema = key_schema(base, tuple(writer.fields.get(name) for name in payload))
-            block = self._blocks[shape] = b"" if schema is None else json.dumps(schema)
-        return wrapped(block or None, payload)
 
 
 def part_of(details: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fillers in before images: values that a producer writes for columns that it does not know."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from changelane.event import DataChange
+from changelane.event import DataChange, Op, is_key_change
 from changelane.formats.contract.format import Report
 from changelane.formats.debezium_envelope.message_key import JsonRow
+from changelane.formats.debezium_envelope.options import BeforeImage
 from changelane.formats.debezium_envelope.rows.row_reader import RowPlan
 from changelane.formats.debezium_envelope.rows.row_writer import RowWriter
 from changelane.types import UNAVAILABLE
@@ -34,6 +35,32 @@ def blank_fillers(
     if blank:
         details["fillers"] = fillers
     return blank
+
+
+def may_have_fillers(
+    event: DataChange,
+    before_image: BeforeImage,
+    products: Collection[str],
+    *,
+    in_key_changes: bool = False,
+) -> bool:
+    """Return whether a reader uses only the key of a before image.
+
+    Args:
+        event: The event.
+        before_image: The reader's option.
+        products: The products with fillers, for the option ``auto``: in deletes.
+        in_key_changes: They have fillers in key changes, too.
+    """
+    if event.key is None:
+        return False
+    match before_image:
+        case BeforeImage.FULL:
+            return False
+        case BeforeImage.KEY:
+            return True
+    is_partial = event.op is Op.DELETE or (in_key_changes and is_key_change(event))
+    return is_partial and event.source.product in products
 
 
 def report_possible_fillers(

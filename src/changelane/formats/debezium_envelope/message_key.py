@@ -11,6 +11,7 @@ import msgspec
 from changelane.errors import DecodeError
 from changelane.event import DataChange, HalfUpdate, Key, Op, Tombstone
 from changelane.formats.contract import json
+from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.debezium_envelope import source_block
 from changelane.formats.debezium_envelope.rows.connect_schema import Blocks, unwrap
 from changelane.formats.debezium_envelope.rows.raw_json import as_text
@@ -21,6 +22,13 @@ from changelane.schema import TableId, TableSchema
 
 NEW_KEY: Final = "__debezium.newkey"
 OLD_KEY: Final = "__debezium.oldkey"
+
+
+def other_key_name(change: DataChange) -> str:
+    """Return the name of the header with the other key of a half update."""
+    return NEW_KEY if change.op is Op.DELETE else OLD_KEY
+
+
 READ_ERRORS: Final = (
     msgspec.MsgspecError,
     UnicodeDecodeError,
@@ -88,7 +96,9 @@ class KeyReader:
 
     def __init__(self) -> None:
         self._blocks: Blocks[KeyPlan] = Blocks(KeyPlan)
-        self._names: dict[tuple[str, ...], tuple[Key | None, bool]] = {}
+        self._names: BoundedCache[tuple[str, ...], tuple[Key | None, bool]] = BoundedCache(
+            _MAX_KEYS
+        )
 
     def read(
         self,
@@ -129,12 +139,9 @@ class KeyReader:
         return (self._names.get(names) or self._key(names))[0]
 
     def _key(self, names: tuple[str, ...]) -> tuple[Key | None, bool]:
-        if len(self._names) >= _MAX_KEYS:
-            self._names.clear()
         columns = tuple(name for name in names if not name.startswith(_ROUTED))
         key = Key(columns) if columns else None
-        key_and_is_whole = self._names[names] = (key, len(columns) == len(names))
-        return key_and_is_whole
+        return self._names.add(names, (key, len(columns) == len(names)))
 
     def _wrapped(self, data: bytes) -> tuple[KeyPlan | None, Any]:
         cached_block = self._blocks.find(data)
@@ -158,7 +165,7 @@ class KeyReader:
 
     def half(self, change: DataChange, message: Message, plan: RowPlan) -> DataChange | HalfUpdate:
         """Return a half update if a header has the other key, else the change itself."""
-        header_name = NEW_KEY if change.op is Op.DELETE else OLD_KEY
+        header_name = other_key_name(change)
         for name, value in message.headers:
             if name == header_name and value:
                 details = dict(change.details)

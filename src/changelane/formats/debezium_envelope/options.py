@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of ``debezium-json``, and the dialects of the family."""
+"""The options of ``debezium-json``."""
 
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
-from changelane.formats.contract.capabilities import AbsentMeans
-from changelane.formats.debezium_envelope.rows.columns import (
+from changelane.formats.debezium_envelope.rows.modes import (
     BinaryMode,
     DecimalFormat,
     TimePrecisionMode,
@@ -60,21 +60,5 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     tombstones: Tombstones = Tombstones.AUTO
 
 
-class Dialect(msgspec.Struct, frozen=True, kw_only=True):
-    """The differences of a member of the family, as data.
-
-    Attributes:
-        absent_means: The interpretation of a missing column.
-        fillers: Products with fillers in the before images, beside the key.
-        tombstones: The producer writes tombstones.
-        heartbeat_prefix: The first part of the names of heartbeat topics.
-    """
-
-    name: str = "debezium"
-    absent_means: AbsentMeans = AbsentMeans.UNCHANGED
-    fillers: frozenset[str] = frozenset({"postgresql"})
-    tombstones: bool = True
-    heartbeat_prefix: str = "__debezium-heartbeat"
-
-
-STANDARD = Dialect()
+FILLER_PRODUCTS: Final = frozenset({"postgresql"})
+"""Products whose before images may have fillers beside the key."""

@@ -16,7 +16,6 @@ from changelane.event import (
 from changelane.formats.contract import json
 from changelane.formats.contract.format import Report
 from changelane.formats.debezium_envelope import blocks, table_descriptions
-from changelane.formats.debezium_envelope.options import Dialect
 from changelane.formats.debezium_envelope.other_events import MILLISECOND
 from changelane.formats.debezium_envelope.rows.connect_schema import Schema, struct
 from changelane.formats.debezium_envelope.rows.json_values import bytes_out
@@ -28,42 +27,39 @@ from changelane.schema import TableId
 _NOTHING: Final[Mapping[str, Any]] = {}
 _STATUS: Final = {"begin": "BEGIN", "commit": "END"}
 
+_HEARTBEAT_PREFIX: Final = "__debezium-heartbeat"
+
 OtherEvent = SchemaChange | TransactionMarker | Watermark | LogicalMessage | Control
 
 
-class OtherEventWriter:
-    """Encodes events that are no row changes."""
+def encode(event: OtherEvent, report: Report) -> tuple[Message, ...]:
+    """Return the messages of an event; none if Debezium has no such message."""
+    match event:
+        case SchemaChange():
+            return () if "part" in event.details else (_schema_change(event, report),)
+        case TransactionMarker() if event.status in _STATUS:
+            return (_transaction(event, report),)
+        case Watermark() if event.type == "heartbeat":
+            return (_heartbeat(event, report),)
+        case LogicalMessage():
+            return (_message(event, report),)
+        case Control() if event.details.get("raw") is True and event.text is not None:
+            return (_control(event, event.text),)
+        case TransactionMarker() | Watermark() | Control():
+            kind = event.__struct_config__.tag
+            report((f"event:{kind}", "Debezium has no such message"))
+            return ()
 
-    def __init__(self, dialect: Dialect) -> None:
-        self._dialect = dialect
 
-    def encode(self, event: OtherEvent, report: Report) -> tuple[Message, ...]:
-        """Return the messages of an event; none if Debezium has no such message."""
-        match event:
-            case SchemaChange():
-                return () if "part" in event.details else (_schema_change(event, report),)
-            case TransactionMarker() if event.status in _STATUS:
-                return (_transaction(event, report),)
-            case Watermark() if event.type == "heartbeat":
-                return (self._heartbeat(event, report),)
-            case LogicalMessage():
-                return (_message(event, report),)
-            case Control() if event.details.get("raw") is True and event.text is not None:
-                return (_control(event, event.text),)
-            case TransactionMarker() | Watermark() | Control():
-                kind = event.__struct_config__.tag
-                report((f"event:{kind}", "Debezium has no such message"))
-                return ()
-
-    def _heartbeat(self, event: Watermark, report: Report) -> Message:
-        _report_origin(event, report, written_details=("connector", "server"))
-        payload = _process(event, report)
-        key = {"serverName": event.source.server} if event.source.server is not None else None
-        schema = blocks.message_schema(
-            "common.Heartbeat", payload, "ts_ms:int64!", **_parts(event, payload)
-        )
-        topic = _joined(self._dialect.heartbeat_prefix, event.source.server)
-        return _sent(event, payload, schema, key, blocks.HEARTBEAT_KEY, topic)
+def _heartbeat(event: Watermark, report: Report) -> Message:
+    _report_origin(event, report, written_details=("connector", "server"))
+    payload = _process(event, report)
+    key = {"serverName": event.source.server} if event.source.server is not None else None
+    schema = blocks.message_schema(
+        "common.Heartbeat", payload, "ts_ms:int64!", **_parts(event, payload)
+    )
+    topic = _joined(_HEARTBEAT_PREFIX, event.source.server)
+    return _sent(event, payload, schema, key, blocks.HEARTBEAT_KEY, topic)
 
 
 def _joined(*parts: str | None) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversion of images, for formats of the family without Debezium's envelope."""
+"""Conversion of images, for all formats of the family."""
 
 from typing import Any
 
@@ -33,17 +33,19 @@ def convert_image(  # noqa: PLR0917 - one kind of call
         DecodeError: A value is not of its column's type.
     """
     placeholders: dict[str, Any] = {}
-    if placeholder.may_be_in(row):
-        placeholders = placeholder.found(row, plan.wires)
+    if placeholder.forms and placeholder.may_be_in(row, plan):
+        placeholders = placeholder.columns_in(row, plan.wires)
         unusual = {
             name: value
             for name, value in placeholders.items()
-            if keep_usual or not placeholder.usual(name, value, plan.wires)
+            if keep_usual or not placeholder.is_usual(name, value, plan.wires)
         }
         if unusual:
             details["placeholders"] = {**details.get("placeholders", {}), **unusual}
         row.update(dict.fromkeys(placeholders))
-    if plan.conversions:
-        plan.convert(row, path)
-    if placeholders or hidden:
-        row.update(dict.fromkeys((*placeholders, *hidden), UNAVAILABLE))
+    elif not hidden:
+        if plan.conversions:
+            plan.convert(row, path)
+        return
+    plan.convert(row, path)
+    row.update(dict.fromkeys((*placeholders, *hidden), UNAVAILABLE))

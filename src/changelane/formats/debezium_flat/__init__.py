@@ -16,11 +16,10 @@ Known gaps: rows of MongoDB; see ``docs/formats/debezium-flat-json.md``.
 
 from typing import Final
 
-from changelane.errors import DecodeError
-from changelane.event import ChangeEvent, Op, Source
+from changelane.event import Op, Source
 from changelane.formats.contract.capabilities import AbsentMeans, Carries, Extreme, SchemaDetail
-from changelane.formats.contract.format import Format, Report
-from changelane.formats.debezium_envelope.details_check import encode_with_checked_details
+from changelane.formats.contract.format import Format
+from changelane.formats.debezium_envelope.member_format import MemberFormat
 from changelane.formats.debezium_flat.added_fields import (
     ENVELOPE,
     SOURCE,
@@ -31,7 +30,6 @@ from changelane.formats.debezium_flat.added_fields import (
 from changelane.formats.debezium_flat.decode import Decoder
 from changelane.formats.debezium_flat.encode import Encoder
 from changelane.formats.debezium_flat.options import Deletes, Options
-from changelane.message import Message
 from changelane.types import LogicalType, Unknown
 
 __all__ = ["Options", "make"]
@@ -109,40 +107,14 @@ _EVERYTHING: Final = {
 }
 
 
-class FlatJson:
-    """The format ``debezium-flat-json``."""
-
-    def __init__(self, options: Options) -> None:
-        self._options = options
-        self._carries = _carries(options)
-        self._decoder = Decoder(options)
-        self._encoder = Encoder(options, self._decoder)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (FlatJson, (self._options,))
-
-    @property
-    def carries(self) -> Carries:
-        return self._carries
-
-    def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
-        return self._decoder.decode(message)
-
-    def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
-        return encode_with_checked_details(
-            self._encoder.encode, self._decoder.decode, event, report
-        )
-
-    def detects(self, message: Message) -> bool:
-        """Return whether a row has an added field with its operation."""
-        if not message.value:
-            return False
-        try:
-            return self._decoder.is_flat(message.value) and bool(self._decoder.decode(message))
-        except DecodeError:
-            return False
-
-
 def make(options: Options) -> Format:
     """Return the format."""
-    return FlatJson(options)
+    decoder = Decoder(options)
+    return MemberFormat(
+        make,
+        options,
+        carries=_carries(options),
+        decode=decoder.decode,
+        encode=Encoder(options, decoder).encode,
+        may_match=decoder.is_flat,
+    )

@@ -12,6 +12,7 @@ import msgspec
 
 from changelane.errors import ConfigError, DecodeError
 from changelane.event import Op, Transaction
+from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.debezium_envelope import blocks, other_events, source_block
 from changelane.formats.debezium_envelope.rows.wire import TransactionBlock
 from changelane.formats.debezium_envelope.source_block import TableOrigin
@@ -142,7 +143,7 @@ class MetadataReader:
     def __init__(self, options: Options) -> None:
         self._table = table_parts(options.table)
         self._topic = topic_parts(options.topic)
-        self._table_origins: dict[tuple[Any, ...], TableOrigin] = {}
+        self._table_origins: BoundedCache[tuple[Any, ...], TableOrigin] = BoundedCache(_MAX_TABLES)
 
     def read(
         self, values: Iterable[tuple[AddedField, Any]], topic: str | None, details: dict[str, Any]
@@ -194,9 +195,7 @@ class MetadataReader:
             table_origin = self._table_origin(
                 {field: added_values[name] for name, field in shape.source_names}, topic
             )
-            if len(self._table_origins) >= _MAX_TABLES:
-                self._table_origins.clear()
-            self._table_origins[key] = table_origin
+            self._table_origins.add(key, table_origin)
         if table_origin.other_fields:
             return None
         return RowMetadata(
@@ -219,10 +218,8 @@ class MetadataReader:
             parts = {**self._of_topic(topic), **self._table}
             parts.update((name, fields[name]) for name in names if fields.get(name) is not None)
             table_origin = source_block.table_origin(parts)
-            if len(self._table_origins) >= _MAX_TABLES:
-                self._table_origins.clear()
             if cache_key:
-                self._table_origins[cache_key] = table_origin
+                self._table_origins.add(cache_key, table_origin)
         return table_origin
 
     def _of_topic(self, topic: str | None) -> dict[str, str]:

@@ -2,12 +2,14 @@
 """Flattened rows to events."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from changelane.errors import DecodeError
 from changelane.event import ChangeEvent, Completeness, DataChange, HalfUpdate, Op
+from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.debezium_envelope import other_events
 from changelane.formats.debezium_envelope.message_key import (
     READ_ERRORS,
@@ -15,26 +17,20 @@ from changelane.formats.debezium_envelope.message_key import (
     KeyReader,
     key_as_row,
 )
-from changelane.formats.debezium_envelope.options import STANDARD, BeforeImage
+from changelane.formats.debezium_envelope.options import FILLER_PRODUCTS, BeforeImage
 from changelane.formats.debezium_envelope.row_images import convert_image
 from changelane.formats.debezium_envelope.rows import connect_schema
-from changelane.formats.debezium_envelope.rows.columns import (
-    Modes,
-    column_of,
-    field_of,
-    wire_of_field,
-)
-from changelane.formats.debezium_envelope.rows.connect_schema import Blocks, Schema, unwrap
+from changelane.formats.debezium_envelope.rows.connect_schema import Blocks, unwrap
+from changelane.formats.debezium_envelope.rows.modes import Modes
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
 from changelane.formats.debezium_envelope.rows.raw_json import as_text
 from changelane.formats.debezium_envelope.rows.row_reader import (
     PLAIN,
+    BlockPlan,
     RowPlan,
     decoder,
-    filler_of,
-    plain_json,
+    fields_of,
 )
-from changelane.formats.debezium_envelope.rows.semantic_types import Wire
 from changelane.formats.debezium_flat.added_fields import (
     DELETED,
     OPS,
@@ -49,10 +45,7 @@ from changelane.formats.debezium_flat.added_fields import (
 from changelane.formats.debezium_flat.options import Deletes, Options, row_modes
 from changelane.message import Message
 from changelane.reason_codes import ReasonCode
-from changelane.schema import TableSchema
-from changelane.types import UNKNOWN
 
-_BOM: Final = b"\xef\xbb\xbf"
 _READ_ERRORS: Final = (*READ_ERRORS, DecodeError)
 _PARTS: Final = decoder(dict[str, msgspec.Raw])
 _TEXT: Final = decoder(Any)
@@ -63,35 +56,19 @@ _MAX_SHAPES: Final = 4096
 Names = Mapping[str, AddedField]
 
 
-class FlatPlan(RowPlan):
-    """The plan of rows with one schema block."""
+class FlatPlan(BlockPlan):
+    """How the rows of one schema block are read."""
 
     def __init__(self, block: bytes, names: Names, modes: Modes) -> None:
         parsed = connect_schema.parse(block)
-        self.is_rows = parsed.type == "struct" and not parsed.label.startswith("io.debezium.")
-        if not self.is_rows:
-            super().__init__(None, None)
-            self.label = parsed.label
+        label = parsed.label
+        if parsed.type != "struct" or label.startswith("io.debezium."):
+            super().__init__(None, label)
             return
-        fields = {member.member: member for member in parsed.members}
-        added = [name for name in fields if name in names or name == DELETED]
-        wires = {
-            name: Wire(UNKNOWN, Any) if name in added else wire_of_field(member)
-            for name, member in fields.items()
-        }
-        for name in added:
-            del fields[name]
-        columns = tuple(column_of(member, wires[name]) for name, member in fields.items())
-        super().__init__(wires, TableSchema(columns))
-        self.fields: Mapping[str, Schema] = fields
-        self.label = parsed.label
-        self.base = parsed.label.removesuffix(".Value")
-        self.fillers = {c.name: filler_of(c, fields[c.name], modes) for c in columns}
-        unusual_fields = {
-            c.name: fields[c.name] for c in columns if field_of(c, modes) != fields[c.name]
-        }
-        if unusual_fields:
-            self.details = {"fields": plain_json(unusual_fields)}
+        fields = fields_of(parsed)
+        added = {name for name in fields if name in names or name == DELETED}
+        super().__init__(fields, label, modes, added)
+        self.base = label.removesuffix(".Value")
 
 
 class Decoder:
@@ -116,10 +93,10 @@ class Decoder:
         self._deletes = options.delete_tombstone_handling_mode
         self._before_image = options.before_image
         self._placeholder = Placeholder(options.placeholder)
-        self._blocks: Blocks[FlatPlan] = Blocks(lambda block: FlatPlan(block, names, modes))
+        self._blocks: Blocks[RowPlan] = Blocks(lambda block: FlatPlan(block, names, modes))
         self._keys = KeyReader()
         self._metadata_reader = MetadataReader(options)
-        self._shapes: dict[tuple[str, ...], Shape] = {}
+        self._shapes: BoundedCache[tuple[str, ...], Shape] = BoundedCache(_MAX_SHAPES)
 
     def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
         """Return the events of a message."""
@@ -139,7 +116,7 @@ class Decoder:
                 return (self._row(message, row, plan),)
         except _READ_ERRORS:
             pass  # the slow path decodes the message, or raises the error
-        return self._slow(message, value.removeprefix(_BOM))
+        return self._blocks.read(value, PLAIN, partial(self._payload, message))
 
     def is_flat(self, value: bytes) -> bool:
         """Return whether a message has the fields of a flattened row.
@@ -153,29 +130,17 @@ class Decoder:
             name in self.names and self.names[name].field == "op" for name in parts
         )
 
-    def _slow(self, message: Message, value: bytes) -> tuple[ChangeEvent, ...]:
+    def _payload(
+        self, message: Message, payload: bytes, block: bytes | None, plan: RowPlan
+    ) -> tuple[ChangeEvent, ...]:
         """Decode any message."""
-        wrapped = unwrap(value)
-        block, payload = wrapped or (None, value)
-        try:
-            if payload.strip() == b"null":
-                return (self._delete_or_tombstone(message),)
-            if block is not None:
-                plan: RowPlan = self._blocks.plan(block)
-                if isinstance(plan, FlatPlan) and plan.is_rows:
-                    row = other_events.loads(plan.rows_reader, payload)
-                    event = self._row(message, row, plan)
-                    self._blocks.remember(value, block, plan)
-                    return (event,)
-            else:
-                plan = PLAIN
+        if payload.strip() == b"null":
+            return (self._delete_or_tombstone(message),)
+        if not plan.is_rows:
             parts = other_events.loads(_PARTS, payload)
             if block is not None or is_other_event(parts, self.names):
                 return other_events.decode(message, parts, block, plan, payload)
-            return (self._row(message, other_events.loads(PLAIN.rows_reader, payload), PLAIN),)
-        except DecodeError as error:
-            path = error.path if wrapped is None else error.path.replace("$", "$.payload", 1)
-            raise DecodeError(error.reason, code=error.code, path=path) from None
+        return (self._row(message, other_events.loads(plan.rows_reader, payload), plan),)
 
     # -- rows ----------------------------------------------------------------------------------
 
@@ -184,10 +149,8 @@ class Decoder:
         columns = tuple(row)
         shape = self._shapes.get(columns)
         if shape is None:
-            if len(self._shapes) >= _MAX_SHAPES:
-                self._shapes.clear()
             added_names = (name for name in columns if name in self.names or name == DELETED)
-            shape = self._shapes[columns] = Shape(added_names, self.names)
+            shape = self._shapes.add(columns, Shape(added_names, self.names))
         return shape
 
     def _row(self, message: Message, row: JsonRow, plan: RowPlan) -> ChangeEvent:
@@ -278,7 +241,7 @@ class Decoder:
                 return True
             case BeforeImage.KEY:
                 return False
-        return product is not None and product not in STANDARD.fillers
+        return product is not None and product not in FILLER_PRODUCTS
 
     def metadata_of(
         self, message: Message, added_values: Mapping[str, Any], details: dict[str, Any]

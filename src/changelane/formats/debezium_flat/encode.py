@@ -17,16 +17,13 @@ from changelane.event import (
     TransactionMarker,
     Watermark,
 )
-from changelane.formats.contract import json
 from changelane.formats.contract.format import Report
-from changelane.formats.debezium_envelope import blocks
-from changelane.formats.debezium_envelope.message_key import NEW_KEY, OLD_KEY
-from changelane.formats.debezium_envelope.options import STANDARD
-from changelane.formats.debezium_envelope.other_events_writer import OtherEventWriter
+from changelane.formats.debezium_envelope import blocks, other_events_writer
+from changelane.formats.debezium_envelope.message_key import NEW_KEY, other_key_name
+from changelane.formats.debezium_envelope.row_writers import Headers, RowWriters
 from changelane.formats.debezium_envelope.rows.connect_schema import Schema, struct
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
-from changelane.formats.debezium_envelope.rows.raw_json import from_text, is_foreign, wrapped
-from changelane.formats.debezium_envelope.rows.row_reader import key_schema
+from changelane.formats.debezium_envelope.rows.raw_json import is_foreign, wrapped
 from changelane.formats.debezium_envelope.rows.row_writer import RowWriter
 from changelane.formats.debezium_envelope.source_block import topic_of
 from changelane.formats.debezium_flat.added_fields import (
@@ -41,16 +38,14 @@ from changelane.formats.debezium_flat.added_fields import (
 from changelane.formats.debezium_flat.decode import Decoder, is_other_event
 from changelane.formats.debezium_flat.options import REWRITTEN, Deletes, Options, row_modes
 from changelane.message import Message
-from changelane.schema import TableId, TableSchema
+from changelane.schema import TableId
 from changelane.types import UNAVAILABLE
 
-_MAX_WRITERS: Final = 1024
 _NOTHING: Final[Mapping[str, Any]] = {}
 _FLAG: Final = AddedField(DELETED, ENVELOPE, DELETED)
 _FIRST: Final = ("db", "schema", "table")
 _LAST: Final = ("ts_ms", "ts_us", "ts_ns")
 
-Headers = tuple[tuple[str, bytes | None], ...]
 Row = dict[str, Any]
 
 
@@ -59,15 +54,12 @@ class Encoder:
 
     def __init__(self, options: Options, decoder: Decoder) -> None:
         self._options = options
-        self._modes = row_modes(options)
         self._deletes = options.delete_tombstone_handling_mode
         self._fields = fields_in(options.add_fields, options.add_fields_prefix, "add_fields")
         self._headers = fields_in(options.add_headers, options.add_headers_prefix, "add_headers")
         self._decoder = decoder
-        self._placeholder = Placeholder(options.placeholder)
-        self._other_events = OtherEventWriter(STANDARD)
-        self._writers: dict[tuple[object, ...], RowWriter] = {}
-        self._blocks: dict[tuple[object, ...], bytes] = {}
+        modes = row_modes(options)
+        self._writers = RowWriters(lambda _: modes, Placeholder(options.placeholder))
 
     def encode(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
         """Return the messages of an event."""
@@ -76,20 +68,24 @@ class Encoder:
             report(("details", "further fields of other producers are not written"))
         match event:
             case DataChange():
-                return self._change(event, report, _raw_header(event))
+                return self._change(event, None, report)
             case HalfUpdate(change, other_key):
-                name = NEW_KEY if change.op is Op.DELETE else OLD_KEY
-                return self._change(change, report, self._header(name, change, other_key, report))
+                return self._change(change, other_key, report)
             case Tombstone():
                 return (self._tombstone(event, report),)
             case SchemaChange() | TransactionMarker() | Watermark() | LogicalMessage() | Control():
-                return self._other_events.encode(event, report)
+                return other_events_writer.encode(event, report)
             case _:
                 kind = event.__struct_config__.tag
                 report((f"event:{kind}", "the transformation drops this message"))
                 return ()
 
-    def _change(self, event: DataChange, report: Report, headers: Headers) -> tuple[Message, ...]:
+    def _change(
+        self, event: DataChange, other_key: Image | None, report: Report
+    ) -> tuple[Message, ...]:
+        headers: Headers = ()
+        if other_key is not None or "header" in event.details:
+            headers = self._writers.header(event, other_key_name(event), other_key, report)
         mode = self._deletes
         if event.op is not Op.DELETE:
             return (self._row(event, report, headers),)
@@ -102,21 +98,9 @@ class Encoder:
 
     # -- rows ----------------------------------------------------------------------------------
 
-    def _writer(self, schema: TableSchema | None, details: Mapping[str, Any]) -> RowWriter:
-        raw: Mapping[str, Any] = details.get("fields", _NOTHING)
-        key = (schema, json.dumps(raw) if raw else b"")
-        writer = self._writers.get(key)
-        if writer is None:
-            if len(self._writers) >= _MAX_WRITERS:
-                self._writers.clear()
-                self._blocks.clear()  # their keys contain the ids of writers
-            writer = RowWriter(schema, raw, self._modes, self._placeholder)
-            self._writers[key] = writer
-        return writer
-
     def _row(self, event: DataChange, report: Report, headers: Headers) -> Message:
         details = event.details
-        writer = self._writer(event.schema, details)
+        writer = self._writers.of(event)
         is_delete = event.op is Op.DELETE
         image = self._without_names((event.before if is_delete else event.after) or {}, report)
         placeholders: Any = details.get("placeholders", _NOTHING)
@@ -143,13 +127,18 @@ class Encoder:
                 report(loss)
             if not writer.fields.keys() <= row.keys():
                 report(("schema", "columns that a row lacks are not written"))
-            block = self._block(event, writer, base, row, added)
+            product = event.source.product
+            shape = (writer, base, product, tuple(row), added)
+            block = self._writers.blocks.get(shape)
+            if block is None:
+                schema = _schema(writer, base, row, added, product)
+                block = self._writers.add_block(shape, schema)
         else:
             if event.schema is not None:
                 report(("schema", "column types are not written (schemas_enable is false)"))
             if is_other_event(payload, self._decoder.names):
                 report(("event:data", "read as a message of another kind, because of its fields"))
-        key = self._key(event, row, writer, base, has_schema)
+        key = self._writers.key(event, row, writer, base if has_schema else None)
         return Message(wrapped(block, payload), key, headers, topic or None)
 
     def _without_names(self, image: Image, report: Report) -> Image:
@@ -169,26 +158,6 @@ class Encoder:
     def _added_headers(self, envelope: "_Envelope") -> Headers:
         values = ((header, envelope.value(header)) for header in self._headers)
         return tuple((added_field.name, _header_text(value)) for added_field, value in values)
-
-    def _block(
-        self,
-        event: DataChange,
-        writer: RowWriter,
-        base: str,
-        row: Row,
-        added: tuple[AddedField, ...],
-    ) -> bytes:
-        """Return the schema block of a row."""
-        shape = (id(writer), base, event.source.product, tuple(row), added)
-        block = self._blocks.get(shape)
-        if block is None:
-            if len(self._blocks) >= _MAX_WRITERS:
-                self._blocks.clear()
-            members = [member for name, member in writer.fields.items() if name in row]
-            members += [_schema(added_field, event.source.product) for added_field in added]
-            block = json.dumps(struct(tuple(members), name=f"{base}.Value"))
-            self._blocks[shape] = block
-        return block
 
     # -- losses --------------------------------------------------------------------------------
 
@@ -236,12 +205,12 @@ class Encoder:
         self, event: DataChange, report: Report, headers: Headers
     ) -> tuple[Message, ...]:
         """Return a delete as a tombstone with the key, and metadata in headers and topic."""
-        writer = self._writer(event.schema, event.details)
+        writer = self._writers.of(event)
         before = event.before or {}
         row = writer.write(before, report, _NOTHING)
         topic, base = _topic(event)
         has_schema = self._options.schemas_enable and event.schema is not None
-        key = self._key(event, row, writer, base, has_schema)
+        key = self._writers.key(event, row, writer, base if has_schema else None)
         if key is None:
             report(("operation:d", "a tombstone needs a key"))
             return ()
@@ -256,53 +225,11 @@ class Encoder:
         return (Message(None, key, headers, topic or None),)
 
     def _tombstone(self, event: Tombstone, report: Report) -> Message:
-        details = event.details
-        topic = details.get("topic")
-        writer = self._writer(event.schema, details)
-        key = from_text(details.get("key"))
-        if "key" not in details and event.key is not None:
-            payload = writer.write(event.key, report, _NOTHING)
-            block = None
-            if event.schema is not None and self._options.schemas_enable:
-                base = str(details.get("name") or topic or event.table)
-                block = _key_block(writer, base, payload)
-            key = wrapped(block or None, payload)
         if event.table != TableId():
             report(("table", "a tombstone does not name its table"))
-        headers: Headers = ()
-        if "header" in details:
-            headers = ((NEW_KEY, from_text(details["header"])),)
-        elif event.moved_to is not None:
-            headers = ((NEW_KEY, json.dumps(writer.write(event.moved_to, report, _NOTHING))),)
-        value = from_text(details["value"]) if "value" in details else None
-        return Message(value, key, headers, None if topic is None else str(topic))
-
-    # -- keys ----------------------------------------------------------------------------------
-
-    def _key(
-        self,
-        event: DataChange,
-        row: Row,
-        writer: RowWriter,
-        base: str,
-        has_schema: bool,  # noqa: FBT001 - two callers
-    ) -> bytes | None:
-        if "key" in event.details:
-            return from_text(event.details["key"])
-        if event.key is None or not event.key.columns:
-            return None
-        if any(name not in row for name in event.key.columns):
-            return None
-        payload = {name: row[name] for name in event.key.columns}
-        return wrapped(_key_block(writer, base, payload) if has_schema else None, payload)
-
-    def _header(self, name: str, change: DataChange, key: Image | None, report: Report) -> Headers:
-        if "header" in change.details:
-            return ((name, from_text(change.details["header"])),)
-        if key is None:
-            return ()
-        row = self._writer(change.schema, change.details).write(key, report, _NOTHING)
-        return ((name, json.dumps(row)),)
+        headers = self._writers.header(event, NEW_KEY, event.moved_to, report)
+        has_schema = self._options.schemas_enable
+        return self._writers.tombstone(event, report, headers, has_schema=has_schema)
 
 
 class _Envelope:
@@ -367,7 +294,16 @@ def _value(added: AddedField, envelope: _Envelope, *, is_delete: bool) -> Any:
     return envelope.value(added)
 
 
-def _schema(added: AddedField, product: str | None) -> Schema:
+def _schema(
+    writer: RowWriter, base: str, row: Row, added: tuple[AddedField, ...], product: str | None
+) -> Schema:
+    """Return the schema of a row with its added fields."""
+    members = [member for name, member in writer.fields.items() if name in row]
+    members += [_added_schema(added_field, product) for added_field in added]
+    return struct(tuple(members), name=f"{base}.Value")
+
+
+def _added_schema(added: AddedField, product: str | None) -> Schema:
     """Return the schema of an added field: that of its field in the envelope, but optional."""
     if added.name == DELETED:
         return Schema("string", optional=True, field=DELETED)
@@ -390,18 +326,6 @@ def _topic(event: DataChange) -> tuple[str, str]:
     stored_topic = event.details.get("topic")
     topic = topic_of(event.source, event.table) if stored_topic is None else str(stored_topic)
     return topic, str(event.details.get("name") or topic)
-
-
-def _key_block(writer: RowWriter, base: str, payload: Row) -> bytes | None:
-    schema = key_schema(base, tuple(writer.fields.get(name) for name in payload))
-    return None if schema is None else json.dumps(schema)
-
-
-def _raw_header(event: DataChange) -> Headers:
-    if "header" not in event.details:
-        return ()
-    name = NEW_KEY if event.op is Op.DELETE else OLD_KEY
-    return ((name, from_text(event.details["header"])),)
 
 
 def _report_differences(event: DataChange, metadata: RowMetadata, report: Report) -> None:

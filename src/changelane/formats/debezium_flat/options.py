@@ -8,7 +8,7 @@ import msgspec
 
 from changelane.errors import ConfigError
 from changelane.formats.debezium_envelope.options import BeforeImage
-from changelane.formats.debezium_envelope.rows.columns import (
+from changelane.formats.debezium_envelope.rows.modes import (
     DecimalFormat,
     Modes,
     TimePrecisionMode,

@@ -9,8 +9,8 @@ https://github.com/LioRoger/subscribe_example (``avro/Record.avsc``).
 Versions studied: both versions of the schema, without and (since 2020-06) with ``bornTimestamp``;
 ``aliyun-dts-subscribe-sdk-java`` (master and master-fast-deserialize), ``dts-deliver-sdk``.
 
-A message is one record of Avro's binary form and nothing else: no magic byte, no schema id, no
-container. Sample, in JSON::
+A message is one record in Avro's binary form, without magic byte, schema id and container. Sample,
+in JSON::
 
     {"version":0,"id":1700382,"sourceTimestamp":1696984408,"sourcePosition":"72469@78",
      "safeSourcePosition":"72347@78","sourceTxid":"0",
@@ -23,13 +23,12 @@ container. Sample, in JSON::
                     {"Character":{"charset":"utf8mb4","value":"test insert statement."}}],
      "bornTimestamp":1696984408}
 
-Choices: ``NONE`` is a column that is not in the image. A value of no bytes, or of one or two, only
-pushes the offset and is no event. The number of a column gives its type; a value of another branch
-overrules it, and a column that holds only NULL may have another type for it. What is written is
-always version 2 of the schema.
+Choices: ``NONE`` is a missing column. A value of at most two bytes only pushes the offset and gives
+no event. The number of a column gives its type. A value of another branch has the type of its
+branch, so a column of NULLs may have another type. Records are written in version 2 of the schema.
 
-Known gaps: positions of sources other than MySQL have no published form and are kept as text; so
-has the key of the messages. See ``docs/formats/dts-avro.md``.
+Known gaps: the form of positions of other sources than MySQL is not published, so they are text.
+The form of message keys is not published, either. See ``docs/formats/dts-avro.md``.
 """
 
 from typing import Final, Literal
@@ -41,10 +40,10 @@ from changelane.event import ChangeEvent, Op, Source
 from changelane.formats.contract.capabilities import AbsentMeans, Carries, Extreme, SchemaDetail
 from changelane.formats.contract.format import Format, Report
 from changelane.formats.dts.avro import NOT_A_DATUM
+from changelane.formats.dts.branches import TYPES
 from changelane.formats.dts.decode import CONNECTOR, Reader, ReadOptions
 from changelane.formats.dts.encode import WriteOptions, Writer
 from changelane.formats.dts.record import read_head
-from changelane.formats.dts.row_writer import TYPES
 from changelane.message import Message
 
 FILLER_BYTES: Final = 2
@@ -55,10 +54,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Options of ``dts-avro``.
 
     Attributes:
-        binlog_prefix: What MySQL's binary log files are called; records hold their numbers only.
-        message_key: What the key of a row's message is: nothing, or the texts of its primary key,
-            joined by commas. What DTS itself writes is not documented.
-        strict: Refuse bytes after a record, which are counted and left out otherwise.
+        binlog_prefix: The name of MySQL's binary log files, of which records have the numbers only.
+        message_key: The key of a row's message: none, or the texts of its primary key with commas
+            between them. The key that DTS itself writes is not documented.
+        strict: Reject bytes after a record. Otherwise they are counted and left out.
     """
 
     binlog_prefix: str = "mysql-bin"
@@ -104,7 +103,7 @@ class Dts:
         return (Dts, (self._options,))
 
     def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
-        """Read a record; a filler tells no event."""
+        """Read a record. A filler gives no event."""
         if message.value is None or len(message.value) <= FILLER_BYTES:
             return ()
         return self._read(message.value)
@@ -114,9 +113,9 @@ class Dts:
         return self._write(event, report)
 
     def detects(self, message: Message) -> bool:
-        """Say whether a message is a record to its last byte, from a known place in a source.
+        """Return whether a message is a record to its last byte, with a source position.
 
-        The first byte is no sign: version 0 looks like the magic byte of a schema registry.
+        The first byte proves nothing: version 0 looks like the magic byte of a schema registry.
         """
         value = message.value
         if value is None or len(value) <= FILLER_BYTES:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The record of DTS in Avro: its schema as data, and the primitives of its binary form.
 
-The schema has had two versions: version 2 ends in ``bornTimestamp``. Arrays and maps are written as
-one block with a positive count; blocks with a negative count and a size are read as well.
+The schema has two versions: version 2 ends in ``bornTimestamp``. Arrays and maps are written as one
+block with a positive count. Blocks with a negative count and a size are read, too.
 """
 
 from typing import Any, Final
@@ -55,25 +55,29 @@ def _record(name: str, /, **fields: Any) -> dict[str, Any]:
     return {"type": "record", "name": name, "fields": listed}
 
 
+_DATE_TIME: Final = _record("DateTime", **{part: ["null", "int"] for part in _DATE_TIME_PARTS})
+_UNION: Final[list[Any]] = [
+    "null",
+    _record("Integer", precision="int", value="string"),
+    _record("Character", charset="string", value="bytes"),
+    _record("Decimal", value="string", precision="int", scale="int"),
+    _record("Float", value="double", precision="int", scale="int"),
+    _record("Timestamp", timestamp="long", millis="int"),
+    _DATE_TIME,
+    _record("TimestampWithTimeZone", value="DateTime", timezone="string"),
+    _record("BinaryGeometry", type="string", value="bytes"),
+    _record("TextGeometry", type="string", value="string"),
+    _record("BinaryObject", type="string", value="bytes"),
+    _record("TextObject", type="string", value="string"),
+    {"type": "enum", "name": "EmptyObject", "symbols": ["NULL", "NONE"]},
+]
+"""The types of a value. The number of a branch is its place in the list."""
+UNION: Final = tuple(kind if isinstance(kind, str) else kind["name"] for kind in _UNION)
+"""The names of these types."""
+
+
 def _schema(*, is_born: bool) -> dict[str, Any]:
-    """Return the schema of the record, each named type written out where it is first used."""
-    date_time = _record("DateTime", **{part: ["null", "int"] for part in _DATE_TIME_PARTS})
-    value: list[Any] = [
-        "null",
-        _record("Integer", precision="int", value="string"),
-        _record("Character", charset="string", value="bytes"),
-        _record("Decimal", value="string", precision="int", scale="int"),
-        _record("Float", value="double", precision="int", scale="int"),
-        _record("Timestamp", timestamp="long", millis="int"),
-        date_time,
-        _record("TimestampWithTimeZone", value="DateTime", timezone="string"),
-        _record("BinaryGeometry", type="string", value="bytes"),
-        _record("TextGeometry", type="string", value="string"),
-        _record("BinaryObject", type="string", value="bytes"),
-        _record("TextObject", type="string", value="string"),
-        {"type": "enum", "name": "EmptyObject", "symbols": ["NULL", "NONE"]},
-    ]
-    again = [kind if isinstance(kind, str) else kind["name"] for kind in value]
+    """Return the schema of the record, with each named type written out at its first use."""
     source_type = {"type": "enum", "name": "SourceType", "symbols": list(SOURCE_TYPES)}
     field = _record("Field", name="string", dataTypeNumber="int")
     record = _record(
@@ -90,8 +94,8 @@ def _schema(*, is_born: bool) -> dict[str, Any]:
         processTimestamps=["null", {"type": "array", "items": "long"}],
         tags={"type": "map", "values": "string"},
         fields=["null", "string", {"type": "array", "items": field}],
-        beforeImages=["null", "string", {"type": "array", "items": value}],
-        afterImages=["null", "string", {"type": "array", "items": again}],
+        beforeImages=["null", "string", {"type": "array", "items": _UNION}],
+        afterImages=["null", "string", {"type": "array", "items": list(UNION)}],
         **({"bornTimestamp": "long"} if is_born else {}),
     )
     return record | {"namespace": NAMESPACE}
@@ -103,22 +107,22 @@ SCHEMA_V2: Final = _schema(is_born=True)
 """The Avro schema that is written."""
 
 NOT_A_DATUM: Final = (IndexError, ValueError)
-"""What reading past the end, a wrong length and bytes that are no UTF-8 raise."""
+"""The exceptions for data that end too early, a wrong length and bytes that are not UTF-8."""
 
 _MOST_VARINT_BYTES: Final = 10
 
 
 def truncated() -> DecodeError:
-    """Return the error for a datum that ends too early or is none."""
+    """Return the error for data that end too early or are not a record."""
     return DecodeError("not a DTS record in Avro", code=ReasonCode.MALFORMED_AVRO)
 
 
 def read_long(data: bytes, at: int) -> tuple[int, int]:
-    """Return the zig-zag number at *at*, and where it ends.
+    """Return the zig-zag number at *at* and its end.
 
     Raises:
-        IndexError: The data end inside it.
-        ValueError: It has more than 64 bits.
+        IndexError: The data end inside the number.
+        ValueError: The number has more than 64 bits.
     """
     byte = data[at]
     at += 1
@@ -139,11 +143,11 @@ def read_long(data: bytes, at: int) -> tuple[int, int]:
 
 
 def read_size(data: bytes, at: int) -> tuple[int, int]:
-    """Return a length and where it ends; the bytes it promises must be there.
+    """Return a length and its end.
 
     Raises:
-        IndexError: They are not.
-        ValueError: It is negative.
+        IndexError: The data have fewer bytes.
+        ValueError: The length is negative.
     """
     size, at = read_long(data, at)
     if size < 0:
@@ -154,7 +158,7 @@ def read_size(data: bytes, at: int) -> tuple[int, int]:
 
 
 def read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
-    """Return the bytes at *at* and where they end."""
+    """Return the bytes at *at* and their end."""
     size = data[at]
     if size & 0x81:  # more than one byte long, or negative
         size, at = read_size(data, at)
@@ -166,7 +170,7 @@ def read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def read_text(data: bytes, at: int) -> tuple[str, int]:
-    """Return the UTF-8 text at *at* and where it ends; bytes that are missing show at the end."""
+    """Return the UTF-8 text at *at* and its end. A short text of cut data is found at the end."""
     size = data[at]
     if size & 0x81:
         size, at = read_size(data, at)
@@ -178,15 +182,15 @@ def read_text(data: bytes, at: int) -> tuple[str, int]:
 
 
 def read_count(data: bytes, at: int) -> tuple[int, int]:
-    """Return how many items the next block of an array or map has (0 ends it), and where it begins.
+    """Return the number of items in the next block of an array or map (0 ends it), and its start.
 
     Raises:
-        IndexError: There are fewer bytes left than items; each takes at least one.
+        IndexError: There are fewer bytes than items; each item has at least one.
     """
     count, at = read_long(data, at)
     if count < 0:
         count = -count
-        _, at = read_long(data, at)  # the size of the block, for those who skip it
+        _, at = read_long(data, at)  # the size of the block, for readers that skip it
     if count > len(data) - at:
         raise IndexError
     return count, at
@@ -211,15 +215,20 @@ def long_of(number: int) -> bytes:
 
 
 def bytes_of(value: bytes) -> bytes:
-    """Return bytes with their length before them."""
+    """Return bytes after their length."""
     return long_of(len(value)) + value
 
 
 def text_of(value: str) -> bytes:
-    """Return text with its length in bytes before it.
+    """Return text after its length in bytes.
 
     Raises:
-        UnicodeEncodeError: It holds a lone surrogate.
+        UnicodeEncodeError: The text has a lone surrogate.
     """
     data = value.encode()
     return long_of(len(data)) + data
+
+
+def branch_of(name: str) -> bytes:
+    """Return the number of a branch of the union of values."""
+    return long_of(UNION.index(name))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The character sets of ``Character`` values: a database's names for them, and Python's codecs.
+"""The character sets of ``Character`` values: the names of databases, and Python's codecs.
 
-The names are those of the SDK's ``JDKCharsetMapper``; they are not always those of UTF-8.
+The names are those of ``JDKCharsetMapper`` in the SDK.
 """
 
 import codecs
@@ -44,7 +44,7 @@ _CODECS: Final[dict[str, str]] = {
     "utf32": "utf_32_be",
 }
 
-# MySQL's latin1 is cp1252, whose five undefined bytes it maps to the same code points.
+# The latin1 of MySQL is cp1252, with its five undefined bytes as the same code points.
 _LATIN1: Final = "".join(
     bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in range(256)
 )
@@ -64,7 +64,7 @@ def _latin1(data: bytes) -> str:
 def decoder(charset: str) -> Decode | None:
     """Return the function from bytes to text; ``None`` for ``binary`` and unknown character sets.
 
-    The function raises ``UnicodeDecodeError`` for bytes that are not of the character set.
+    The function raises ``UnicodeDecodeError`` for bytes outside the character set.
     """
     name = charset.lower()
     if name == "latin1":
@@ -74,7 +74,7 @@ def decoder(charset: str) -> Decode | None:
 
 
 def encode(text: str, charset: str) -> bytes | None:
-    """Return the bytes of a text; ``None`` when the character set does not have it."""
+    """Return the bytes of a text; ``None`` where the character set lacks one of its characters."""
     name = charset.lower()
     try:
         if name == "latin1":

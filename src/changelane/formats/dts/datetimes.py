@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dates and times: the parts of a ``DateTime`` and the values they stand for, both ways.
+"""The parts of a ``DateTime`` <-> dates, times, timestamps and intervals.
 
-A ``DateTime`` has seven parts, of which only those that are set are not null; which ones are set
-says what it is. ``millis`` are never milliseconds: microseconds for MySQL and PostgreSQL, else
-nanoseconds. Here a fraction is always nanoseconds.
+A ``DateTime`` has seven parts, which may be null. The set of other parts gives the type. ``millis``
+are never milliseconds: they are microseconds for MySQL and PostgreSQL, else nanoseconds. The
+functions of this module take and return nanoseconds.
 """
 
 import datetime as dt
 import re
 import zoneinfo
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from changelane.types import (
     Date,
@@ -36,8 +37,8 @@ _MICROSECOND: Final = dt.timedelta(microseconds=1)
 _CYCLE_SECONDS: Final = 146_097 * 86_400
 """400 years of the Gregorian calendar."""
 
-Shown = tuple[LogicalType, Value]
-"""A value with the type that its parts give it."""
+TypeAndValue = tuple[LogicalType, Value]
+"""A value with the type of its parts."""
 
 YEAR: Final = Year()
 DATE: Final = Date()
@@ -52,11 +53,11 @@ SPAN: Final = Interval("us")
 SPAN_NS: Final = Interval("ns")
 
 
-def value_of(parts: Parts) -> Shown:
-    """Return what the parts of a ``DateTime`` say.
+def value_of(parts: Parts) -> TypeAndValue:
+    """Return the value of the parts of a ``DateTime``.
 
     Raises:
-        ValueError: They are no year, date, time, timestamp or interval.
+        ValueError: The parts are no year, date, time, timestamp or interval.
     """
     year, month, day, hour, minute, second, ns = parts
     has_time = hour is not None and minute is not None and second is not None
@@ -78,7 +79,7 @@ def value_of(parts: Parts) -> Shown:
 
 
 def fraction(ns: int) -> str:
-    """Return nanoseconds as a fraction with its point, without trailing zeros."""
+    """Return nanoseconds as a fraction with its point and without trailing zeros."""
     return f".{ns:09d}".rstrip("0") if ns else ""
 
 
@@ -101,7 +102,7 @@ def _date(year: int, month: int, day: int) -> dt.date | str:
         return f"{_year(year)}-{month:02d}-{day:02d}"
 
 
-def _timestamp(parts: Parts) -> Shown:
+def _timestamp(parts: Parts) -> TypeAndValue:
     year, month, day, hour, minute, second, ns = (part or 0 for part in parts)
     if not ns % 1000:
         try:
@@ -110,7 +111,7 @@ def _timestamp(parts: Parts) -> Shown:
             pass
     date = _date(year, month, day)
     _check((hour, 0, 23), (minute, 0, 59), (second, 0, 59), (ns, 0, NS_PER_SECOND - 1))
-    # zero dates as MySQL prints them, everything else as ISO 8601 does
+    # a zero date in the form of MySQL, another one in that of ISO 8601
     mark = " " if not month or not day else "T"
     text = f"{date}{mark}{hour:02d}:{minute:02d}:{second:02d}{fraction(ns)}"
     return (TIMESTAMP_NS if ns % 1000 else TIMESTAMP), text
@@ -131,7 +132,7 @@ def _months(years: int, months: int) -> str:
     return f"P{years}Y{months}M"
 
 
-def _span(day: int, hour: int, minute: int, second: int, ns: int) -> Shown:
+def _span(day: int, hour: int, minute: int, second: int, ns: int) -> TypeAndValue:
     clock = (day, hour, minute, second, ns)
     if min(clock) < 0 < max(clock):
         raise ValueError
@@ -148,11 +149,11 @@ def _span(day: int, hour: int, minute: int, second: int, ns: int) -> Shown:
 # -- points in time ----------------------------------------------------------------------------
 
 
-def instant_of(seconds: int, ns: int) -> Shown:
-    """Return the point in time so many seconds and nanoseconds after 1970-01-01 UTC.
+def instant_of(seconds: int, ns: int) -> TypeAndValue:
+    """Return the point in time at a count of seconds and nanoseconds since 1970-01-01 UTC.
 
     Raises:
-        ValueError: The fraction is no fraction of a second.
+        ValueError: The nanoseconds are a second or more.
     """
     _check((ns, 0, NS_PER_SECOND - 1))
     if not ns % 1000:
@@ -162,7 +163,7 @@ def instant_of(seconds: int, ns: int) -> Shown:
             pass
         else:
             return INSTANT, Instant.of(value, len(fraction(ns)[1:]))
-    # shifted by whole cycles of the calendar into the years that Python has
+    # moved by whole cycles of the calendar into the years of Python
     cycles, seconds_left = divmod(seconds, _CYCLE_SECONDS)
     local = _EPOCH + dt.timedelta(seconds=seconds_left)
     text = f"{_year(local.year + 400 * cycles)}{local.isoformat()[4:]}{fraction(ns)}Z"
@@ -174,7 +175,7 @@ _OFFSET: Final = re.compile(r"(?:GMT|UTC)?([+-])([0-9]{1,2})(?::?([0-9]{2}))?")
 
 @lru_cache(maxsize=1024)
 def _zone(text: str) -> dt.tzinfo:
-    """Return a zone of free text: ``+08``, ``GMT+8:00``, ``UTC``, ``Asia/Shanghai``."""
+    """Return the zone of a text such as ``+08``, ``GMT+8:00``, ``UTC`` or ``Asia/Shanghai``."""
     if text in {"UTC", "GMT", "Z"}:
         return dt.UTC
     match = _OFFSET.fullmatch(text)
@@ -187,13 +188,13 @@ def _zone(text: str) -> dt.tzinfo:
         raise ValueError from None
 
 
-def zoned(parts: Parts, zone: str) -> Shown:
+def zoned(parts: Parts, zone: str) -> TypeAndValue:
     """Return the point in time, or the time of day with an offset, of a wall clock in a zone.
 
-    A wall clock that the zone shows twice, or never, stays text with the name of its zone.
+    A wall clock that occurs twice in the zone, or never, is text with the name of the zone.
 
     Raises:
-        ValueError: The parts are neither, or the zone is none.
+        ValueError: The parts are no time or timestamp, or the zone is unknown.
     """
     kind, wall = value_of(parts)
     time_zone = _zone(zone)
@@ -210,10 +211,10 @@ def zoned(parts: Parts, zone: str) -> Shown:
         digits = len(fraction(wall.microsecond * 1000)[1:])
         return INSTANT, Instant.of(wall.replace(tzinfo=dt.timezone(offset)), digits)
     if kind in (TIMESTAMP, TIMESTAMP_NS):
-        shown = (
-            _offset(time_zone.utcoffset(None)) if isinstance(time_zone, dt.timezone) else f" {zone}"
-        )
-        return (INSTANT_NS if kind is TIMESTAMP_NS else INSTANT), f"{wall}{shown}"
+        suffix = f" {zone}"
+        if isinstance(time_zone, dt.timezone):
+            suffix = _offset(time_zone.utcoffset(None))
+        return (INSTANT_NS if kind is TIMESTAMP_NS else INSTANT), f"{wall}{suffix}"
     raise ValueError
 
 
@@ -235,7 +236,7 @@ def date_parts(value: dt.date | str) -> Parts:
     """Return the parts of a date.
 
     Raises:
-        ValueError: The text is no date, such as ``infinity``.
+        ValueError: The text, such as ``infinity``, is no date.
     """
     if isinstance(value, str):
         match = _DATE_TEXT.fullmatch(value)
@@ -246,10 +247,10 @@ def date_parts(value: dt.date | str) -> Parts:
 
 
 def time_parts(text: str) -> Parts:
-    """Return the parts of a time of day or a span of hours.
+    """Return the parts of a time of day, or of a negative or long TIME of MySQL.
 
     Raises:
-        ValueError: The text is none.
+        ValueError: The text is no time.
     """
     match = _TIME_TEXT.fullmatch(text)
     if match is None:
@@ -268,10 +269,10 @@ def time_parts(text: str) -> Parts:
 
 
 def timestamp_parts(value: dt.datetime | str) -> Parts:
-    """Return the parts of a local date and time.
+    """Return the parts of a local timestamp.
 
     Raises:
-        ValueError: The text is none.
+        ValueError: The text is no timestamp.
     """
     if isinstance(value, str):
         date, mark, time = value.partition("T" if "T" in value else " ")
@@ -290,10 +291,10 @@ def timestamp_parts(value: dt.datetime | str) -> Parts:
 
 
 def zoned_parts(value: dt.datetime | str) -> tuple[Parts, str]:
-    """Return the wall clock of a point in time, and its zone as ``+HH:MM`` or by its name.
+    """Return the wall clock of a point in time, and its zone as ``+HH:MM`` or a name.
 
     Raises:
-        ValueError: The text is no point in time, such as ``infinity``.
+        ValueError: The text, such as ``infinity``, is no point in time.
     """
     if isinstance(value, str):
         match = _ZONE_TEXT.fullmatch(value)
@@ -312,7 +313,7 @@ def zoned_time_parts(text: str) -> tuple[Parts, str]:
     """Return the parts of a time of day with an offset, and the offset.
 
     Raises:
-        ValueError: The text is none.
+        ValueError: The text is no time with an offset.
     """
     match = _ZONE_TEXT.fullmatch(text)
     if match is None or match[4]:
@@ -327,8 +328,8 @@ def epoch_parts(value: dt.datetime | str) -> tuple[int, int]:
         ValueError: The text is no point in time.
     """
     if not isinstance(value, str):
-        seconds, years_left = divmod((value - _UTC_EPOCH) // _MICROSECOND, 1_000_000)
-        return seconds, years_left * 1000
+        seconds, micros = divmod((value - _UTC_EPOCH) // _MICROSECOND, 1_000_000)
+        return seconds, micros * 1000
     (year, month, day, hour, minute, second, ns), zone = zoned_parts(value)
     offset = _zone(zone).utcoffset(None)
     if offset is None:
@@ -339,30 +340,42 @@ def epoch_parts(value: dt.datetime | str) -> tuple[int, int]:
     return seconds + cycles * _CYCLE_SECONDS, ns or 0
 
 
-def months_parts(text: str) -> Parts:
-    """Return the parts of an interval of years and months.
+def _year_parts(value: int) -> Parts:
+    if value.__class__ is not int:
+        raise TypeError
+    return value, None, None, None, None, None, None
+
+
+def interval_parts(value: dt.timedelta | int | str) -> Parts:
+    """Return the parts of an interval: text of years and months, or a count of nanoseconds.
 
     Raises:
-        ValueError: The text is none.
+        ValueError: The text has other parts than years and months.
     """
-    match = _MONTHS_TEXT.fullmatch(text)
-    if match is None:
-        raise ValueError
-    return int(match[1]), int(match[2]), None, None, None, None, None
-
-
-def span_parts(value: dt.timedelta | int) -> Parts:
-    """Return the parts of an interval of days and less; nanoseconds when it is a number."""
+    if isinstance(value, str):
+        match = _MONTHS_TEXT.fullmatch(value)
+        if match is None:
+            raise ValueError
+        return int(match[1]), int(match[2]), None, None, None, None, None
     ns = value if isinstance(value, int) else value // _MICROSECOND * 1000
     sign, ns = (-1, -ns) if ns < 0 else (1, ns)
     days, ns_left = divmod(ns, _NS_PER_DAY)
     seconds, ns_left = divmod(ns_left, NS_PER_SECOND)
-    return (
-        None,
-        None,
-        sign * days,
-        sign * (seconds // 3600),
-        sign * (seconds // 60 % 60),
-        sign * (seconds % 60),
-        sign * ns_left,
-    )
+    clock = (days, seconds // 3600, seconds // 60 % 60, seconds % 60, ns_left)
+    return (None, None, *(sign * part for part in clock))  # type: ignore[return-value]
+
+
+PARTS_OF: Final[Mapping[type[LogicalType], Callable[[Any], Parts]]] = {
+    Year: _year_parts,
+    Date: date_parts,
+    Time: time_parts,
+    Timestamp: timestamp_parts,
+    Interval: interval_parts,
+}
+"""Class of a type without a zone -> the parts of a value; :func:`value_of` is the inverse."""
+
+ZONED_PARTS_OF: Final[Mapping[type[LogicalType], Callable[[Any], tuple[Parts, str]]]] = {
+    TimeTz: zoned_time_parts,
+    InstantType: zoned_parts,
+}
+"""Class of a type with a zone -> parts and zone of a value; :func:`zoned` is the inverse."""

@@ -20,6 +20,7 @@ from changelane.event import (
     Truncate,
     Watermark,
 )
+from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.dts import ddl
 from changelane.formats.dts.avro import (
     NOT_A_DATUM,
@@ -34,9 +35,7 @@ from changelane.formats.dts.row_reader import TablePlan, read_image
 from changelane.position import Position
 from changelane.reason_codes import ReasonCode
 from changelane.schema import Column, TableId, TableSchema
-from changelane.types import (
-    Value,
-)
+from changelane.types import Value
 from changelane.types.values import to_json
 
 CONNECTOR: Final = "dts"
@@ -47,14 +46,14 @@ PRODUCTS: Final[dict[str, str | None]] = {
 """``sourceType`` -> product; an ``OTHER`` source has none."""
 
 SECONDS_UP_TO: Final = 10_000_000_000
-"""The greatest time that is seconds; greater ones are milliseconds."""
+"""The greatest time in seconds. A greater one is in milliseconds."""
 
 READ_TAG: Final = "readerThroughoutTime"
 """The tag with the time at which DTS read the change, milliseconds."""
 GTID_TAG: Final = "GTID"
 
 NO_TRANSACTION: Final = "0"
-"""What MySQL sources say for the id of every transaction."""
+"""The id of every transaction of a MySQL source."""
 
 ROW_OPERATIONS: Final[dict[str, Op]] = {
     "INSERT": Op.CREATE,
@@ -66,9 +65,9 @@ TRANSACTION_OPERATIONS: Final = {"BEGIN": "begin", "COMMIT": "commit", "ROLLBACK
 """``operation`` -> the status of a transaction's marker."""
 
 MONGODB_COLUMNS: Final = ("_value", "_id")
-"""The columns of a document, whose records have no fields."""
+"""The columns of a document. Its records have no fields."""
 
-_MOST_PLANS: Final = 1024
+_MAX_PLANS: Final = 1024
 _MOST_CACHED_BYTES: Final = 1 << 16
 _SOURCES: Final = {name: Source(product, CONNECTOR) for name, product in PRODUCTS.items()}
 _UPDATE: Final = Op.UPDATE
@@ -76,41 +75,43 @@ _DELETE: Final = Op.DELETE
 
 
 class ReadOptions(msgspec.Struct, frozen=True):
-    """What a reader has to know: the name of binary log files, what bytes after a record are."""
+    """The options of a reader: the name of binary log files, and strictness at a record's end."""
 
     binlog_prefix: str = "mysql-bin"
     is_strict: bool = False
 
 
 class Body(msgspec.Struct):
-    """What follows the tags of a record. Images are rows, text (the statement of a DDL), or none.
+    """The fields after the tags. An image is a row, text (the statement of a DDL), or none.
 
     Attributes:
-        found: The columns whose values tell another type than their number.
+        columns: The columns whose values have another type than their number.
     """
 
     plan: TablePlan | None
     before: Image | str | None
     after: Image | str | None
-    found: dict[str, Column]
+    columns: dict[str, Column]
     bornTimestamp: int | None  # noqa: N815
     trailing: int
 
 
 class Reader:
-    """Decodes records; plans are kept by the bytes of their ``fields``."""
+    """Decodes records. Plans are cached by the bytes of their ``fields``."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._plans: dict[tuple[str, bool, bytes], TablePlan] = {}
-        self._latest: dict[tuple[str, str | None, bool], TablePlan] = {}
-        self._tables: dict[str | None, TableId] = {}
+        self._plans: BoundedCache[tuple[str, bool, bytes], TablePlan] = BoundedCache(_MAX_PLANS)
+        self._latest: BoundedCache[tuple[str, str | None, bool], TablePlan] = BoundedCache(
+            _MAX_PLANS
+        )
+        self._tables: BoundedCache[str | None, TableId] = BoundedCache(_MAX_PLANS)
 
     def __call__(self, data: bytes) -> tuple[ChangeEvent, ...]:
         """Return the events of a record.
 
         Raises:
-            DecodeError: The data are no record of DTS.
+            DecodeError: The data are not a record of DTS.
         """
         try:
             head, at = read_head(data)
@@ -137,9 +138,7 @@ class Reader:
         else:
             plan, at = self._plan(data, at, source_type, in_microseconds=in_microseconds)
             if plan is not None and len(plan.raw) <= _MOST_CACHED_BYTES:
-                if len(self._latest) >= _MOST_PLANS:
-                    self._latest.clear()
-                self._latest[latest] = plan
+                self._latest.add(latest, plan)
         columns: dict[str, Column] = {}
         before, at = read_image(plan, data, at, columns, "beforeImages")
         after, at = read_image(plan, data, at, columns, "afterImages")
@@ -176,9 +175,7 @@ class Reader:
         if plan is None:
             plan = TablePlan(raw, fields, source_type, in_microseconds=in_microseconds)
             if len(raw) <= _MOST_CACHED_BYTES:
-                if len(self._plans) >= _MOST_PLANS:
-                    self._plans.clear()
-                self._plans[identity] = plan
+                self._plans.add(identity, plan)
         return plan, at
 
     # -- rows ----------------------------------------------------------------------------------
@@ -187,10 +184,10 @@ class Reader:
         plan, before, after = body.plan, body.before, body.after
         if isinstance(before, str) or isinstance(after, str):
             path = "$.afterImages" if isinstance(after, str) else "$.beforeImages"
-            raise DecodeError("text where a row is meant", code=ReasonCode.WRONG_TYPE, path=path)
+            raise DecodeError("text instead of a row", code=ReasonCode.WRONG_TYPE, path=path)
         if plan is None:
             raise DecodeError(
-                "a row without its columns", code=ReasonCode.MISSING_FIELD, path="$.fields"
+                "a row without its fields", code=ReasonCode.MISSING_FIELD, path="$.fields"
             )
         if op is _DELETE:
             if before is None:
@@ -207,8 +204,8 @@ class Reader:
             _check_unknown(before, "beforeImages")
             before = None
         schema = plan.schema
-        if body.found:
-            schema, before, after = plan.covering(body.found, before, after)
+        if body.columns:
+            schema, before, after = plan.covering(body.columns, before, after)
         table = self._table(head.objectName)
         if table.name is None:
             raise DecodeError(
@@ -237,14 +234,12 @@ class Reader:
             object_name = read_object_name(name)
             if object_name is None:
                 raise DecodeError("a name of too many parts", path="$.objectName")
-            if len(self._tables) >= _MOST_PLANS:
-                self._tables.clear()
-            table = self._tables[name] = object_name
+            table = self._tables.add(name, object_name)
         return table
 
     def _position(self, head: Head) -> Position | None:
         if head.sourceType != "MySQL":
-            return None  # texts whose form is not published
+            return None  # the form of these texts is not published
         prefix = self._options.binlog_prefix
         return read_binlog(head.sourcePosition, prefix, head.tags.get(GTID_TAG))
 
@@ -254,15 +249,7 @@ class Reader:
         operation = head.operation
         if operation == "DDL" or (operation == "COMMAND" and head.sourceType == "MongoDB"):
             return self._ddl(head, body)
-        position = self._position(head)
-        details = dict(_details(head, body, position))
-        fields: dict[str, Any] = {
-            "position": position,
-            "source": _SOURCES[head.sourceType],
-            "source_time_ns": _time(head.sourceTimestamp),
-            "process_time_ns": _read_time(head.tags),
-            "details": details,
-        }
+        details, fields = self._common(head, body)
         status = TRANSACTION_OPERATIONS.get(operation)
         is_control = status is None and operation != "HEARTBEAT"
         text = body.after if is_control and isinstance(body.after, str) else None
@@ -277,44 +264,40 @@ class Reader:
         return (Control(operation, text, self._table(head.objectName), **fields),)
 
     def _ddl(self, head: Head, body: Body) -> tuple[ChangeEvent, ...]:
-        text = body.after
-        if not isinstance(text, str | None):
-            path = "$.afterImages"
-            raise DecodeError(
-                "a row where a statement is meant", code=ReasonCode.WRONG_TYPE, path=path
-            )
-        around = self._table(head.objectName)
-        statement = ddl.read(text or "", head.sourceType, around)
-        position = self._position(head)
-        details = dict(_details(head, body, position))
+        for image, field in ((body.after, "afterImages"), (body.before, "beforeImages")):
+            if not isinstance(image, str | None):
+                reason = "a row instead of a statement"
+                raise DecodeError(reason, code=ReasonCode.WRONG_TYPE, path=f"$.{field}")
+        text: Any = body.after
+        statement = ddl.read(text or "", head.sourceType, self._table(head.objectName))
+        details, fields = self._common(head, body)
         if head.operation != "DDL":
             details["operation"] = head.operation
-        if isinstance(body.before, str):
+        if body.before is not None:
             details["before"] = body.before
-        elif body.before is not None:
-            path = "$.beforeImages"
-            raise DecodeError(
-                "a row where a statement is meant", code=ReasonCode.WRONG_TYPE, path=path
-            )
-        fields: dict[str, Any] = {
-            "position": position,
-            "source": _SOURCES[head.sourceType],
-            "source_time_ns": _time(head.sourceTimestamp),
-            "process_time_ns": _read_time(head.tags),
-            "details": details,
-        }
         if statement.action == "truncate":
             transaction = _transaction(head.sourceTxid)
             return tuple(
                 Truncate(table, text, transaction=transaction, **fields)
                 for table in statement.tables
             )
-        table = statement.tables[0]
-        return (SchemaChange(table, statement.action, text, **fields),)
+        return (SchemaChange(statement.tables[0], statement.action, text, **fields),)
+
+    def _common(self, head: Head, body: Body) -> tuple[dict[str, object], dict[str, Any]]:
+        """Return the details of an event that is no row change, and its common fields with them."""
+        position = self._position(head)
+        details = dict(_details(head, body, position))
+        return details, {
+            "position": position,
+            "source": _SOURCES[head.sourceType],
+            "source_time_ns": _time(head.sourceTimestamp),
+            "process_time_ns": _read_time(head.tags),
+            "details": details,
+        }
 
 
 def _details(head: Head, body: Body, position: Position | None) -> Details:
-    """Return what the record says beyond the model; what a writer would say anyway is left out."""
+    """Return the fields without a place in the event, but for those that a writer derives."""
     details: dict[str, object] = {"id": head.id}
     if head.sourcePosition != NO_POSITION and position is None:
         details["sourcePosition"] = head.sourcePosition
@@ -336,16 +319,16 @@ def _details(head: Head, body: Body, position: Position | None) -> Details:
 
 
 def _check_unknown(image: Image | None, field: str) -> None:
-    """Refuse the values of an image that the operation does not have."""
+    """Reject the values of an image that the operation does not have."""
     if image and any(value is not None for value in image.values()):
         reason = "a row that the operation does not have"
         raise DecodeError(reason, code=ReasonCode.UNEXPECTED_IMAGE, path=f"$.{field}")
 
 
 def _time(value: int) -> int | None:
-    """Return a source time in nanoseconds: its unit is seconds, or milliseconds when it is great.
+    """Return a source time in nanoseconds; ``None`` for 0.
 
-    0 is no time. PostgreSQL and Redis sources write milliseconds, others seconds.
+    PostgreSQL and Redis sources write milliseconds, others seconds. The size of the number decides.
     """
     if value == 0:
         return None
@@ -372,26 +355,26 @@ def _transaction(txid: str) -> Transaction | None:
 
 
 def _bodies(body: Body, text: str | None) -> dict[str, object]:
-    """Return the images of a record that is no change of a row as JSON values, without *text*."""
-    shown: dict[str, object] = {
+    """Return the images of a record without a row change as JSON values, without *text*."""
+    images: dict[str, object] = {
         name: image
         for name, image in (("before", body.before), ("after", body.after))
         if isinstance(image, str) and image is not text
     }
     if body.plan is None:
-        return shown
+        return images
     rows = (None if isinstance(image, str) else image for image in (body.before, body.after))
-    schema, *images = body.plan.covering(body.found, *rows)
-    for name, image in zip(("before", "after"), images, strict=True):
-        if image is not None:
-            shown[name] = _shown(image, schema)
-    return shown
+    schema, *typed_rows = body.plan.covering(body.columns, *rows)
+    for name, row in zip(("before", "after"), typed_rows, strict=True):
+        if row is not None:
+            images[name] = _json_row(row, schema)
+    return images
 
 
-def _shown(image: Image, schema: TableSchema) -> dict[str, Value]:
+def _json_row(image: Image, schema: TableSchema) -> dict[str, Value]:
     """Return an image as JSON values."""
-    shown: dict[str, Value] = {}
+    row: dict[str, Value] = {}
     for name, value in image.items():
         convert = to_json(schema.by_name[name].type)
-        shown[name] = value if value is None or convert is None else convert(value)
-    return shown
+        row[name] = value if value is None or convert is None else convert(value)
+    return row

@@ -20,9 +20,11 @@ from changelane.event import (
     Truncate,
     Watermark,
 )
+from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.contract.format import Report
 from changelane.formats.dts import ddl
 from changelane.formats.dts.avro import OPERATIONS, SOURCE_TYPES, long_of, text_of
+from changelane.formats.dts.branches import NONE, NULL, writer
 from changelane.formats.dts.decode import (
     GTID_TAG,
     NO_TRANSACTION,
@@ -42,8 +44,8 @@ from changelane.formats.dts.object_names import (
     read_binlog,
     read_object_name,
 )
-from changelane.formats.dts.row_writer import NONE, NOT_A_VALUE, NULL, Write, writer
 from changelane.formats.dts.type_numbers import FAMILIES, OTHER, number_of
+from changelane.formats.dts.values import WRITE_ERRORS, ColumnForm, Write
 from changelane.message import Message
 from changelane.position import MySqlPosition, Position
 from changelane.schema import Column, TableId, TableSchema
@@ -58,12 +60,12 @@ CONTROLS: Final = frozenset(OPERATIONS) - {
     "DDL",
     "HEARTBEAT",
 }
-"""Operations that are none of the other kinds of events."""
+"""The operations of control events."""
 
 _SOURCE_TYPES: Final = {name.lower(): name for name in SOURCE_TYPES if name != "OTHER"}
 _SYMBOLS: Final = {name: long_of(i) for i, name in enumerate(OPERATIONS)}
-# Of PostgreSQL and Redis sources the times are milliseconds already; nothing is said of OTHER
-# sources, and readers tell the units apart by their size.
+# PostgreSQL and Redis sources write milliseconds. The unit of OTHER sources is not documented;
+# readers distinguish the units by the size of the number.
 _IN_MILLISECONDS: Final = frozenset({"PostgreSQL", "Redis", "OTHER"})
 _IN_MICROSECONDS: Final = frozenset({"MySQL", "PostgreSQL"})
 
@@ -80,7 +82,7 @@ _DETAILS: Final = frozenset(
         "trailingBytes",
     }
 )
-_MOST_PLANS: Final = 1024
+_MAX_PLANS: Final = 1024
 _INT64: Final = 1 << 63
 _ABSENT: Final = object()
 _UPDATE: Final = Op.UPDATE
@@ -89,7 +91,7 @@ _TEXT: Final = String()
 
 
 class TablePlan:
-    """How images of one schema become values, compiled once.
+    """The writer of the images of one schema.
 
     Attributes:
         fields: The bytes of ``fields``.
@@ -97,18 +99,18 @@ class TablePlan:
 
     def __init__(self, schema: TableSchema, source_type: str) -> None:
         family = FAMILIES.get(source_type, OTHER)
-        fine = source_type in _IN_MICROSECONDS
+        in_microseconds = source_type in _IN_MICROSECONDS
         self._columns: list[tuple[str, Write]] = []
         fields: list[bytes] = []
         for column in schema.columns:
             number = number_of(family, column)
-            write = writer(column, number, family, in_microseconds=fine)
-            self._columns.append((column.name, write))
+            form = ColumnForm(column, number, family, in_microseconds)
+            self._columns.append((column.name, writer(form)))
             fields.append(text_of(column.name) + long_of(number))
         self.fields = b"\x04" + _array(fields)
 
     def image(self, image: Image, report: Report) -> bytes:
-        """Return the bytes of an image; a column that is not in it is ``NONE``.
+        """Return the bytes of an image; a missing column is ``NONE``.
 
         Raises:
             EncodeError: A value is not of its column's type.
@@ -124,8 +126,8 @@ class TablePlan:
                     parts.append(NONE)
                 else:
                     parts.append(write(value, report))
-        except NOT_A_VALUE:
-            raise EncodeError(f"column {name!r} holds a value that is not of its type") from None
+        except WRITE_ERRORS:
+            raise EncodeError(f"column {name!r} has a value that is not of its type") from None
         return b"\x04" + _array(parts)
 
 
@@ -134,25 +136,25 @@ def _array(items: list[bytes]) -> bytes:
 
 
 class WriteOptions(msgspec.Struct, frozen=True):
-    """What a writer has to know: the name of binary log files, what the message's key is."""
+    """The options of a writer: the name of binary log files, and the message key."""
 
     binlog_prefix: str = "mysql-bin"
     message_key: Literal["none", "primary_key"] = "none"
 
 
 class Writer:
-    """Encodes events that were reduced to what a record carries."""
+    """Encodes events that are reduced to the capabilities of the format."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
-        self._plans: dict[tuple[TableSchema, str], TablePlan] = {}
+        self._plans: BoundedCache[tuple[TableSchema, str], TablePlan] = BoundedCache(_MAX_PLANS)
 
     def __call__(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
-        """Return the message of an event; none where DTS has no record for it."""
+        """Return the message of an event; none where DTS has no record for the event."""
         try:
             return self._messages(event, report)
         except UnicodeEncodeError:
-            raise EncodeError("a text holds a lone surrogate, which UTF-8 cannot carry") from None
+            raise EncodeError("a text has a lone surrogate, which UTF-8 cannot encode") from None
 
     def _messages(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
         match event:
@@ -185,7 +187,7 @@ class Writer:
             raise EncodeError("a row of no table")
         before, after = event.before, event.after
         if (before if event.op is _DELETE else after) is None:
-            raise EncodeError("an event without the row that it is about")
+            raise EncodeError("an event without its row")
         schema = event.schema
         if schema is None:
             schema = _as_texts(before, after)
@@ -202,11 +204,7 @@ class Writer:
     def _plan(self, schema: TableSchema, source_type: str) -> TablePlan:
         identity = schema, source_type
         plan = self._plans.get(identity)
-        if plan is None:
-            if len(self._plans) >= _MOST_PLANS:
-                self._plans.clear()
-            plan = self._plans[identity] = TablePlan(schema, source_type)
-        return plan
+        return plan or self._plans.add(identity, TablePlan(schema, source_type))
 
     def _key(self, event: DataChange) -> bytes | None:
         if self._options.message_key == "none" or event.key is None:
@@ -241,17 +239,17 @@ class Writer:
         action: str,
         report: Report,
     ) -> tuple[Message, ...]:
-        """Return the record of a statement, named after its database where that is enough."""
+        """Return the record of a statement, with its database as object if that is unambiguous."""
         table = event.table
         around = TableId(table.database)
         source_type = self._source_type(event.source, _mute)
         statement = ddl.read(text, source_type, around)
         if statement.action != action:
-            report(("action", "told by the statement only, which says something else"))
+            report(("action", "the statement has another action"))
         if statement.tables == (table,):
             table = around
         elif action == "truncate" and len(statement.tables) > 1:
-            report(("event:truncate", "its statement truncates other tables as well"))
+            report(("event:truncate", "its statement truncates other tables, too"))
             text = ddl.truncate_statement(table, source_type)
         body = b"\x00\x00" + _text_image(text)
         return self._record(event, operation, body, report, table=table)
@@ -275,14 +273,14 @@ class Writer:
         source_time = _time(event.source_time_ns, source_type, report)
         if table is None:
             table = getattr(event, "table", _NO_TABLE)
-        version = _told(details, "sourceVersion", "")
+        version = _text_detail(details, "sourceVersion", "")
         value = b"".join(
             (
                 b"\x00",
                 long_of(_number(details, "id", 0)),
                 source_time,
                 text_of(self._position(event, source_type, report)),
-                text_of(_told(details, "safeSourcePosition", "")),
+                text_of(_text_detail(details, "safeSourcePosition", "")),
                 text_of(_transaction(event, report)),
                 long_of(SOURCE_TYPES.index(source_type)),
                 text_of(version),
@@ -309,7 +307,7 @@ class Writer:
 
     def _position(self, event: Any, source_type: str, report: Report) -> str:
         position: Position | None = event.position
-        stated = _told(event.details, "sourcePosition", NO_POSITION)
+        stated = _text_detail(event.details, "sourcePosition", NO_POSITION)
         if not isinstance(position, MySqlPosition):
             return stated
         text = binlog(position)
@@ -325,7 +323,7 @@ class Writer:
         return text
 
     def _tags(self, event: Any, report: Report) -> bytes:
-        """Return the tags: the producer's own, with key and times as they are in the event."""
+        """Return the tags of the producer, with the key and the times of the event."""
         stated = event.details.get("tags")
         tags: dict[str, str] = {}
         if isinstance(stated, dict):
@@ -364,11 +362,11 @@ _NOTHING: Final = b"\x00\x00\x00"
 """No fields and no images."""
 
 _NEAREST: Final = {"mariadb": "MySQL"}
-"""Products without a source type of their own that speak as another one does."""
+"""Product without a source type -> the source type of the same protocol."""
 
 
 def _mute(_loss: tuple[str, str]) -> None:
-    """Leave a loss to the one who reports it."""
+    """Ignore a loss that another call reports."""
 
 
 def _text_image(text: str | None) -> bytes:
@@ -386,7 +384,7 @@ def _name(table: TableId, report: Report) -> bytes:
         return NULL
     if read_object_name(name) != table:
         part = "schema" if table.schema is not None and table.name is None else "name"
-        report((f"table.{part}", f"a part that is missing, or that holds {ESCAPED_DOT}"))
+        report((f"table.{part}", f"a part is missing, or has {ESCAPED_DOT} in its name"))
     return b"\x02" + text_of(name)
 
 
@@ -398,7 +396,7 @@ def _time(value_ns: int | None, source_type: str, report: Report) -> bytes:
     if remainder:
         report(("source_time", "cut to ms" if in_ms else "cut to s"))
     if value == 0 or (value <= SECONDS_UP_TO) is in_ms:
-        report(("source_time", "so near to 1970, or so far, that readers take another unit"))
+        report(("source_time", "readers take a time so near to 1970, or so far, for another unit"))
     if not -_INT64 <= value < _INT64:
         raise EncodeError("the source time has more than 64 bits")
     return long_of(value)
@@ -414,9 +412,9 @@ def _set_time(tags: dict[str, str], value_ns: int | None) -> None:
 def _transaction(event: Any, report: Report) -> str:
     transaction: Transaction | None = getattr(event, "transaction", None)
     if transaction is None or not transaction.id:
-        return _told(event.details, "sourceTxid", "")
+        return _text_detail(event.details, "sourceTxid", "")
     if transaction.id == NO_TRANSACTION:
-        report(("transaction.id", "0 stands for none"))
+        report(("transaction.id", "0 is read as no transaction"))
     return transaction.id
 
 
@@ -427,7 +425,7 @@ def _times(value: object) -> bytes:
 
 
 def _born(details: Details, source_time: bytes) -> bytes:
-    """Return ``bornTimestamp``: the source time, in its unit, as DTS itself writes it."""
+    """Return ``bornTimestamp``: the source time in its unit, as in the records of DTS."""
     return (
         long_of(_number(details, "bornTimestamp", 0)) if "bornTimestamp" in details else source_time
     )
@@ -443,7 +441,7 @@ def _int64(value: object) -> int:
     raise EncodeError("a detail is not a number of 64 bits")
 
 
-def _told(details: Details, name: str, otherwise: str) -> str:
+def _text_detail(details: Details, name: str, otherwise: str) -> str:
     value = details.get(name, otherwise)
     return value if isinstance(value, str) else otherwise
 

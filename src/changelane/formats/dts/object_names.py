@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``objectName``, the tag ``pk_uk_info`` and positions: texts with a form of their own."""
+"""The texts of a record that have a syntax: ``objectName``, ``pk_uk_info`` and positions."""
 
 import re
 from collections.abc import Collection
@@ -11,23 +11,23 @@ from changelane.position import MySqlPosition
 from changelane.schema import TableId
 
 ESCAPED_DOT: Final = "\\u002E"
-"""A dot inside a name: these six characters, which are no escape of JSON."""
+"""A dot inside a name: six characters, not an escape of JSON."""
 
 KEY_TAG: Final = "pk_uk_info"
 _PRIMARY: Final = "PRIMARY"
 
 NO_POSITION: Final = "0@0"
-"""What is written where no position is known; binary log files are numbered from 1."""
+"""The text of an unknown position. The numbers of binary log files start with 1."""
 
 _BINLOG: Final = re.compile(r"([0-9]{1,19})@([0-9]{1,18})")
 _MOST_PARTS: Final = 3
 
 
 def read_object_name(text: str | None) -> TableId | None:
-    r"""Return the table of an ``objectName``; ``None`` for more parts than there are names for.
+    r"""Return the table of an ``objectName``; ``None`` for more than three parts.
 
-    One part is a database, two are database and table, three have the schema between them. Names
-    are split at the dots first and unescaped after it.
+    One part is a database, two are database and table, three have the schema between them. The
+    text is split at the dots, and then each name is unescaped.
 
     >>> read_object_name("d\u002Eb.t")
     TableId(database='d.b', name='t')
@@ -43,7 +43,7 @@ def read_object_name(text: str | None) -> TableId | None:
 
 
 def object_name(table: TableId) -> str | None:
-    """Return the ``objectName`` of a table; empty parts stand for those that are not known."""
+    """Return the ``objectName`` of a table; an unknown part is empty."""
     database, schema, name = (
         None if part is None else part.replace(".", ESCAPED_DOT)
         for part in (table.database, table.schema, table.name)
@@ -56,9 +56,9 @@ def object_name(table: TableId) -> str | None:
 
 
 def key_columns(text: str, columns: Collection[str]) -> tuple[str, ...]:
-    """Return the primary key of a ``pk_uk_info``; empty when it does not name one of *columns*.
+    """Return the primary key of a ``pk_uk_info``; empty where it has other names than *columns*.
 
-    The producer puts the JSON together without escaping, so that a name may break it.
+    The producer does not escape names in this JSON, so a name may break it.
 
     >>> key_columns('{"uk_x":["b"],"PRIMARY":["id"]}', ["id", "b"])
     ('id',)
@@ -81,7 +81,7 @@ def key_info(columns: tuple[str, ...]) -> str:
 
 
 def read_binlog(text: str, prefix: str, gtid: str | None) -> MySqlPosition | None:
-    """Return the position of ``<offset>@<number of the binary log file>``, if it is one.
+    """Return the position of ``<offset>@<number of the binary log file>``; else ``None``.
 
     >>> read_binlog("72469@78", "mysql-bin", None)
     MySqlPosition(file='mysql-bin.000078', pos=72469)
@@ -93,7 +93,7 @@ def read_binlog(text: str, prefix: str, gtid: str | None) -> MySqlPosition | Non
 
 
 def binlog(position: MySqlPosition) -> str | None:
-    """Return a position as DTS writes it; ``None`` when its file has no number."""
+    """Return a position in the form of DTS; ``None`` where its file has no number."""
     number = position.file.rpartition(".")[2]
     if not (number.isascii() and number.isdigit()) or position.pos < 0:
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record of DTS up to its images, read from its binary form."""
+"""The fields of a DTS record before its images, read from its binary form."""
 
 import msgspec
 
@@ -13,7 +13,7 @@ from changelane.formats.dts.avro import (
 
 
 class Head(msgspec.Struct):
-    """The fields of a record up to ``tags``, by the producer's names; ``version`` has no use."""
+    """The fields of a record up to ``tags``, with the producer's names, without ``version``."""
 
     id: int
     sourceTimestamp: int  # noqa: N815
@@ -29,7 +29,7 @@ class Head(msgspec.Struct):
 
 
 def read_head(data: bytes) -> tuple[Head, int]:
-    """Return the record up to its tags, and where they end."""
+    """Return the record up to its tags, and their end."""
     at = 1 if data[0] < 128 else read_long(data, 0)[1]
     number, at = read_long(data, at)
     source_time, at = read_long(data, at)
@@ -98,7 +98,7 @@ def _longs(data: bytes, at: int) -> tuple[list[int], int]:
 
 
 def read_fields(data: bytes, at: int) -> tuple[tuple[tuple[str, int | None], ...], int]:
-    """Return the names and numbers of the columns, and where they end."""
+    """Return the names and numbers of the columns, and their end."""
     fields: list[tuple[str, int | None]] = []
     while True:
         count, at = read_count(data, at)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the images of a table's records are read, compiled once from their ``fields``."""
+"""The images of a table's records, read by a plan that is compiled once per ``fields``."""
 
 import datetime as dt
 import decimal
@@ -9,10 +9,12 @@ import msgspec
 
 from changelane.errors import DecodeError
 from changelane.event import Image, Key, KeyOrigin
-from changelane.formats.dts import values
+from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.dts.avro import read_count, read_text, truncated
+from changelane.formats.dts.branches import readers
 from changelane.formats.dts.object_names import key_columns
-from changelane.formats.dts.type_numbers import FAMILIES, OTHER
+from changelane.formats.dts.type_numbers import FAMILIES, OTHER, column_of
+from changelane.formats.dts.values import ABSENT, READ_ERRORS, ColumnForm, TypedValue
 from changelane.reason_codes import ReasonCode
 from changelane.schema import Column, TableSchema
 from changelane.types import (
@@ -32,15 +34,15 @@ from changelane.types import (
     Year,
 )
 
-_MOST_PLANS: Final = 1024
+_MAX_ENTRIES: Final = 1024
 
 
 class TablePlan:
-    """How the images of one table's records are read, compiled once from its ``fields``.
+    """How the images of one table's records are read.
 
     Attributes:
-        raw: The bytes of ``fields``: whatever begins with them has these fields.
-        schema: The columns, as their numbers tell them.
+        raw: The bytes of ``fields``, with which the body of each such record starts.
+        schema: The columns of the numbers.
     """
 
     def __init__(
@@ -53,23 +55,24 @@ class TablePlan:
     ) -> None:
         self.raw = raw
         family = FAMILIES.get(source_type, OTHER)
-        settings = [
-            values.Setting(name, number, family, in_microseconds) for name, number in fields
+        forms = [
+            ColumnForm(column_of(name, number, family), number, family, in_microseconds)
+            for name, number in fields
         ]
         self.names = tuple(name for name, _ in fields)
         if len(set(self.names)) != len(self.names):
             raise DecodeError("a column is named twice", path="$.fields")
-        self._columns = [(setting.name, values.readers(setting)) for setting in settings]
-        self.schema = TableSchema(tuple(setting.column for setting in settings))
-        self._variants: dict[tuple[Column, ...], TableSchema] = {}
-        self._keys: dict[str, Key | None] = {}
+        self._columns = [(form.column.name, readers(form)) for form in forms]
+        self.schema = TableSchema(tuple(form.column for form in forms))
+        self._variants: BoundedCache[tuple[Column, ...], TableSchema] = BoundedCache(_MAX_ENTRIES)
+        self._keys: BoundedCache[str, Key | None] = BoundedCache(_MAX_ENTRIES)
 
     def read(
         self, data: bytes, at: int, columns_by_name: dict[str, Column], field: str
     ) -> tuple[dict[str, Any], int]:
-        """Return the image at *at* and where it ends.
+        """Return the image at *at* and its end.
 
-        *columns_by_name* gets the columns whose values have another type than their number states.
+        Columns whose values have another type than their number are written to *columns_by_name*.
         """
         image: dict[str, Any] = {}
         columns = self._columns
@@ -91,18 +94,16 @@ class TablePlan:
                     index += count
                     count, at = read_count(data, at)
                 at -= 1
-        except values.NOT_A_VALUE:
+        except READ_ERRORS:
             raise self._wrong(field, len(image), len(data) <= at) from None
         if index != len(columns) or data[at]:
-            raise DecodeError(
-                "not as many values as fields", code=ReasonCode.WRONG_LENGTH, path=f"$.{field}"
-            )
+            raise _wrong_length(field)
         for name, value in image.items():
-            if value.__class__ is values.Typed:
+            if value.__class__ is TypedValue:
                 columns_by_name[name] = _typed(value, columns_by_name.get(name))
                 image[name] = value.value
-        if values.ABSENT in image.values():
-            image = {name: value for name, value in image.items() if value is not values.ABSENT}
+        if ABSENT in image.values():
+            image = {name: value for name, value in image.items() if value is not ABSENT}
         return image, at + 1
 
     def _wrong(self, field: str, index: int, is_end: bool) -> DecodeError:  # noqa: FBT001
@@ -115,16 +116,16 @@ class TablePlan:
     def covering(
         self, columns_by_name: dict[str, Column], before: Image | None, after: Image | None
     ) -> tuple[TableSchema, Image | None, Image | None]:
-        """Return the schema with the types that the values told, and the images of these types.
+        """Return the schema with the types of the values, and the images in these types.
 
         Raises:
-            DecodeError: The images hold values that have no type in common.
+            DecodeError: The values of a column have no common type.
         """
         columns: list[Column] = []
-        for usual in self.schema.columns:
-            column = columns_by_name.get(usual.name, usual)
-            if column is not usual:
-                # the other image may tell a third type
+        for numbered_column in self.schema.columns:
+            column = columns_by_name.get(numbered_column.name, numbered_column)
+            if column is not numbered_column:
+                # the other image may have a third type
                 column = _common(column, before, after)
                 before = _as(column, before, "beforeImages")
                 after = _as(column, after, "afterImages")
@@ -132,19 +133,14 @@ class TablePlan:
         shared_columns = tuple(columns)
         schema = self._variants.get(shared_columns)
         if schema is None:
-            schema = TableSchema(shared_columns)
-            if len(self._variants) >= _MOST_PLANS:
-                self._variants.clear()
-            self._variants[shared_columns] = schema
+            schema = self._variants.add(shared_columns, TableSchema(shared_columns))
         return schema, before, after
 
     def key(self, text: str) -> Key | None:
         """Return the primary key of a ``pk_uk_info``."""
         if text not in self._keys:
             columns = key_columns(text, self.names)
-            if len(self._keys) >= _MOST_PLANS:
-                self._keys.clear()
-            self._keys[text] = Key(columns, KeyOrigin.PAYLOAD) if columns else None
+            return self._keys.add(text, Key(columns, KeyOrigin.PAYLOAD) if columns else None)
         return self._keys[text]
 
 
@@ -169,11 +165,11 @@ _CLASSES: Final[dict[type[LogicalType], tuple[type, ...]]] = {
     InstantType: (Instant, str),
     Interval: (dt.timedelta, int, str),
 }
-"""The classes of the values of a type, themselves and not their subclasses; others are text."""
+"""Class of a type -> the classes of its values, without subclasses; other types have text."""
 
 
-def _typed(value: values.Typed, column: Column | None) -> Column:
-    """Return the wider of the columns that two values of one column tell."""
+def _typed(value: TypedValue, column: Column | None) -> Column:
+    """Return the wider of the columns of two values."""
     if column is not None and isinstance(column.type, Decimal):
         return column
     if column is not None and column.type == _UNSIGNED and isinstance(value.column.type, Integer):
@@ -182,7 +178,7 @@ def _typed(value: values.Typed, column: Column | None) -> Column:
 
 
 def _common(column: Column, before: Image | None, after: Image | None) -> Column:
-    """Return a column that holds negative numbers as well, where there are such."""
+    """Return a column for the negative numbers of both images, too."""
     if column.type == _UNSIGNED:
         numbers = [image.get(column.name) for image in (before, after) if image is not None]
         if any(isinstance(number, int) and number < 0 for number in numbers):
@@ -204,7 +200,7 @@ def _as(column: Column, image: Image | None, field: str) -> Image | None:
 def read_image(
     plan: TablePlan | None, data: bytes, at: int, columns_by_name: dict[str, Column], field: str
 ) -> tuple[Image | str | None, int]:
-    """Return what one of the two image fields holds, and where it ends."""
+    """Return the content of one of the two image fields, and its end."""
     branch = data[at]
     if branch == 0:
         return None, at + 1
@@ -214,6 +210,6 @@ def read_image(
         raise ValueError
     if plan is None:
         raise DecodeError(
-            "values without their columns", code=ReasonCode.MISSING_FIELD, path="$.fields"
+            "values without their fields", code=ReasonCode.MISSING_FIELD, path="$.fields"
         )
     return plan.read(data, at + 1, columns_by_name, field)

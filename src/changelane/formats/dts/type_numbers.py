@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``dataTypeNumber``: what the numbers mean in each kind of source, and which one a column gets.
+"""``dataTypeNumber``: a table of numbers for each kind of source, used in both directions.
 
-MySQL's are the codes of its protocol, Oracle's its internal datatype codes, PostgreSQL's the OIDs
-of ``pg_type``; producers built on ``dts-deliver-sdk`` write ``java.sql.Types``. Those of other
-sources are not published: they are passed through.
+The numbers of MySQL are the codes of its protocol, those of Oracle its internal datatype codes,
+those of PostgreSQL the OIDs of ``pg_type``. Producers built on ``dts-deliver-sdk`` write
+``java.sql.Types``. The numbers of other sources are not published, and pass through.
 
-The name of a number is the source type of its column (``varchar``). Where more than one number has
-a name, the others say which one they are (``timestamp#17``), as do unknown ones (``#20001``).
+The name of a number is the source type of its column (``varchar``). Where two numbers have one
+name, the source type of the alternate one states its number (``timestamp#17``), as do unknown ones
+(``#20001``).
 """
 
 import re
@@ -16,164 +17,156 @@ from typing import Final
 
 import msgspec
 
+from changelane import types as t
 from changelane.schema import Column
-from changelane.types import (
-    Bits,
-    Boolean,
-    Bytes,
-    Date,
-    Decimal,
-    Enum,
-    Float,
-    GeometryType,
-    InstantType,
-    Integer,
-    Interval,
-    Json,
-    LogicalType,
-    Set,
-    String,
-    Text,
-    Time,
-    Timestamp,
-    TimeTz,
-    Uuid,
-    Xml,
-    Year,
-)
-
-_STRING: Final = String()
-_BYTES: Final = Bytes()
 
 
-class Number(msgspec.Struct, frozen=True):
-    """What one number says.
+class TypeNumber(msgspec.Struct, frozen=True):
+    """One entry of a table.
 
     Attributes:
-        kind: The column's type, as far as the number tells; a NULL has it.
+        type: The type of a column with this number.
         name: The type's name in its database.
-        bytes_name: The name where the same number stands for bytes.
+        bytes_name: Its name where the same number has values of bytes.
         width: The bytes of an integer.
+        synonyms: Other names in the database's catalogue.
+        writes: Column types that get this number if their source type has none. Another type gets
+            the first number of its own type.
+        is_alternate: Another number has the same name.
     """
 
-    kind: LogicalType
+    type: t.LogicalType
     name: str
     bytes_name: str = ""
     width: int = 0
+    synonyms: tuple[str, ...] = ()
+    writes: tuple[t.LogicalType, ...] = ()
+    is_alternate: bool = False
 
 
 class Family(msgspec.Struct, frozen=True, dict=True):
     """The numbers of one kind of source.
 
     Attributes:
-        numbers: What each number says.
-        alternates: Numbers whose name belongs to another one.
-        unknown: What is written for a type without a number.
-        synonyms: Other names of types, as the databases' own catalogues spell them.
+        numbers: The table.
+        unknown: The number of a type that is not in the table.
     """
 
     name: str
-    numbers: Mapping[int, Number]
-    alternates: frozenset[int] = frozenset()
+    numbers: Mapping[int, TypeNumber]
     unknown: int = 1111
-    synonyms: Mapping[str, str] = {}
 
 
-# Whether a column is UNSIGNED is not told: the type holds both ranges. Only a value of a BIGINT
-# can be beyond its type, and then it says so itself.
+_SHAPES: Final = (
+    "point",
+    "linestring",
+    "polygon",
+    "multipoint",
+    "multilinestring",
+    "multipolygon",
+    "geometrycollection",
+)
+_ALL_INTEGERS: Final = tuple(t.Integer(bits) for bits in (8, 16, 32, 64))
+
+# No number states UNSIGNED, so the type of an integer has both ranges. A value of a BIGINT beyond
+# its type has a type of its own.
 _MYSQL_NUMBERS: Final = {
-    0: Number(Decimal(), "decimal"),
-    1: Number(Integer(16), "tinyint", width=1),
-    2: Number(Integer(32), "smallint", width=2),
-    3: Number(Integer(64), "int", width=4),
-    4: Number(Float(32), "float"),
-    5: Number(Float(64), "double"),
-    6: Number(_STRING, "null"),
-    7: Number(InstantType(), "timestamp"),
-    8: Number(Integer(64), "bigint", width=8),
-    9: Number(Integer(32), "mediumint", width=3),
-    10: Number(Date(), "date"),
-    11: Number(Time(), "time"),
-    12: Number(Timestamp(), "datetime"),
-    13: Number(Year(), "year"),
-    14: Number(Date(), "date"),
-    15: Number(_STRING, "varchar", "varbinary"),
-    16: Number(Bits(), "bit"),
-    17: Number(InstantType(), "timestamp"),
-    18: Number(Timestamp(), "datetime"),
-    19: Number(Time(), "time"),
-    245: Number(Json(), "json"),
-    246: Number(Decimal(), "decimal"),
-    247: Number(Enum(), "enum"),
-    248: Number(Set(), "set"),
-    249: Number(_STRING, "tinytext", "tinyblob"),
-    250: Number(_STRING, "mediumtext", "mediumblob"),
-    251: Number(_STRING, "longtext", "longblob"),
-    252: Number(_STRING, "text", "blob"),
-    253: Number(_STRING, "varchar", "varbinary"),
-    254: Number(_STRING, "char", "binary"),
-    255: Number(GeometryType(), "geometry"),
+    0: TypeNumber(t.Decimal(), "decimal", is_alternate=True),
+    1: TypeNumber(
+        t.Integer(16), "tinyint", width=1, synonyms=("bool", "boolean"), writes=(t.Integer(8),)
+    ),
+    2: TypeNumber(t.Integer(32), "smallint", width=2, writes=(t.Integer(16),)),
+    3: TypeNumber(t.Integer(64), "int", width=4, synonyms=("integer",), writes=(t.Integer(32),)),
+    4: TypeNumber(t.Float(32), "float"),
+    5: TypeNumber(t.Float(64), "double", synonyms=("real", "double precision")),
+    6: TypeNumber(t.String(), "null"),
+    7: TypeNumber(t.InstantType(), "timestamp"),
+    8: TypeNumber(t.Integer(64), "bigint", width=8, writes=(t.Integer(64),)),
+    9: TypeNumber(t.Integer(32), "mediumint", width=3),
+    10: TypeNumber(t.Date(), "date"),
+    11: TypeNumber(t.Time(), "time"),
+    12: TypeNumber(t.Timestamp(), "datetime"),
+    13: TypeNumber(t.Year(), "year"),
+    14: TypeNumber(t.Date(), "date", is_alternate=True),
+    15: TypeNumber(t.String(), "varchar", "varbinary", is_alternate=True),
+    16: TypeNumber(t.Bits(), "bit"),
+    17: TypeNumber(t.InstantType(), "timestamp", is_alternate=True),
+    18: TypeNumber(t.Timestamp(), "datetime", is_alternate=True),
+    19: TypeNumber(t.Time(), "time", is_alternate=True),
+    245: TypeNumber(t.Json(), "json"),
+    246: TypeNumber(t.Decimal(), "decimal", synonyms=("numeric", "dec", "fixed")),
+    247: TypeNumber(t.Enum(), "enum"),
+    248: TypeNumber(t.Set(), "set"),
+    249: TypeNumber(t.String(), "tinytext", "tinyblob"),
+    250: TypeNumber(t.String(), "mediumtext", "mediumblob"),
+    251: TypeNumber(t.String(), "longtext", "longblob"),
+    252: TypeNumber(t.String(), "text", "blob", writes=(t.Bytes(),)),
+    253: TypeNumber(t.String(), "varchar", "varbinary", writes=(t.String(),)),
+    254: TypeNumber(t.String(), "char", "binary"),
+    255: TypeNumber(t.GeometryType(), "geometry", synonyms=_SHAPES),
 }
 
 # The codes of java.sql.Types, and four that dts-deliver-sdk adds.
 _JDBC_NUMBERS: Final = {
-    -16: Number(_STRING, "longnvarchar"),
-    -15: Number(_STRING, "nchar"),
-    -9: Number(_STRING, "nvarchar"),
-    -8: Number(Text("rowid"), "rowid"),
-    -7: Number(Boolean(), "bit"),
-    -6: Number(Integer(16), "tinyint", width=1),
-    -5: Number(Integer(64), "bigint", width=8),
-    -4: Number(_BYTES, "longvarbinary"),
-    -3: Number(_BYTES, "varbinary"),
-    -2: Number(_BYTES, "binary"),
-    -1: Number(_STRING, "longvarchar"),
-    1: Number(_STRING, "char"),
-    2: Number(Decimal(), "numeric"),
-    3: Number(Decimal(), "decimal"),
-    4: Number(Integer(64), "integer", width=4),
-    5: Number(Integer(32), "smallint", width=2),
-    6: Number(Float(64), "float"),
-    7: Number(Float(32), "real"),
-    8: Number(Float(64), "double"),
-    12: Number(_STRING, "varchar"),
-    16: Number(Boolean(), "boolean"),
-    91: Number(Date(), "date"),
-    92: Number(Time(), "time"),
-    93: Number(Timestamp(), "timestamp"),
-    2004: Number(_BYTES, "blob"),
-    2005: Number(_STRING, "clob"),
-    2009: Number(Xml(), "sqlxml"),
-    2011: Number(_STRING, "nclob"),
-    2013: Number(TimeTz(), "time with time zone"),
-    2014: Number(InstantType(), "timestamp with time zone"),
-    4096: Number(Json(), "json"),
-    4097: Number(GeometryType(), "geometry"),
-    4098: Number(Timestamp(), "datetime"),
-    4099: Number(Year(), "year"),
+    -16: TypeNumber(t.String(), "longnvarchar"),
+    -15: TypeNumber(t.String(), "nchar"),
+    -9: TypeNumber(t.String(), "nvarchar"),
+    -8: TypeNumber(t.Text("rowid"), "rowid"),
+    -7: TypeNumber(t.Boolean(), "bit"),
+    -6: TypeNumber(t.Integer(16), "tinyint", width=1, writes=(t.Integer(8),)),
+    -5: TypeNumber(t.Integer(64), "bigint", width=8, writes=(t.Integer(64),)),
+    -4: TypeNumber(t.Bytes(), "longvarbinary"),
+    -3: TypeNumber(t.Bytes(), "varbinary", writes=(t.Bytes(),)),
+    -2: TypeNumber(t.Bytes(), "binary"),
+    -1: TypeNumber(t.String(), "longvarchar"),
+    1: TypeNumber(t.String(), "char"),
+    2: TypeNumber(t.Decimal(), "numeric"),
+    3: TypeNumber(t.Decimal(), "decimal"),
+    4: TypeNumber(t.Integer(64), "integer", width=4, writes=(t.Integer(32),)),
+    5: TypeNumber(t.Integer(32), "smallint", width=2, writes=(t.Integer(16),)),
+    6: TypeNumber(t.Float(64), "float"),
+    7: TypeNumber(t.Float(32), "real"),
+    8: TypeNumber(t.Float(64), "double"),
+    12: TypeNumber(t.String(), "varchar", writes=(t.String(),)),
+    16: TypeNumber(t.Boolean(), "boolean", writes=(t.Boolean(),)),
+    91: TypeNumber(t.Date(), "date"),
+    92: TypeNumber(t.Time(), "time"),
+    93: TypeNumber(t.Timestamp(), "timestamp"),
+    2004: TypeNumber(t.Bytes(), "blob"),
+    2005: TypeNumber(t.String(), "clob"),
+    2009: TypeNumber(t.Xml(), "sqlxml"),
+    2011: TypeNumber(t.String(), "nclob"),
+    2013: TypeNumber(t.TimeTz(), "time with time zone"),
+    2014: TypeNumber(t.InstantType(), "timestamp with time zone"),
+    4096: TypeNumber(t.Json(), "json"),
+    4097: TypeNumber(t.GeometryType(), "geometry"),
+    4098: TypeNumber(t.Timestamp(), "datetime"),
+    4099: TypeNumber(t.Year(), "year"),
 }
 
 _ORACLE_NUMBERS: Final = {
-    1: Number(_STRING, "varchar2"),
-    2: Number(Decimal(), "number"),
-    8: Number(_STRING, "long"),
-    12: Number(Timestamp(), "date"),
-    23: Number(_BYTES, "raw"),
-    24: Number(_BYTES, "long raw"),
-    58: Number(Xml(), "xmltype"),
-    69: Number(Text("rowid"), "rowid"),
-    96: Number(_STRING, "char"),
-    100: Number(Float(32), "binary_float"),
-    101: Number(Float(64), "binary_double"),
-    112: Number(_STRING, "clob"),
-    113: Number(_BYTES, "blob"),
-    114: Number(Text("bfile"), "bfile"),
-    180: Number(Timestamp(), "timestamp"),
-    181: Number(InstantType(), "timestamp with time zone"),
-    182: Number(Interval(), "interval year to month"),
-    183: Number(Interval("us"), "interval day to second"),
-    208: Number(Text("urowid"), "urowid"),
-    231: Number(InstantType(), "timestamp with local time zone"),
+    1: TypeNumber(t.String(), "varchar2", synonyms=("nvarchar2",), writes=(t.String(),)),
+    2: TypeNumber(
+        t.Decimal(), "number", synonyms=("float", "numeric", "decimal"), writes=_ALL_INTEGERS
+    ),
+    8: TypeNumber(t.String(), "long"),
+    12: TypeNumber(t.Timestamp(), "date"),
+    23: TypeNumber(t.Bytes(), "raw"),
+    24: TypeNumber(t.Bytes(), "long raw"),
+    58: TypeNumber(t.Xml(), "xmltype"),
+    69: TypeNumber(t.Text("rowid"), "rowid"),
+    96: TypeNumber(t.String(), "char", synonyms=("nchar",)),
+    100: TypeNumber(t.Float(32), "binary_float"),
+    101: TypeNumber(t.Float(64), "binary_double"),
+    112: TypeNumber(t.String(), "clob", synonyms=("nclob",)),
+    113: TypeNumber(t.Bytes(), "blob", writes=(t.Bytes(),)),
+    114: TypeNumber(t.Text("bfile"), "bfile"),
+    180: TypeNumber(t.Timestamp(), "timestamp", writes=(t.Timestamp(),)),
+    181: TypeNumber(t.InstantType(), "timestamp with time zone", writes=(t.InstantType(),)),
+    182: TypeNumber(t.Interval(), "interval year to month"),
+    183: TypeNumber(t.Interval("us"), "interval day to second"),
+    208: TypeNumber(t.Text("urowid"), "urowid"),
+    231: TypeNumber(t.InstantType(), "timestamp with local time zone"),
 }
 
 _POSTGRESQL_TEXTS: Final = {
@@ -195,98 +188,46 @@ _POSTGRESQL_TEXTS: Final = {
     3615: "tsquery",
 }
 _POSTGRESQL_NUMBERS: Final = {
-    16: Number(Boolean(), "bool"),
-    17: Number(_BYTES, "bytea"),
-    18: Number(_STRING, "char"),
-    20: Number(Integer(64), "int8", width=8),
-    21: Number(Integer(16), "int2", width=2),
-    23: Number(Integer(32), "int4", width=4),
-    25: Number(_STRING, "text"),
-    114: Number(Json(), "json"),
-    142: Number(Xml(), "xml"),
-    700: Number(Float(32), "float4"),
-    701: Number(Float(64), "float8"),
-    1042: Number(_STRING, "bpchar"),
-    1043: Number(_STRING, "varchar"),
-    1082: Number(Date(), "date"),
-    1083: Number(Time(), "time"),
-    1114: Number(Timestamp(), "timestamp"),
-    1184: Number(InstantType(), "timestamptz"),
-    1266: Number(TimeTz(), "timetz"),
-    1560: Number(Bits(), "bit"),
-    1562: Number(Bits(), "varbit"),
-    1700: Number(Decimal(), "numeric"),
-    2950: Number(Uuid(), "uuid"),
-    3082: Number(Json(), "jsonb"),  # as documented
-    3802: Number(Json(), "jsonb"),  # as it is
-    **{number: Number(Text(name), name) for number, name in _POSTGRESQL_TEXTS.items()},
+    16: TypeNumber(t.Boolean(), "bool", synonyms=("boolean",)),
+    17: TypeNumber(t.Bytes(), "bytea"),
+    18: TypeNumber(t.String(), "char"),
+    20: TypeNumber(t.Integer(64), "int8", width=8, synonyms=("bigint",)),
+    21: TypeNumber(t.Integer(16), "int2", width=2, synonyms=("smallint",), writes=(t.Integer(8),)),
+    23: TypeNumber(t.Integer(32), "int4", width=4, synonyms=("integer", "int")),
+    25: TypeNumber(t.String(), "text", writes=(t.String(),)),
+    114: TypeNumber(t.Json(), "json"),
+    142: TypeNumber(t.Xml(), "xml"),
+    700: TypeNumber(t.Float(32), "float4", synonyms=("real",)),
+    701: TypeNumber(t.Float(64), "float8", synonyms=("double precision",)),
+    1042: TypeNumber(t.String(), "bpchar", synonyms=("character",)),
+    1043: TypeNumber(t.String(), "varchar", synonyms=("character varying",)),
+    1082: TypeNumber(t.Date(), "date"),
+    1083: TypeNumber(t.Time(), "time", synonyms=("time without time zone",)),
+    1114: TypeNumber(t.Timestamp(), "timestamp", synonyms=("timestamp without time zone",)),
+    1184: TypeNumber(t.InstantType(), "timestamptz", synonyms=("timestamp with time zone",)),
+    1266: TypeNumber(t.TimeTz(), "timetz", synonyms=("time with time zone",)),
+    1560: TypeNumber(t.Bits(), "bit"),
+    1562: TypeNumber(t.Bits(), "varbit", synonyms=("bit varying",)),
+    1700: TypeNumber(t.Decimal(), "numeric", synonyms=("decimal",)),
+    2950: TypeNumber(t.Uuid(), "uuid"),
+    3082: TypeNumber(t.Json(), "jsonb", is_alternate=True),  # as documented
+    3802: TypeNumber(t.Json(), "jsonb", writes=(t.Json(),)),  # as it is
+    **{number: TypeNumber(t.Text(name), name) for number, name in _POSTGRESQL_TEXTS.items()},
 }
 
 JDBC: Final = Family("jdbc", _JDBC_NUMBERS)
 MYSQL: Final = Family(
     "mysql",
     # "negative or > 255": the codes of a producer built on dts-deliver-sdk
-    _MYSQL_NUMBERS | {n: of for n, of in _JDBC_NUMBERS.items() if not 0 <= n <= 255},
-    alternates=frozenset({0, 14, 15, 17, 18, 19, *(n for n in _JDBC_NUMBERS if not 0 <= n <= 255)}),
-    synonyms={
-        "integer": "int",
-        "bool": "tinyint",
-        "boolean": "tinyint",
-        "numeric": "decimal",
-        "dec": "decimal",
-        "fixed": "decimal",
-        "real": "double",
-        "double precision": "double",
-        **dict.fromkeys(
-            (
-                "point",
-                "linestring",
-                "polygon",
-                "multipoint",
-                "multilinestring",
-                "multipolygon",
-                "geometrycollection",
-            ),
-            "geometry",
-        ),
+    _MYSQL_NUMBERS
+    | {
+        number: msgspec.structs.replace(entry, is_alternate=True, writes=())
+        for number, entry in _JDBC_NUMBERS.items()
+        if not 0 <= number <= 255
     },
 )
-ORACLE: Final = Family(
-    "oracle",
-    _ORACLE_NUMBERS,
-    unknown=29,
-    synonyms={
-        "nvarchar2": "varchar2",
-        "nchar": "char",
-        "nclob": "clob",
-        "float": "number",
-        "numeric": "number",
-        "decimal": "number",
-    },
-)
-POSTGRESQL: Final = Family(
-    "postgresql",
-    _POSTGRESQL_NUMBERS,
-    alternates=frozenset({3082}),
-    unknown=705,
-    synonyms={
-        "boolean": "bool",
-        "bigint": "int8",
-        "smallint": "int2",
-        "integer": "int4",
-        "int": "int4",
-        "real": "float4",
-        "double precision": "float8",
-        "decimal": "numeric",
-        "character": "bpchar",
-        "character varying": "varchar",
-        "timestamp without time zone": "timestamp",
-        "timestamp with time zone": "timestamptz",
-        "time without time zone": "time",
-        "time with time zone": "timetz",
-        "bit varying": "varbit",
-    },
-)
+ORACLE: Final = Family("oracle", _ORACLE_NUMBERS, unknown=29)
+POSTGRESQL: Final = Family("postgresql", _POSTGRESQL_NUMBERS, unknown=705)
 OTHER: Final = Family("other", {})
 """Sources whose numbers are not published."""
 
@@ -298,7 +239,7 @@ FAMILIES: Final[dict[str, Family]] = {
     "PPAS": POSTGRESQL,
     "OTHER": JDBC,
 }
-"""Source type -> its numbers; all others are :data:`OTHER`."""
+"""Source type -> its numbers; other sources have :data:`OTHER`."""
 
 _MODIFIERS: Final = re.compile(
     r"(?<!\s)\s++(?:unsigned|zerofill|character set \S+|collate \S+)(?=\s|$)"
@@ -308,12 +249,20 @@ _STATED: Final = re.compile(r"#(-?[0-9]{1,9})$")
 
 
 def source_type(family: Family, number: int, *, is_bytes: bool = False) -> str:
-    """Return the name of a number, from which :func:`number_of` finds it again."""
-    family_type = family.numbers.get(number)
-    if family_type is None:
+    """Return the name of a number, for which :func:`number_of` returns the number again."""
+    entry = family.numbers.get(number)
+    if entry is None:
         return f"#{number}"
-    name = (is_bytes and family_type.bytes_name) or family_type.name
-    return f"{name}#{number}" if number in family.alternates else name
+    name = (is_bytes and entry.bytes_name) or entry.name
+    return f"{name}#{number}" if entry.is_alternate else name
+
+
+def column_of(name: str, number: int | None, family: Family) -> Column:
+    """Return the column of a number; text where the number is missing or unknown."""
+    if number is None:
+        return Column(name, t.String())
+    entry = family.numbers.get(number)
+    return Column(name, t.String() if entry is None else entry.type, source_type(family, number))
 
 
 def stated_charset(column: Column) -> str | None:
@@ -323,10 +272,10 @@ def stated_charset(column: Column) -> str | None:
 
 
 def _without_arguments(text: str) -> str:
-    """Return a type text without what stands in parentheses; one that is not closed stays."""
+    """Return a type text without its parentheses; an unclosed one stays."""
     parts: list[str] = []
     at = 0
-    # no regular expression: it would look for the end from each parenthesis that has none
+    # no regular expression: it would search for the end from each parenthesis that has none
     while (start := text.find("(", at)) >= 0 and (end := text.find(")", start)) >= 0:
         parts.append(text[at:start])
         at = end + 1
@@ -334,7 +283,7 @@ def _without_arguments(text: str) -> str:
 
 
 def number_of(family: Family, column: Column) -> int:
-    """Return the number for a column: of its source type where that is one of the family's.
+    """Return the number of a column: of its source type if that has one, else of its type.
 
     A source whose numbers are not published gets those of ``java.sql.Types``.
     """
@@ -343,84 +292,57 @@ def number_of(family: Family, column: Column) -> int:
     stated = _STATED.search(text)
     if stated is not None and -(1 << 31) <= int(stated[1]) < 1 << 31:
         return int(stated[1])
-    names, kinds = _indexes(family.name)
-    number = names.get(family.synonyms.get(text, text))
+    names, synonyms, kinds = _indexes(family.name)
+    number = synonyms[text] if text in synonyms else names.get(text)
     if number is not None and _fits(family.numbers[number], column.type):
         return number
-    if isinstance(column.type, Text):
-        number = names.get(column.type.name)
-        return family.unknown if number is None else number
+    if isinstance(column.type, t.Text):
+        return names.get(column.type.name, family.unknown)
     return kinds.get(_kind_of(column.type, widens=family is POSTGRESQL), family.unknown)
 
 
-def _fits(number: Number, kind: LogicalType) -> bool:
-    """Say whether a column that has a number's name also has its type."""
-    if isinstance(kind, Bytes) and number.bytes_name:
-        return True
-    if isinstance(kind, Interval) and isinstance(number.kind, Text):
-        return True
-    if isinstance(kind, Integer) and isinstance(number.kind, Integer):
-        return bool(number.width * 8 >= kind.bits or number.kind.bits >= kind.bits)
-    return type(number.kind) is type(kind)
+def _fits(number: TypeNumber, kind: t.LogicalType) -> bool:
+    """Return whether a column with the name of a number may have the number."""
+    match kind, number.type:
+        case t.Bytes(), _ if number.bytes_name:
+            return True
+        case t.Interval(), t.Text():
+            return True
+        case t.Integer(bits), t.Integer(most_bits):
+            return bool(number.width * 8 >= bits or most_bits >= bits)
+        case _:
+            return type(number.type) is type(kind)
 
 
-Kind = tuple[type[LogicalType], int]
-"""A type's class, with its bits where they matter."""
+Kind = tuple[type[t.LogicalType], int]
+"""A type's class, and its bits where they matter."""
 
 
-def _kind_of(kind: LogicalType, *, widens: bool = False) -> Kind:
+def _kind_of(kind: t.LogicalType, *, widens: bool = False) -> Kind:
     match kind:
-        case Integer() if widens and kind.unsigned:
-            return Integer, min(2 * kind.bits, 64)
-        case Integer() | Float():
+        case t.Integer() if widens and kind.unsigned:
+            return t.Integer, min(2 * kind.bits, 64)
+        case t.Integer() | t.Float():
             return type(kind), kind.bits
-        case Interval():
+        case t.Interval():
             return type(kind), 0 if kind.unit else 1
         case _:
             return type(kind), 0
 
 
-_PREFERRED: Final[dict[str, dict[Kind, int]]] = {
-    "mysql": {
-        (Bytes, 0): 252,
-        (Integer, 8): 1,
-        (Integer, 16): 2,
-        (Integer, 32): 3,
-        (Integer, 64): 8,
-        (String, 0): 253,
-    },
-    "postgresql": {(Integer, 8): 21, (String, 0): 25, (Json, 0): 3802},
-    "oracle": {
-        (Integer, 8): 2,
-        (Integer, 16): 2,
-        (Integer, 32): 2,
-        (Integer, 64): 2,
-        (String, 0): 1,
-        (Bytes, 0): 113,
-        (Timestamp, 0): 180,
-        (InstantType, 0): 181,
-    },
-    "jdbc": {
-        (Boolean, 0): 16,
-        (Integer, 8): -6,
-        (Integer, 16): 5,
-        (Integer, 32): 4,
-        (Integer, 64): -5,
-        (String, 0): 12,
-        (Bytes, 0): -3,
-    },
-}
-
-
 @cache
-def _indexes(name: str) -> tuple[dict[str, int], dict[Kind, int]]:
+def _indexes(name: str) -> tuple[dict[str, int], dict[str, int], dict[Kind, int]]:
+    """Return the numbers of a family by name, by synonym and by kind of type."""
     family = {member.name: member for member in (MYSQL, ORACLE, POSTGRESQL, JDBC)}[name]
     names: dict[str, int] = {}
-    kinds: dict[Kind, int] = dict(_PREFERRED[name])
-    for number, of in sorted(family.numbers.items(), key=lambda it: it[0] in family.alternates):
-        if number not in family.alternates:
-            names.setdefault(of.name, number)
-            if of.bytes_name:
-                names.setdefault(of.bytes_name, number)
-        kinds.setdefault(_kind_of(of.kind), number)
-    return names, kinds
+    synonyms: dict[str, int] = {}
+    kinds: dict[Kind, int] = {}
+    for number, entry in family.numbers.items():
+        kinds |= dict.fromkeys(map(_kind_of, entry.writes), number)
+    for number, entry in sorted(family.numbers.items(), key=lambda item: item[1].is_alternate):
+        kinds.setdefault(_kind_of(entry.type), number)
+        if not entry.is_alternate:
+            names.setdefault(entry.name, number)
+            names.setdefault(entry.bytes_name or entry.name, number)
+            synonyms |= dict.fromkeys(entry.synonyms, number)
+    return names, synonyms, kinds

@@ -18,16 +18,17 @@ The column ``last_name`` was deleted: a missing column always has this cause.
 Known gaps: types and the message key are not documented; see ``docs/formats/lindorm-json.md``.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from changelane.errors import DecodeError, EncodeError
+from changelane.errors import EncodeError
 from changelane.event import ChangeEvent, DataChange, Key, KeyOrigin, Op, Source
 from changelane.formats.contract import json
+from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.contract.capabilities import AbsentMeans, Carries, Extreme, SchemaDetail
 from changelane.formats.contract.format import Format, Report
-from changelane.formats.debezium_envelope.details_check import encode_with_checked_details
 from changelane.formats.debezium_envelope.envelope_reader import (
     Draft,
     Member,
@@ -40,8 +41,9 @@ from changelane.formats.debezium_envelope.envelope_writer import (
     Parts,
     milliseconds,
 )
-from changelane.formats.debezium_envelope.rows.columns import Modes
+from changelane.formats.debezium_envelope.member_format import MemberFormat
 from changelane.formats.debezium_envelope.rows.connect_schema import unwrap
+from changelane.formats.debezium_envelope.rows.modes import Modes
 from changelane.formats.lindorm.options import AbsentAfter, Options, Order, SchemaBlock
 from changelane.formats.lindorm.rows import (
     ROW,
@@ -54,7 +56,7 @@ from changelane.formats.lindorm.rows import (
 )
 from changelane.message import Message
 from changelane.position import TimePosition
-from changelane.schema import TableId, option_for_table
+from changelane.schema import TableId, TableSchema, option_for_table
 from changelane.types import Boolean, Bytes, Float, Integer, String
 
 __all__ = ["Options", "make"]
@@ -114,17 +116,13 @@ _CARRIES: Final = Carries(
 
 
 def _member(options: Options) -> Member:
-    tables: dict[tuple[str | None, ...], TableId] = {}
+    tables: BoundedCache[tuple[str | None, ...], TableId] = BoundedCache(_MAX_TABLES)
     hbase = HBase(options)
 
     def read_source(draft: Draft) -> None:
         block: LindormSource = draft.envelope.source
         table_parts = (block.db, block.namespace, block.table)
-        table = tables.get(table_parts)
-        if table is None:
-            if len(tables) >= _MAX_TABLES:
-                tables.clear()
-            table = tables[table_parts] = TableId(*table_parts)
+        table = tables.get(table_parts) or tables.add(table_parts, TableId(*table_parts))
         draft.table, draft.source = table, _ORIGIN
         if block.version is not None:
             keep_other_fields(draft, {"version": block.version})
@@ -181,42 +179,16 @@ def _set_key(draft: Draft, options: Options, *, is_hbase: bool) -> None:
         draft.key = Key((ROW,), KeyOrigin.PAYLOAD)
 
 
-class Lindorm:
-    """The format ``lindorm-json``."""
+class Encoder:
+    """Writes the events of one codec."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._hbase = HBase(options)
-        self._decode = MemberReader(_member(options)).decode
-        self._writer = MemberWriter(_LAYOUT, _modes, fields=field_schemas)
+        self._writer = MemberWriter(_LAYOUT, _modes, fields=_fields)
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (Lindorm, (self._options,))
-
-    @property
-    def carries(self) -> Carries:
-        return _CARRIES
-
-    def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
-        return self._decode(message)
-
-    def detects(self, message: Message) -> bool:
-        """Return whether a message is Lindorm's: it has a namespace, and no connector."""
-        value = message.value
-        if not value or b'"namespace"' not in value:
-            return False
-        try:
-            wrapped = unwrap(value)
-            source = json.loads(value if wrapped is None else wrapped[1], _Probe).source
-            is_lindorm = "namespace" in source and "connector" not in source
-            return is_lindorm and bool(self._decode(message))
-        except DecodeError:
-            return False
-
-    def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
-        return encode_with_checked_details(self._encode, self._decode, event, report)
-
-    def _encode(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
+    def encode(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
+        """Return the messages of an event."""
         if not isinstance(event, DataChange):
             raise EncodeError("lindorm-json has row changes only")
         options, table = self._options, event.table
@@ -257,11 +229,31 @@ class _Probe(msgspec.Struct):
     source: dict[str, Any]
 
 
+def _fields(schema: TableSchema | None, raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    return raw if schema is None else field_schemas(schema)
+
+
 def _modes(product: str | None) -> Modes:
     del product  # types have no semantic names in this format, and so no modes
     return Modes()
 
 
+def _may_match(value: bytes) -> bool:
+    """Return whether a message has a namespace, and no connector."""
+    if b'"namespace"' not in value:
+        return False
+    wrapped = unwrap(value)
+    source = json.loads(value if wrapped is None else wrapped[1], _Probe).source
+    return "namespace" in source and "connector" not in source
+
+
 def make(options: Options) -> Format:
     """Return the format."""
-    return Lindorm(options)
+    return MemberFormat(
+        make,
+        options,
+        carries=_CARRIES,
+        decode=MemberReader(_member(options)).decode,
+        encode=Encoder(options).encode,
+        may_match=_may_match,
+    )

@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from changelane.errors import DecodeError
 from changelane.formats.debezium_envelope.rows import connect_schema, epoch_times, json_values
 from changelane.formats.debezium_envelope.rows.columns import (
-    Modes,
-    TimePrecisionMode,
     column_of,
     field_of,
     losses_of,
@@ -22,7 +20,9 @@ from changelane.formats.debezium_envelope.rows.columns import (
     wire_with,
 )
 from changelane.formats.debezium_envelope.rows.connect_schema import Schema
-from changelane.formats.debezium_envelope.rows.semantic_types import wire_of
+from changelane.formats.debezium_envelope.rows.modes import Modes, TimePrecisionMode
+from changelane.formats.debezium_envelope.rows.semantic_types import SEMANTIC_TYPES, Wire
+from changelane.formats.debezium_envelope.rows.type_mapping import schema_of, wire_of
 from changelane.schema import Column
 from changelane.types import (
     Array,
@@ -200,6 +200,25 @@ def test_unknown_semantic_names_degrade_to_their_literal_type():
 
 def test_a_semantic_name_on_another_literal_type_is_not_believed():
     assert wire_of(Schema("double", name="io.debezium.time.MicroDuration")).type != Date()
+
+
+def test_each_entry_of_the_table_has_a_schema_of_its_own():
+    keys = [(entry.literal, entry.name) for entry in SEMANTIC_TYPES]
+    assert len(set(keys)) == len(keys)
+
+
+@pytest.mark.parametrize(
+    "entry", [e for e in SEMANTIC_TYPES if isinstance(e.wire, Wire)], ids=lambda e: e.name
+)
+def test_each_entry_of_the_table_reads_the_schema_that_it_writes(entry):
+    assert wire_of(entry.schema(entry.wire.type)) is entry.wire
+
+
+@pytest.mark.parametrize("mode", TimePrecisionMode)
+def test_each_mode_has_one_schema_for_dates_and_for_each_number_of_digits(mode):
+    kinds = [Date(), *(kind(digits) for kind in (Time, Timestamp) for digits in (None, *range(10)))]
+    for kind in kinds:
+        assert type(wire_of(schema_of(kind, Modes(mode))).type) is type(kind)
 
 
 def test_enum_members_may_have_commas():

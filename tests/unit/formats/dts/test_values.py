@@ -22,6 +22,8 @@ from hypothesis import strategies as st
 from changelane import DecodeError, EncodeError, get_codec
 from changelane.event import DataChange, Op, Source
 from changelane.formats.dts import charsets, datetimes
+from changelane.formats.dts.avro import UNION
+from changelane.formats.dts.branches import BRANCHES
 from changelane.formats.dts.type_numbers import FAMILIES, number_of, source_type
 from changelane.schema import Column, TableId, TableSchema
 from changelane.testing.compare import differences
@@ -388,8 +390,12 @@ def test_text_that_a_character_set_lacks_is_written_in_another():
 )
 def test_every_number_is_found_again_by_its_name(family):
     for number, of in family.numbers.items():
-        column = Column("c", of.kind, source_type(family, number))
+        column = Column("c", of.type, source_type(family, number))
         assert number_of(family, column) == number
+
+
+def test_each_branch_of_the_union_has_an_entry():
+    assert tuple(BRANCHES) == UNION
 
 
 @pytest.mark.parametrize(
@@ -562,7 +568,7 @@ def test_points_in_time_of_any_year_come_back(seconds, ns):
 @given(st.timedeltas())
 @QUIET
 def test_spans_come_back(span):
-    assert datetimes.value_of(datetimes.span_parts(span)) == (datetimes.SPAN, span)
+    assert datetimes.value_of(datetimes.interval_parts(span)) == (datetimes.SPAN, span)
 
 
 def test_a_label_that_is_not_known_names_the_type():

@@ -19,16 +19,14 @@ Known gaps: the page has only a sample of an insert; see ``docs/formats/cdl-debe
 
 from typing import Final
 
-from changelane.errors import DecodeError
-from changelane.event import ChangeEvent, Op
+from changelane.event import Op
 from changelane.formats.cdl.debezium.decode import Rules
 from changelane.formats.cdl.debezium.encode import Encoder
 from changelane.formats.cdl.debezium.wire import ORIGIN, PRODUCTS, Options
 from changelane.formats.contract.capabilities import Carries, Extreme, SchemaDetail
-from changelane.formats.contract.format import Format, Report
-from changelane.formats.debezium_envelope.details_check import encode_with_checked_details
+from changelane.formats.contract.format import Format
 from changelane.formats.debezium_envelope.envelope_reader import MemberReader
-from changelane.message import Message
+from changelane.formats.debezium_envelope.member_format import MemberFormat
 from changelane.types import LogicalType, Unknown
 
 __all__ = ["Options", "make"]
@@ -58,38 +56,17 @@ _CARRIES: Final = Carries(
 )
 
 
-class CdlDebezium:
-    """The format ``cdl-debezium-json``."""
-
-    def __init__(self, options: Options) -> None:
-        self._options = options
-        self._decode = MemberReader(Rules(options).member()).decode
-        self._encoder = Encoder(options)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (CdlDebezium, (self._options,))
-
-    @property
-    def carries(self) -> Carries:
-        return _CARRIES
-
-    def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
-        return self._decode(message)
-
-    def detects(self, message: Message) -> bool:
-        """Return whether a message is of ``message_version`` 2.0."""
-        value = message.value
-        if not value or b'"message_version"' not in value or b'"op"' not in value:
-            return False
-        try:
-            return bool(self._decode(message))
-        except DecodeError:
-            return False
-
-    def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
-        return encode_with_checked_details(self._encoder.encode, self._decode, event, report)
-
-
 def make(options: Options) -> Format:
     """Return the format."""
-    return CdlDebezium(options)
+    return MemberFormat(
+        make,
+        options,
+        carries=_CARRIES,
+        decode=MemberReader(Rules(options).member()).decode,
+        encode=Encoder(options).encode,
+        may_match=_may_match,
+    )
+
+
+def _may_match(value: bytes) -> bool:
+    return b'"message_version"' in value and b'"op"' in value

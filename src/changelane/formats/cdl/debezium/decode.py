@@ -28,12 +28,12 @@ from changelane.formats.cdl.debezium.wire import (
     Options,
     base_of,
 )
-from changelane.formats.cdl.json.options import FILLERS, lob_names
+from changelane.formats.cdl.json.decode import blank_possible_fillers
+from changelane.formats.cdl.json.options import lob_names
 from changelane.formats.contract import json
+from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.debezium_envelope.envelope_reader import Draft, Member, keep_other_fields
 from changelane.formats.debezium_envelope.envelope_writer import part_of
-from changelane.formats.debezium_envelope.fillers import blank_fillers
-from changelane.formats.debezium_envelope.options import BeforeImage
 from changelane.formats.debezium_envelope.other_events import MILLISECOND
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
 from changelane.formats.debezium_envelope.rows.raw_json import as_text
@@ -41,7 +41,6 @@ from changelane.message import Message
 from changelane.position import PostgresPosition
 from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId
-from changelane.types import UNAVAILABLE
 
 _MAX_TABLES: Final = 10_000
 
@@ -53,7 +52,9 @@ class Rules:
         self._before_image = options.before_image
         self._placeholder = Placeholder(options.placeholder)
         self._heartbeat_table = options.heartbeat_table.lower()
-        self._origins: dict[tuple[str | None, ...], tuple[TableId, Source, dict[str, object]]] = {}
+        self._origins: BoundedCache[
+            tuple[str | None, ...], tuple[TableId, Source, dict[str, object]]
+        ] = BoundedCache(_MAX_TABLES)
 
     def member(self) -> Member:
         """Return the rules as a member of the family."""
@@ -62,7 +63,7 @@ class Rules:
             integers=frozenset({"ts_ms", "txId", "lsn"}),
             read_source=self.read_source,
             before_conversion=self.before_conversion,
-            after_conversion=_set_unavailable,
+            placeholder=self._placeholder,
             service_event=self.service_event,
         )
 
@@ -82,11 +83,7 @@ class Rules:
             block.schema,
             block.table,
         )
-        origin = self._origins.get(cache_key)
-        if origin is None:
-            if len(self._origins) >= _MAX_TABLES:
-                self._origins.clear()
-            origin = self._origins[cache_key] = _origin_of(block)
+        origin = self._origins.get(cache_key) or self._origins.add(cache_key, _origin_of(block))
         draft.table, draft.source, other_fields = origin
         if draft.op is Op.CREATE and draft.source.snapshot is not None:
             draft.op = Op.READ  # "whether the change is a part of the snapshot"
@@ -127,36 +124,18 @@ class Rules:
             details["name"] = draft.plan.base
         before, after = _lobs(draft, envelope.LOB_COLUMNS)
         if draft.before is not None:
-            hidden = self._hidden(draft.before, draft)
-            draft.hidden_before = (*before, *hidden, *self._blank_fillers(draft))
-        if draft.after is not None:
-            draft.hidden_after = (*after, *self._hidden(draft.after, draft))
-
-    def _hidden(self, row: JsonRow, draft: Draft) -> tuple[str, ...]:
-        """Set placeholders in a row to ``None``, and return their columns."""
-        placeholder = self._placeholder
-        if not placeholder.may_be_in(row):
-            return ()
-        wires = draft.plan.wires
-        placeholders = placeholder.found(row, wires)
-        if placeholders:
-            stored_placeholders = part_of(draft.details, "placeholders")
-            draft.details["placeholders"] = {**stored_placeholders, **placeholders}
-        row.update(dict.fromkeys(placeholders))
-        return tuple(placeholders)
-
-    def _blank_fillers(self, draft: Draft) -> list[str]:
-        """Set columns of a before image that may have fillers to ``None``; return their names."""
-        before, after, key = draft.before or {}, draft.after, draft.key
-        is_key_only = draft.details.get("image") == "unique"
-        if key is None or is_key_only or self._before_image is BeforeImage.FULL:
-            return []
-        key_values = {name: before[name] for name in key.columns if name in before}
-        if self._before_image is not BeforeImage.KEY:
-            is_moved = after is not None and any(after.get(n) != v for n, v in key_values.items())
-            if draft.source.product not in FILLERS or not (draft.op is Op.DELETE or is_moved):
-                return []
-        return blank_fillers(before, key_values, draft.plan, draft.details)
+            blank_columns = blank_possible_fillers(
+                self._before_image,
+                draft.op,
+                draft.before,
+                draft.after,
+                draft.key,
+                draft.source.product,
+                draft.plan,
+                details,
+            )
+            draft.hidden_before = (*before, *blank_columns)
+        draft.hidden_after = after
 
     def service_event(self, draft: Draft, message: Message) -> ChangeEvent | None:
         """Return a heartbeat with the whole message for a change of the heartbeat table."""
@@ -176,13 +155,6 @@ class Rules:
             None if time_ms is None else time_ms * MILLISECOND,
             details=details,
         )
-
-
-def _set_unavailable(draft: Draft) -> None:
-    if draft.before is not None and draft.hidden_before:
-        draft.before.update(dict.fromkeys(draft.hidden_before, UNAVAILABLE))
-    if draft.after is not None and draft.hidden_after:
-        draft.after.update(dict.fromkeys(draft.hidden_after, UNAVAILABLE))
 
 
 def _origin_of(block: CdlSource) -> tuple[TableId, Source, dict[str, object]]:

@@ -11,7 +11,6 @@ from changelane.event import (
     ChangeEvent,
     DataChange,
     Op,
-    Watermark,
 )
 from changelane.formats.cdl.debezium.wire import (
     DEBEZIUM_VERSION,
@@ -25,7 +24,12 @@ from changelane.formats.cdl.debezium.wire import (
     Options,
     base_of,
 )
-from changelane.formats.cdl.json.encode import transaction_number, without_lobs
+from changelane.formats.cdl.json.encode import (
+    encode_event,
+    transaction_number,
+    unique_of,
+    without_lobs,
+)
 from changelane.formats.cdl.json.options import FILLERS
 from changelane.formats.contract.format import Report
 from changelane.formats.debezium_envelope.blocks import NO_SNAPSHOT, report_snapshot
@@ -36,12 +40,10 @@ from changelane.formats.debezium_envelope.envelope_writer import (
     milliseconds,
     part_of,
 )
-from changelane.formats.debezium_envelope.fillers import report_possible_fillers
-from changelane.formats.debezium_envelope.options import BeforeImage
-from changelane.formats.debezium_envelope.rows.columns import Modes
+from changelane.formats.debezium_envelope.fillers import may_have_fillers, report_possible_fillers
 from changelane.formats.debezium_envelope.rows.connect_schema import Schema, struct
+from changelane.formats.debezium_envelope.rows.modes import Modes
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
-from changelane.formats.debezium_envelope.rows.raw_json import from_text
 from changelane.message import Message
 from changelane.position import PostgresPosition
 
@@ -59,18 +61,7 @@ class Encoder:
 
     def encode(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
         """Return the messages of an event."""
-        match event:
-            case DataChange():
-                return (self._change(event, report),)
-            case Watermark() if "message" in event.details:
-                details = event.details
-                topic = details.get("topic")
-                key, value = from_text(details.get("key")), from_text(details["message"])
-                return (Message(value, key, topic=None if topic is None else str(topic)),)
-            case _:
-                kind = event.__struct_config__.tag
-                report((f"event:{kind}", "CDL has no such message"))
-                return ()
+        return encode_event(event, report, self._change)
 
     def _change(self, event: DataChange, report: Report) -> Message:
         product = event.source.product
@@ -83,15 +74,18 @@ class Encoder:
             raise EncodeError(msg)
         details = event.details
         event, lobs = _without_lobs(event)
-        may_have_fillers = self._may_have_fillers(event)
-        fillers: Any = details.get("fillers", _NOTHING if may_have_fillers else None)
+        is_key_only = details.get("image") != "unique" and may_have_fillers(
+            event, self._options.before_image, FILLERS
+        )
+        fillers: Any = details.get("fillers", _NOTHING if is_key_only else None)
         images = self._writer.images(event, report, fillers)
-        if may_have_fillers and images.before is not None:
+        if is_key_only and images.before is not None:
             has_schema = event.schema is not None
             report_possible_fillers(
                 event, images.before, images.writer, report, has_schema=has_schema
             )
-        unique = _unique(event, images, report)
+        row = images.before if images.after is None else images.after
+        unique = unique_of(event, row, report)
         match details.get("image"):
             case "after":
                 images = Images(images.writer, None, images.before)
@@ -112,18 +106,6 @@ class Encoder:
         )
         return self._writer.message(event, images, parts, report)
 
-    def _may_have_fillers(self, event: DataChange) -> bool:
-        """Return whether a reader uses only the key of a before image."""
-        if event.key is None or event.before is None or event.details.get("image") == "unique":
-            return False
-        match self._options.before_image:
-            case BeforeImage.FULL:
-                return False
-            case BeforeImage.KEY:
-                return True
-            case BeforeImage.AUTO:
-                return event.op is Op.DELETE and event.source.product in FILLERS
-
 
 def _without_lobs(event: DataChange) -> tuple[DataChange, tuple[str, ...]]:
     """Return an event without unavailable values, and their columns, for LOB_COLUMNS."""
@@ -135,20 +117,6 @@ def _without_lobs(event: DataChange) -> tuple[DataChange, tuple[str, ...]]:
         return event, ()
     field = "before" if event.after is None else "after"
     return msgspec.structs.replace(event, **{field: inline_image}), lobs
-
-
-def _unique(event: DataChange, images: Images, report: Report) -> Mapping[str, Any] | None:
-    """Return the primary key's columns and values."""
-    unique = event.details.get("unique")
-    if isinstance(unique, Mapping):
-        return unique
-    if event.key is None:
-        return None
-    row = images.before if images.after is None else images.after
-    if row is None or any(row.get(name) is None for name in event.key.columns):
-        report(("key", "the row does not have its values"))
-        return None
-    return {name: row[name] for name in event.key.columns}
 
 
 def _unique_schema(event: DataChange, images: Images) -> Schema:

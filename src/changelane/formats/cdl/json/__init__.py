@@ -22,15 +22,13 @@ the page's text; see ``docs/formats/cdl-json.md``.
 
 from typing import Final
 
-from changelane.errors import DecodeError
-from changelane.event import ChangeEvent, Op
+from changelane.event import Op
 from changelane.formats.cdl.json.decode import Decoder
 from changelane.formats.cdl.json.encode import Encoder
 from changelane.formats.cdl.json.options import ORIGIN, Options, Owner
 from changelane.formats.contract.capabilities import AbsentMeans, Carries, Extreme, SchemaDetail
-from changelane.formats.contract.format import Format, Report
-from changelane.formats.debezium_envelope.details_check import encode_with_checked_details
-from changelane.message import Message
+from changelane.formats.contract.format import Format
+from changelane.formats.debezium_envelope.member_format import MemberFormat
 from changelane.types import LogicalType, Unknown
 
 __all__ = ["Options", "make"]
@@ -64,39 +62,17 @@ def _carries(options: Options) -> Carries:
     )
 
 
-class CdlJson:
-    """The format ``cdl-json``."""
-
-    def __init__(self, options: Options) -> None:
-        self._options = options
-        self._carries = _carries(options)
-        self._decode = Decoder(options).decode
-        self._encoder = Encoder(options)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (CdlJson, (self._options,))
-
-    @property
-    def carries(self) -> Carries:
-        return self._carries
-
-    def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
-        return self._decode(message)
-
-    def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
-        return encode_with_checked_details(self._encoder.encode, self._decode, event, report)
-
-    def detects(self, message: Message) -> bool:
-        """Return whether a message has the fields of this format."""
-        value = message.value
-        if not value or b'"OPERATION"' not in value or b'"DATA_STORE"' not in value:
-            return False
-        try:
-            return bool(self._decode(message))
-        except DecodeError:
-            return False
-
-
 def make(options: Options) -> Format:
     """Return the format."""
-    return CdlJson(options)
+    return MemberFormat(
+        make,
+        options,
+        carries=_carries(options),
+        decode=Decoder(options).decode,
+        encode=Encoder(options).encode,
+        may_match=_may_match,
+    )
+
+
+def _may_match(value: bytes) -> bool:
+    return b'"OPERATION"' in value and b'"DATA_STORE"' in value

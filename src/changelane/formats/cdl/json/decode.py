@@ -2,6 +2,7 @@
 """Messages of CDL to events. Fields without a place in the model become details."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -42,10 +43,10 @@ from changelane.formats.debezium_envelope.fillers import blank_fillers
 from changelane.formats.debezium_envelope.message_key import READ_ERRORS, JsonRow, KeyReader
 from changelane.formats.debezium_envelope.options import BeforeImage
 from changelane.formats.debezium_envelope.row_images import convert_image
-from changelane.formats.debezium_envelope.rows.connect_schema import Blocks, unwrap
+from changelane.formats.debezium_envelope.rows.connect_schema import Blocks
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
 from changelane.formats.debezium_envelope.rows.raw_json import as_text
-from changelane.formats.debezium_envelope.rows.row_reader import decoder
+from changelane.formats.debezium_envelope.rows.row_reader import RowPlan, decoder
 from changelane.message import Message
 from changelane.position import Position, PostgresPosition, ScnPosition
 from changelane.reason_codes import ReasonCode
@@ -54,7 +55,6 @@ from changelane.schema import TableId
 _MILLISECOND: Final = 1_000_000
 _INT64: Final = 1 << 63
 _U64: Final = 1 << 64
-_BOM: Final = b"\xef\xbb\xbf"
 _READ_ERRORS: Final = (*READ_ERRORS, DecodeError)
 _PARTS: Final = decoder(dict[str, msgspec.Raw])
 _ANY: Final = decoder(Any)
@@ -84,31 +84,24 @@ class Decoder:
             cached_block = self._blocks.find(value)
             if cached_block is not None:
                 plan, start = cached_block
-                return (self._event(message, plan.change(memoryview(value)[start:-1]), plan, {}),)
+                change = plan.envelope(memoryview(value)[start:-1])
+                return (self._event(message, change, plan, {}),)
         except _READ_ERRORS:
             pass  # the slow path decodes the message, or raises the error
-        return self._slow(message, value.removeprefix(_BOM))
+        return self._blocks.read(value, self._plain, partial(self._payload, message))
 
-    def _slow(self, message: Message, value: bytes) -> tuple[ChangeEvent, ...]:
+    def _payload(
+        self, message: Message, payload: bytes, _block: bytes | None, plan: CdlPlan
+    ) -> tuple[ChangeEvent, ...]:
         """Decode any message, and keep unknown fields."""
-        wrapped = unwrap(value)
-        block, payload = wrapped or (None, value)
-        plan = self._plain if block is None else self._blocks.plan(block)
-        try:
-            if payload.strip() == b"null":
-                return (self._keys.tombstone(message),)
-            parts = other_events.loads(_PARTS, payload)
-            _require(parts)
-            details: dict[str, object] = {}
-            payload = _without_unknown_fields(parts, payload, details)
-            change = other_events.loads(plan.reader, payload)
-            event = self._event(message, change, plan, details)
-        except DecodeError as error:
-            path = error.path if wrapped is None else error.path.replace("$", "$.payload", 1)
-            raise DecodeError(error.reason, code=error.code, path=path) from None
-        if block is not None:
-            self._blocks.remember(value, block, plan)
-        return (event,)
+        if payload.strip() == b"null":
+            return (self._keys.tombstone(message),)
+        parts = other_events.loads(_PARTS, payload)
+        _require(parts)
+        details: dict[str, object] = {}
+        payload = _without_unknown_fields(parts, payload, details)
+        change = other_events.loads(plan.envelope_reader, payload)
+        return (self._event(message, change, plan, details),)
 
     def _event(
         self, message: Message, change: Change, plan: CdlPlan, details: dict[str, object]
@@ -198,7 +191,9 @@ class Decoder:
         lobs = self._lobs(op, change, plan, details)
         blank_columns: list[str] = []
         if before is not None:
-            blank_columns = self._blank_fillers(op, before, after, key, product, plan, details)
+            blank_columns = blank_possible_fillers(
+                self._before_image, op, before, after, key, product, plan, details
+            )
             if blank_columns and plan.schema is None:
                 completeness = Completeness.KEY
             if blank_columns and change.LOB_COLUMNS:
@@ -240,32 +235,29 @@ class Decoder:
             details["LOB_COLUMNS"] = change.LOB_COLUMNS
         return lob_columns
 
-    def _blank_fillers(  # noqa: PLR0917 - one caller
-        self,
-        op: Op,
-        before: JsonRow,
-        after: JsonRow | None,
-        key: Key | None,
-        product: str | None,
-        plan: CdlPlan,
-        details: dict[str, object],
-    ) -> list[str]:
-        """Set columns of a before image that may have fillers to ``None``, and return their names.
 
-        "PG sources with default replica identity: DELETE carries PK only" (CDL's documentation).
-        """
-        if (
-            key is None
-            or self._before_image is BeforeImage.FULL
-            or details.get("image") == "unique"
-        ):
+def blank_possible_fillers(  # noqa: PLR0917 - one kind of call
+    before_image: BeforeImage,
+    op: Op,
+    before: JsonRow,
+    after: JsonRow | None,
+    key: Key | None,
+    product: str | None,
+    plan: RowPlan,
+    details: dict[str, object],
+) -> list[str]:
+    """Set columns of a before image that may have fillers to ``None``, and return their names.
+
+    "PG sources with default replica identity: DELETE carries PK only" (CDL's documentation).
+    """
+    if key is None or before_image is BeforeImage.FULL or details.get("image") == "unique":
+        return []
+    key_values = {name: before[name] for name in key.columns if name in before}
+    if before_image is not BeforeImage.KEY:
+        is_moved = after is not None and any(after.get(n) != v for n, v in key_values.items())
+        if product not in FILLERS or not (op is Op.DELETE or is_moved):
             return []
-        key_values = {name: before[name] for name in key.columns if name in before}
-        if self._before_image is not BeforeImage.KEY:
-            is_moved = after is not None and any(after.get(n) != v for n, v in key_values.items())
-            if product not in FILLERS or not (op is Op.DELETE or is_moved):
-                return []
-        return blank_fillers(before, key_values, plan, details)
+    return blank_fillers(before, key_values, plan, details)
 
 
 _UNKNOWN: Final = Completeness.UNKNOWN

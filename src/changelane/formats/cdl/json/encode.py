@@ -2,7 +2,7 @@
 """Events to messages of CDL: thirteen fields in their order, with a schema."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -14,7 +14,6 @@ from changelane.event import (
     Op,
     Transaction,
     Watermark,
-    is_key_change,
 )
 from changelane.formats.cdl.json.options import (
     FILLERS,
@@ -28,12 +27,13 @@ from changelane.formats.cdl.json.options import (
 from changelane.formats.contract import json
 from changelane.formats.contract.format import Report
 from changelane.formats.debezium_envelope import blocks
-from changelane.formats.debezium_envelope.fillers import report_possible_fillers
-from changelane.formats.debezium_envelope.options import BeforeImage
-from changelane.formats.debezium_envelope.rows.columns import Modes, TimePrecisionMode, field_of
+from changelane.formats.debezium_envelope.fillers import may_have_fillers, report_possible_fillers
+from changelane.formats.debezium_envelope.row_writers import RowWriters
+from changelane.formats.debezium_envelope.rows.columns import field_of
 from changelane.formats.debezium_envelope.rows.connect_schema import UNSET, Schema, struct
+from changelane.formats.debezium_envelope.rows.modes import Modes, TimePrecisionMode
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
-from changelane.formats.debezium_envelope.rows.raw_json import from_text, wrapped
+from changelane.formats.debezium_envelope.rows.raw_json import from_text, stored_topic, wrapped
 from changelane.formats.debezium_envelope.rows.row_reader import plain_json
 from changelane.formats.debezium_envelope.rows.row_writer import RowWriter
 from changelane.message import Message
@@ -41,7 +41,6 @@ from changelane.position import Position, PostgresPosition, ScnPosition
 from changelane.schema import TableSchema
 from changelane.types import UNAVAILABLE, Time, Timestamp
 
-_MAX_WRITERS: Final = 1024
 _MICROS: Final = Modes(TimePrecisionMode.ADAPTIVE)
 _INT64: Final = 1 << 63
 _NOTHING: Final[Mapping[str, Any]] = {}
@@ -70,35 +69,22 @@ class Encoder:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._modes = modes_of(options)
-        self._placeholder = Placeholder(options.placeholder)
-        self._writers: dict[tuple[object, ...], RowWriter] = {}
-        self._blocks: dict[tuple[object, ...], bytes] = {}
+        modes = modes_of(options)
+        self._writers = RowWriters(lambda _: modes, Placeholder(options.placeholder), self._fields)
 
     def encode(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
         """Return the messages of an event."""
-        match event:
-            case DataChange():
-                return (self._change(event, report),)
-            case Watermark() if "message" in event.details:
-                details = event.details
-                value = from_text(details["message"])
-                key, topic = from_text(details.get("key")), details.get("topic")
-                return (Message(value, key, topic=None if topic is None else str(topic)),)
-            case _:
-                kind = event.__struct_config__.tag
-                report((f"event:{kind}", "CDL has no such message"))
-                return ()
+        return encode_event(event, report, self._change)
 
     def _change(self, event: DataChange, report: Report) -> Message:
         details = event.details
         if not details.keys() <= _OWN_DETAILS:
             report(("details", "further fields of other producers are not written"))
-        writer = self._writer(event.schema, details)
+        writer = self._writers.of(event)
         owner = event.table.schema or event.table.database
         before, after, lobs = self._images(event, writer, report)
         row = after if after is not None else before
-        unique = _unique(event, row, report)
+        unique = unique_of(event, row, report)
         image = details.get("image")
         if image is not None:
             before, after = None, before if image == "data" else None
@@ -132,23 +118,12 @@ class Encoder:
             key = from_text(details["key"])
         elif unique:
             key = wrapped(key_block, unique)
-        topic = details.get("topic")
-        return Message(wrapped(block, payload), key, topic=None if topic is None else str(topic))
+        return Message(wrapped(block, payload), key, topic=stored_topic(details))
 
     # -- images --------------------------------------------------------------------------------
 
-    def _writer(self, schema: TableSchema | None, details: Mapping[str, Any]) -> RowWriter:
-        raw: Mapping[str, Any] = details.get("fields", _NOTHING)
-        key = (schema, json.dumps(raw) if raw else b"")
-        writer = self._writers.get(key)
-        if writer is None:
-            if len(self._writers) >= _MAX_WRITERS:
-                self._writers.clear()
-                self._blocks.clear()  # their keys contain the ids of writers
-            fields = {**_finer(schema, self._options), **raw}
-            writer = RowWriter(schema, fields, self._modes, self._placeholder)
-            self._writers[key] = writer
-        return writer
+    def _fields(self, schema: TableSchema | None, raw: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {**_finer(schema, self._options), **raw}
 
     def _images(
         self, event: DataChange, writer: RowWriter, report: Report
@@ -176,15 +151,10 @@ class Encoder:
 
     def _may_have_fillers(self, event: DataChange) -> bool:
         """Return whether a reader uses only the key of a before image."""
-        if event.key is None or event.details.get("image") == "unique":
-            return False
-        match self._options.before_image:
-            case BeforeImage.FULL:
-                return False
-            case BeforeImage.KEY:
-                return True
-        leaves_key = event.op is Op.DELETE or is_key_change(event)
-        return leaves_key and event.source.product in FILLERS
+        before_image = self._options.before_image
+        return event.details.get("image") != "unique" and may_have_fillers(
+            event, before_image, FILLERS, in_key_changes=True
+        )
 
     # -- schema blocks -------------------------------------------------------------------------
 
@@ -205,7 +175,7 @@ class Encoder:
             if column in writer.fields
         )
         shape = (
-            id(writer),
+            writer,
             name,
             tuple(member.member for member in members),
             *(None if payload[image] is None else tuple(payload[image]) for image in _IMAGES),
@@ -213,13 +183,10 @@ class Encoder:
             tuple((field, type(value)) for field, value in extra),
             json.dumps(details.get("unique_fields")),
         )
-        block = self._blocks.get(shape)
         key = struct(members, name="unique")
+        block = self._writers.blocks.get(shape)
         if block is None:
-            if len(self._blocks) >= _MAX_WRITERS:
-                self._blocks.clear()
-            block = json.dumps(_envelope(name, writer, payload, key))
-            self._blocks[shape] = block
+            block = self._writers.add_block(shape, _envelope(name, writer, payload, key))
         return block, json.dumps(key) if members else None
 
 
@@ -231,11 +198,6 @@ def _envelope(name: str, writer: RowWriter, payload: Row, unique: Schema) -> Sch
     def text(field: str, *, optional: bool = False) -> Schema:
         return Schema("string", optional=optional or payload[field] is None, field=field)
 
-    def image(field: str) -> Schema:
-        row = payload[field]
-        members = tuple(m for column, m in writer.fields.items() if row is None or column in row)
-        return struct(members, optional=True, name=field, field=field)
-
     replace = msgspec.structs.replace
     fields = (
         text("DATA_STORE"),
@@ -246,8 +208,7 @@ def _envelope(name: str, writer: RowWriter, payload: Row, unique: Schema) -> Sch
         text("LOB_COLUMNS", optional=True),
         _TRANSACTION,
         replace(unique, optional=True, field="unique"),
-        image("data"),
-        image("before"),
+        *(writer.struct(payload[image], image, image) for image in _IMAGES),
         text("message_version"),
         text("message_type"),
         text("HEARTBEAT_IDENTIFIER", optional=True),
@@ -267,6 +228,23 @@ def _finer(schema: TableSchema | None, options: Options) -> dict[str, Any]:
             case Timestamp(precision) if precision is None or precision > 3:
                 fields[column.name] = plain_json(field_of(column, exact))
     return fields
+
+
+def encode_event(
+    event: ChangeEvent, report: Report, change: Callable[[DataChange, Report], Message]
+) -> tuple[Message, ...]:
+    """Return the messages of an event, where *change* encodes a row change."""
+    match event:
+        case DataChange():
+            return (change(event, report),)
+        case Watermark() if "message" in event.details:  # a heartbeat
+            details = event.details
+            key, value = from_text(details.get("key")), from_text(details["message"])
+            return (Message(value, key, topic=stored_topic(details)),)
+        case _:
+            kind = event.__struct_config__.tag
+            report((f"event:{kind}", "CDL has no such message"))
+            return ()
 
 
 def without_lobs(
@@ -290,7 +268,7 @@ def without_lobs(
     return {name: value for name, value in image.items() if name not in hidden}, lobs
 
 
-def _unique(event: DataChange, row: Mapping[str, Any] | None, report: Report) -> Row | None:
+def unique_of(event: DataChange, row: Mapping[str, Any] | None, report: Report) -> Row | None:
     """Return the primary key's columns and values."""
     if "unique" in event.details:
         return event.details["unique"]  # type: ignore[return-value]

@@ -9,7 +9,7 @@ import msgspec
 
 from changelane.event import Op, Source
 from changelane.formats.debezium_envelope.options import BeforeImage
-from changelane.formats.debezium_envelope.rows.columns import Modes, TimePrecisionMode
+from changelane.formats.debezium_envelope.rows.modes import Modes, TimePrecisionMode
 
 
 class Owner(StrEnum):

@@ -1,26 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The wire classes of CDL's messages, with CDL's own field names, and their schema blocks."""
 
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
 from changelane.formats.debezium_envelope.rows import connect_schema
-from changelane.formats.debezium_envelope.rows.columns import (
-    Modes,
-    column_of,
-    field_of,
-    wire_of_field,
-)
 from changelane.formats.debezium_envelope.rows.connect_schema import Schema
+from changelane.formats.debezium_envelope.rows.modes import Modes
 from changelane.formats.debezium_envelope.rows.row_reader import (
-    RowPlan,
+    BlockPlan,
     all_fields,
-    decoder,
-    filler_of,
+    fields_of,
     plain_json,
 )
-from changelane.schema import TableSchema
 
 Row = TypeVar("Row")
 
@@ -59,44 +52,21 @@ class Envelope(msgspec.Struct, Generic[Row], forbid_unknown_fields=True):
 FIELDS: Final = frozenset(Envelope.__struct_fields__)
 
 
-class CdlPlan(RowPlan):
-    """The plan of messages with one schema block."""
+class CdlPlan(BlockPlan):
+    """How the changes of one schema block are read."""
 
     def __init__(self, parsed: Schema | None, modes: Modes) -> None:
-        parts = {} if parsed is None else {member.member: member for member in parsed.members}
+        parts = {} if parsed is None else fields_of(parsed)
         row = parts.get("data") or parts.get("before")
-        if parsed is None or row is None or not (fields := all_fields(row, parts.get("before"))):
-            super().__init__(None, None)
-        else:
-            unique = parts["unique"].members if "unique" in parts else ()
-            for member in unique:
-                fields.setdefault(member.member, member)
-            self._describe(fields, unique, parsed.label, modes)
-        kind = self.row_kind
-        self.reader = decoder(Envelope[kind])  # type: ignore[valid-type]
-        self.change = self.reader.decode
-
-    def _describe(
-        self, fields: dict[str, Schema], unique: tuple[Schema, ...], label: str, modes: Modes
-    ) -> None:
-        wires = {name: wire_of_field(member) for name, member in fields.items()}
-        columns = tuple(column_of(member, wires[name]) for name, member in fields.items())
-        super().__init__(wires, TableSchema(columns))
-        self.fields = fields
-        self.label = label
-        self.fillers = {c.name: filler_of(c, fields[c.name], modes) for c in columns}
-        fields_by_member: dict[str, Any] = {}
-        unusual_fields = {
-            c.name: fields[c.name] for c in columns if field_of(c, modes) != fields[c.name]
-        }
-        if unusual_fields:
-            fields_by_member["fields"] = plain_json(unusual_fields)
-        other_unique = tuple(member for member in unique if fields[member.member] != member)
+        fields = {} if row is None else all_fields(row, parts.get("before"))
+        unique = fields_of(parts["unique"]) if fields and "unique" in parts else {}
+        for name, field in unique.items():
+            fields.setdefault(name, field)
+        label = "" if parsed is None else parsed.label
+        super().__init__(fields or None, label, modes, envelope=Envelope)
+        other_unique = {name: field for name, field in unique.items() if fields[name] != field}
         if other_unique:
-            fields_by_member["unique_fields"] = plain_json(
-                {member.member: member for member in other_unique}
-            )
-        self.details = fields_by_member
+            self.details["unique_fields"] = plain_json(other_unique)
 
 
 def plan_of(block: bytes, modes: Modes) -> CdlPlan:

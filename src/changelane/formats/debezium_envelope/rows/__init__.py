@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows inside Debezium's envelope: types, schema blocks, values."""
+"""The rows inside the envelope of Debezium: types, schema blocks, values."""

@@ -2,13 +2,13 @@
 """Kafka Connect's JSON converter: schema blocks, and messages that embed them.
 
 With ``schemas.enable`` every message is ``{"schema":S,"payload":P}``, and S is often larger than
-P. A block is parsed once per content: what a caller makes of it (a *plan*) is kept under its bytes,
-and the bytes up to the payload are remembered, so that a message that starts with them is decoded
-from its payload on. A short cut, not another reading: what it does not fit goes the long way.
+P. A caller compiles a block once into a *plan*, which is cached under the bytes of the block. The
+bytes up to the payload are cached, too: a message that starts with them is decoded from its payload
+on. Other messages are unwrapped first; the result is the same.
 """
 
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -21,15 +21,16 @@ UNSET: Final = msgspec.UNSET
 Unset = msgspec.UnsetType
 
 _MAX_DEPTH: Final = MOST_NESTED_TYPES + 8
-"""Schemas inside each other: the types of a column, and what stands around it."""
+"""Nested schemas: the types of a column, and the envelope around them."""
 _MAX_PLANS: Final = 1024
 _MAX_BYTES: Final = 32 << 20
-"""Of the blocks whose plans are kept: the blocks of real tables have some kilobytes."""
+"""Of all blocks with a cached plan; the block of a real table has some kilobytes."""
 _TAIL: Final = 96
+_BOM: Final = b"\xef\xbb\xbf"
 
 
 class Schema(msgspec.Struct, frozen=True, omit_defaults=False):
-    """A Connect schema; the order of the attributes is the order on the wire."""
+    """A schema of Connect. The attributes are in the order of the JSON converter."""
 
     type: str
     items: "Schema | Unset" = UNSET
@@ -46,22 +47,22 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=False):
 
     @property
     def label(self) -> str:
-        """The semantic name, empty when there is none."""
+        """The semantic name; empty where there is none."""
         return self.name or ""
 
     @property
     def member(self) -> str:
-        """The name of the field that has this schema, empty outside a struct."""
+        """The name of the field with this schema; empty outside a struct."""
         return self.field or ""
 
     @property
     def parameter(self) -> dict[str, str]:
-        """The parameters, empty when there are none."""
+        """The parameters; empty where there are none."""
         return self.parameters or {}
 
     @property
     def members(self) -> "tuple[Schema, ...]":
-        """The fields of a struct, empty for other types."""
+        """The fields of a struct; empty for other types."""
         return self.fields or ()
 
 
@@ -83,7 +84,7 @@ def parse(block: bytes) -> Schema:
     """Read a schema block.
 
     Raises:
-        DecodeError: It is not a schema; the path starts at ``$.schema``.
+        DecodeError: It is not a schema. The path starts with ``$.schema``.
     """
     try:
         schema = json.loads(block, Schema)
@@ -97,7 +98,7 @@ def parse(block: bytes) -> Schema:
 
 
 def check(schema: Schema, limit: int) -> None:
-    """Refuse a schema with more than *limit* others inside each other, or a field without a name.
+    """Reject a schema that nests more than *limit* others, or a field without a name.
 
     Raises:
         DecodeError: With the code ``too_deep`` or ``wrong_schema``.
@@ -116,24 +117,24 @@ def check(schema: Schema, limit: int) -> None:
 
 
 class Wrapped(msgspec.Struct):
-    """A message with its schema; extra keys and any order are accepted."""
+    """A message with its schema, in any order and with other keys beside them."""
 
     schema: msgspec.Raw | Unset = UNSET
     payload: msgspec.Raw | Unset = UNSET
 
 
 def unwrap(data: bytes) -> tuple[bytes | None, bytes] | None:
-    """Return block and payload of a wrapped message, ``None`` when it is not wrapped.
+    """Return block and payload of a wrapped message; ``None`` for a message that is not wrapped.
 
-    The block is ``None`` when it is null or empty. A message is wrapped when it has both keys and
-    its ``schema`` is null, empty or has a type.
+    The block is ``None`` where it is null or empty. A wrapped message has both keys, and its
+    ``schema`` is null, empty or has a type.
     """
     if b'"payload"' not in data or b'"schema"' not in data:
         return None
     try:
         wrapped = json.loads(data, Wrapped)
     except DecodeError:
-        return None  # the caller reads the whole message and says what is wrong with it
+        return None  # the caller reads the whole message and raises its error
     if wrapped.schema is UNSET or wrapped.payload is UNSET:
         return None
     block = bytes(wrapped.schema).strip()
@@ -149,11 +150,16 @@ def unwrap(data: bytes) -> tuple[bytes | None, bytes] | None:
     return block, bytes(wrapped.payload)
 
 
-Plan = TypeVar("Plan")
+class _Plan(Protocol):
+    is_rows: bool
+
+
+Plan = TypeVar("Plan", bound=_Plan)
+Result = TypeVar("Result")
 
 
 class Blocks(Generic[Plan]):
-    """Plans by schema block, bounded; not shared between processes, safe between threads."""
+    """A bounded cache of plans by schema block. Threads may share it."""
 
     def __init__(self, compile: Callable[[bytes], Plan]) -> None:
         self._compile = compile
@@ -163,7 +169,7 @@ class Blocks(Generic[Plan]):
         self._last: tuple[bytes, Plan] | None = None
 
     def plan(self, block: bytes) -> Plan:
-        """Return the plan of a block, made once."""
+        """Return the plan of a block, compiled once."""
         plan = self._plans.get(block)
         if plan is None:
             plan = self._compile(block)
@@ -175,18 +181,44 @@ class Blocks(Generic[Plan]):
             self._size += len(block)
         return plan
 
+    def read(
+        self, data: bytes, plain: Plan, read: Callable[[bytes, bytes | None, Plan], Result]
+    ) -> Result:
+        """Return the result of *read* for a message of any form.
+
+        Args:
+            data: The message.
+            plain: The plan of a message without a block.
+            read: Called with the payload, the block and the plan. In its errors the payload is
+                ``$``, which becomes ``$.payload`` for a wrapped message.
+        """
+        data = data.removeprefix(_BOM)
+        wrapped = unwrap(data)
+        if wrapped is None:
+            return read(data, None, plain)
+        block, payload = wrapped
+        plan = plain if block is None else self.plan(block)
+        try:
+            result = read(payload, block, plan)
+        except DecodeError as error:
+            path = error.path.replace("$", "$.payload", 1)
+            raise DecodeError(error.reason, code=error.code, path=path) from None
+        if block is not None and plan.is_rows:
+            self.remember(data, block, plan)
+        return result
+
     def remember(self, data: bytes, block: bytes, plan: Plan) -> None:
-        """Keep the bytes that *data* starts with up to its payload."""
+        """Cache the start of *data* up to its payload."""
         prefix = b'{"schema":' + block + b',"payload":'
         if data.startswith(prefix):
             self._last = (prefix, plan)
             self._tails[block[-_TAIL:]] = self._last
 
     def find(self, data: bytes) -> tuple[Plan, int] | None:
-        """Return the plan of a message and where its payload starts, if its start is known.
+        """Return the plan of a message and the start of its payload, if its prefix is cached.
 
-        The payload ends before the last byte. The caller must take the long way when the payload
-        so cut out cannot be read.
+        The payload ends before the last byte. A caller that cannot read such a payload must unwrap
+        the message.
         """
         last = self._last
         if last is None or data[-1:] != b"}":

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts of days and of parts of a second <-> dates, local timestamps and times, exact both ways.
 
-What Python's calendar cannot hold becomes text in the proleptic Gregorian calendar with
-astronomical years (``-0043-03-15`` is 44 BC, ``+294276-12-31``), and PostgreSQL's infinities become
-``infinity`` and ``-infinity``. Every text converts back to the number that it came from.
+A day beyond Python's calendar becomes text in the proleptic Gregorian calendar with astronomical
+years (``-0043-03-15`` is 44 BC, ``+294276-12-31``). The infinities of PostgreSQL become
+``infinity`` and ``-infinity``. Every text converts back to its number.
 """
 
 import datetime as dt
@@ -22,8 +22,8 @@ _DAY_SECONDS: Final = 86_400
 INFINITY: Final = "infinity"
 MINUS_INFINITY: Final = "-infinity"
 
-# A DATE infinity of PostgreSQL, as the stream of Debezium writes it: int32 max and min (days since
-# 2000) moved to 1970 with an overflow. No date of any database has these numbers.
+# An infinite DATE of PostgreSQL in the stream of Debezium: int32 max and min (days since 2000)
+# converted to 1970 with an overflow. No date of any database has these numbers.
 _INFINITE_DAYS: Final[Mapping[int, str]] = {
     -2_147_472_692: INFINITY,
     -2_147_472_691: MINUS_INFINITY,
@@ -46,7 +46,7 @@ _MONTH_DAYS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 class Inexact(EncodeError):  # noqa: N818 - a reason, reported as a loss
-    """A value that has no exact number; the message is the reason of the loss."""
+    """A value without an exact number. The message is the reason of the loss."""
 
 
 def _civil(days: int) -> tuple[int, int, int]:
@@ -90,9 +90,9 @@ def _date_days(text: str) -> int:
     return _days_from_civil(year, month, day)
 
 
-@lru_cache(maxsize=8192)  # a column has few days, and each comes often
+@lru_cache(maxsize=8192)  # a column has few days, each in many rows
 def date_of(days: int) -> dt.date | str:
-    """Return the date of a count of days since 1970-01-01, as text where Python has none.
+    """Return the date of a count of days since 1970-01-01, as text beyond Python's calendar.
 
     >>> date_of(19782), date_of(-735160)
     (datetime.date(2024, 2, 29), '-0043-03-15')
@@ -131,7 +131,7 @@ def millis_timestamp(ticks: int) -> dt.datetime | str:
 def nanos_timestamp(ticks: int) -> dt.datetime | str:
     """Return the local timestamp of a count of nanoseconds since 1970.
 
-    Text, too, when there are digits below the microsecond.
+    A timestamp with digits below the microsecond is text.
     """
     micros, nanos = divmod(ticks, 1000)
     if nanos or ticks in _INFINITE_TICKS[9]:
@@ -151,7 +151,7 @@ def _timestamp_text(ticks: int, digits: int) -> str:
 
 
 def timestamp_ticks(value: dt.datetime | str, digits: int) -> int:
-    """Return the count of units of *digits* fraction digits of a local timestamp or its text."""
+    """Return a local timestamp, or its text, as a count of units of *digits* fraction digits."""
     if isinstance(value, dt.datetime):
         span = value.replace(tzinfo=None) - _EPOCH
         micros = (span.days * _DAY_SECONDS + span.seconds) * 1_000_000 + span.microseconds
@@ -178,7 +178,7 @@ def _rescaled(ticks: int, digits: int, new_digits: int) -> int:
 
 
 def time_text(ticks: int, digits: int) -> str:
-    """Return a time, or a span of MySQL's TIME, with all its fraction digits.
+    """Return a time, or a negative or long TIME of MySQL, with all its fraction digits.
 
     >>> time_text(-3020398999999, 6)
     '-838:59:58.999999'
@@ -190,7 +190,7 @@ def time_text(ticks: int, digits: int) -> str:
 
 
 def time_ticks(text: str, digits: int) -> int:
-    """Return the count of units of a time's text."""
+    """Return the text of a time as a count of units of *digits* fraction digits."""
     match = _CLOCK.fullmatch(text)
     if match is None:
         raise Inexact("not a time; written as null")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values <-> their JSON, one pair of functions for each way in which Debezium writes something.
+"""Values <-> JSON: a pair of functions for each form in which Debezium writes values.
 
-A reader raises ``ValueError``, ``TypeError``, ``KeyError`` or ``ArithmeticError`` for what is not
-such a value; a writer raises
-:class:`~changelane.formats.debezium_envelope.rows.epoch_times.Inexact`.
+A reader raises ``ValueError``, ``TypeError``, ``KeyError`` or ``ArithmeticError`` for JSON of
+another form. A writer raises
+:class:`~changelane.formats.debezium_envelope.rows.epoch_times.Inexact` for a value without a form.
 """
 
 import base64
@@ -46,12 +46,12 @@ _MAX_NUMBER_BYTES: Final = MAX_DECIMAL_DIGITS * 4
 
 
 def same(value: Any) -> Any:
-    """Return the value: it is its own form."""
+    """Return the value, which is its own form."""
     return value
 
 
 def ranged(encode: Callable[[Any], int], bits: int) -> Callable[[Any], int]:
-    """Return a writer of counts that refuses what its integer cannot hold."""
+    """Return a writer of counts that rejects a count beyond its integer."""
     bound = 1 << (bits - 1)
 
     def write(value: Any) -> int:
@@ -64,7 +64,7 @@ def ranged(encode: Callable[[Any], int], bits: int) -> Callable[[Any], int]:
 
 
 def cut_fraction(text: str, digits: int | None) -> str:
-    """Return a time with *digits* fraction digits where only zeros go; ``None`` = as few as can be.
+    """Return a time without its last zeros, but with *digits* fraction digits at least.
 
     >>> cut_fraction("10:00:00.500000", 3), cut_fraction("10:00:00.000000", None)
     ('10:00:00.500', '10:00:00')
@@ -75,29 +75,14 @@ def cut_fraction(text: str, digits: int | None) -> str:
 
 
 def within(number: int, low: int, high: int) -> int:
-    """Return a number of a column's range.
+    """Return the number.
 
     Raises:
-        ValueError: It is outside.
+        ValueError: The number is not between *low* and *high*.
     """
     if not low <= number <= high:
         raise ValueError
     return number
-
-
-def whole_number(value: int) -> decimal.Decimal:
-    """Return a whole number as a decimal."""
-    return decimal.Decimal(value)
-
-
-def decimal_text_in(text: str) -> decimal.Decimal:
-    """Return the decimal of a text, as Debezium's ``string`` mode writes it."""
-    return decimal.Decimal(text)
-
-
-def plain_out(value: decimal.Decimal) -> str:
-    """Return a decimal as text."""
-    return plain(value)
 
 
 _NUMBER: Final = re.compile(
@@ -106,7 +91,7 @@ _NUMBER: Final = re.compile(
 
 
 def number_in(text: str) -> decimal.Decimal:
-    """Return the number of a text whose precision and scale nothing tells (CDL's Decimal)."""
+    """Return the number of a text of unknown precision and scale (CDL's Decimal)."""
     match = _NUMBER.fullmatch(text)
     if match is None or abs(int(match[1] or 0)) > MAX_DECIMAL_DIGITS:
         msg = "not a number"
@@ -115,17 +100,17 @@ def number_in(text: str) -> decimal.Decimal:
 
 
 def number_out(value: decimal.Decimal | int) -> str:
-    """Return a number as text, without an exponent where that stays short."""
+    """Return a number as text, without an exponent where the text is short."""
     return str(value) if isinstance(value, int) else plain(value)
 
 
 def float_in(value: float | str) -> float:
-    """Return a float; NaN and infinity are quoted."""
+    """Return a float. NaN and infinity are text in JSON."""
     return _FLOATS[value] if type(value) is str else value  # type: ignore[return-value]
 
 
 def float_out(value: float) -> float | str:
-    """Return a float as Connect writes it."""
+    """Return a float in the form of Connect."""
     if math.isfinite(value):
         return value
     if math.isnan(value):
@@ -139,7 +124,7 @@ def bytes_in(text: str) -> bytes:
 
 
 def url_safe_in(text: str) -> bytes:
-    """Return the bytes of URL-safe Base64, with or without its padding."""
+    """Return the bytes of URL-safe Base64, with or without padding."""
     text = text.replace("-", "+").replace("_", "/")
     return bytes_in(text + "=" * (-len(text) % 4))
 
@@ -147,16 +132,6 @@ def url_safe_in(text: str) -> bytes:
 def url_safe_out(value: bytes) -> str:
     """Return bytes as URL-safe Base64 text."""
     return base64.urlsafe_b64encode(value).decode("ascii")
-
-
-def hex_in(text: str) -> bytes:
-    """Return the bytes of hexadecimal text."""
-    return binascii.unhexlify(text)
-
-
-def hex_out(value: bytes) -> str:
-    """Return bytes as hexadecimal text."""
-    return value.hex()
 
 
 def bytes_out(value: bytes) -> str:
@@ -187,7 +162,7 @@ def _at_scale(value: object, scale: int) -> decimal.Decimal:
 
 def decimal_in(scale: int) -> Convert:
     """Return the reader of decimals in both forms: Base64 of the unscaled value, or a number."""
-    # bound here, because this is called for every decimal of every row
+    # local names, because the reader runs for every decimal of every row
     base64_in, whole_of, scaled_by = binascii.a2b_base64, int.from_bytes, EXACT.scaleb
     exponent = decimal.Decimal(-scale)
 
@@ -228,7 +203,7 @@ def numeric_out(scale: int) -> Convert:
 
 
 def variable_in(value: dict[str, Any]) -> decimal.Decimal:
-    """Return a decimal that brings its scale."""
+    """Return a decimal that has its scale beside it."""
     scale = value["scale"]
     if abs(scale) > MAX_DECIMAL_DIGITS:
         raise ValueError
@@ -244,7 +219,7 @@ def variable_out(value: decimal.Decimal) -> dict[str, object]:
 
 
 def bits_in(length: int | None) -> Convert:
-    """Return the reader of little-endian bits; the text tells how many bytes there were."""
+    """Return the reader of little-endian bits."""
 
     def decode(text: str) -> str:
         data = bytes_in(text)
@@ -267,14 +242,14 @@ def bits_out(text: str) -> str:
 
 
 def instant_out(value: dt.datetime | str) -> str:
-    """Return an instant as its producer wrote it."""
+    """Return an instant with the digits and the offset of its producer."""
     if isinstance(value, Instant):
         return value.text()
     return value if isinstance(value, str) else Instant.of(value, 6).text()
 
 
 def iso_in(parse: Callable[[str], Any], write: Convert) -> Convert:
-    """Return the reader of ISO text that stays text where it would be written differently."""
+    """Return the reader of ISO text. Text that *write* would change stays text."""
 
     def decode(text: str) -> Any:
         value = parse(text.removesuffix("Z"))
@@ -284,10 +259,10 @@ def iso_in(parse: Callable[[str], Any], write: Convert) -> Convert:
 
 
 def lenient_timestamp_in(text: str) -> dt.datetime | str:
-    """Return the local timestamp of a text in a form that no document fixes.
+    """Return the local timestamp of a text; no document fixes the form.
 
-    ISO 8601 with a ``T`` or a space, or a count of milliseconds since 1970; what has an offset, or
-    more digits than Python, or is no day of the calendar, stays text. No other text is one.
+    It is ISO 8601 with a ``T`` or a space, or a count of milliseconds since 1970. A timestamp with
+    an offset, with more digits than Python has, or of no day of the calendar, stays text.
 
     >>> lenient_timestamp_in("2024-02-04 11:59:56"), lenient_timestamp_in("1707047996013")
     (datetime.datetime(2024, 2, 4, 11, 59, 56), datetime.datetime(2024, 2, 4, 11, 59, 56, 13000))
@@ -324,34 +299,34 @@ def iso_date_out(value: dt.date | str) -> str:
 
 
 def iso_time_in(text: str) -> str:
-    """Return a time without its Z."""
+    """Return a time without the Z."""
     return text.removesuffix("Z")
 
 
 def iso_time_out(text: str) -> str:
-    """Return a time with a Z."""
+    """Return a time with the Z."""
     return text if text.endswith("Z") else text + "Z"
 
 
 def micros_in(ticks: int) -> dt.timedelta:
-    """Return the span of a count of microseconds."""
+    """Return the interval of a count of microseconds."""
     return dt.timedelta(0, 0, ticks)
 
 
 def untyped_out(value: Any) -> str:
-    """Return a value without a type as text, where only text may stand."""
+    """Return a value of unknown type as text."""
     return value if isinstance(value, str) else untyped_text(value)
 
 
 def nanos_out(value: int | str) -> int:
-    """Return a span as its count of nanoseconds."""
+    """Return an interval as a count of nanoseconds."""
     if isinstance(value, str):
         raise Inexact("text, and no count of nanoseconds; written as null")
     return value
 
 
 def micros_out(value: dt.timedelta) -> int:
-    """Return a span as a count of microseconds."""
+    """Return an interval as a count of microseconds."""
     return (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
 
 
@@ -359,7 +334,7 @@ _WITH_SRID: Final = 0x2000_0000
 
 
 def geometry_in(value: dict[str, Any]) -> Geometry:
-    """Return a shape."""
+    """Return a geometry. A point without well-known binary has it made of its coordinates."""
     wkb = value.get("wkb")
     if wkb is None and "x" in value:
         return Geometry(struct.pack("<BIdd", 1, 1, value["x"], value["y"]), value.get("srid"))
@@ -370,7 +345,7 @@ _INT32: Final = 1 << 31
 
 
 def geometry_out(value: Geometry) -> dict[str, object]:
-    """Return a shape as well-known binary."""
+    """Return a geometry as well-known binary."""
     if value.srid is not None and not -_INT32 <= value.srid < _INT32:
         raise Inexact("a spatial reference beyond 32 bits; written as null")
     return {"wkb": None if value.wkb is None else bytes_out(value.wkb), "srid": value.srid}

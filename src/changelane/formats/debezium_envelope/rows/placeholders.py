@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The placeholder of values that were not sent, in every form that it takes."""
+"""The placeholder of unavailable values, in all its forms."""
 
 import base64
 import hashlib
 import uuid
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from changelane.errors import ConfigError
 from changelane.formats.debezium_envelope.rows.row_reader import PLAIN, RowPlan
@@ -13,10 +13,10 @@ from changelane.formats.debezium_envelope.rows.semantic_types import Wire
 
 
 class Placeholder:
-    """One placeholder's forms.
+    """The forms of one placeholder.
 
     Attributes:
-        forms: Name of a form (:attr:`Wire.holder`) -> the JSON value that is the placeholder.
+        forms: Name of a form (:attr:`Wire.placeholder`) -> the JSON value of the placeholder.
     """
 
     def __init__(self, text: str | None) -> None:
@@ -27,10 +27,9 @@ class Placeholder:
             return
         if text.startswith("hex:"):
             try:
-                data = bytes.fromhex(text[4:])
-                text = data.decode()
+                text = bytes.fromhex(text[4:]).decode()
             except ValueError:
-                raise ConfigError("placeholder: what follows hex: is not UTF-8 in hex") from None
+                raise ConfigError("placeholder: the text after hex: is not UTF-8 in hex") from None
         data = text.encode()
         encoded = base64.b64encode(data).decode()
         # Java's UUID.nameUUIDFromBytes: MD5, no name space
@@ -46,25 +45,17 @@ class Placeholder:
             "map": {text: text},
         }
         # bytes in Debezium's string modes, and hstore as JSON text
-        self._texts = frozenset(
-            {
-                text,
-                encoded,
-                base64.urlsafe_b64encode(data).decode(),
-                data.hex(),
-                f'{{"{text}":"{text}"}}',
-            }
-        )
-        self._others = tuple(
-            self.forms[n] for n in ("texts", "bytes_list", "codes", "uuids", "map")
-        )
+        url_safe = base64.urlsafe_b64encode(data).decode()
+        json_text = f'{{"{text}":"{text}"}}'
+        self._texts = frozenset({text, encoded, url_safe, data.hex(), json_text})
+        self._others = tuple(form for form in self.forms.values() if not isinstance(form, str))
 
     def may_be_in(self, row: Mapping[str, Any], plan: RowPlan = PLAIN) -> bool:
-        """Say whether a row can hold the placeholder; quick, because asked of every row.
+        """Return whether a row may have the placeholder. It runs for every row, so it is quick.
 
         Args:
             row: The JSON of an image.
-            plan: What the image was read with, if that tells which columns are never text.
+            plan: The plan of the image, if the plan tells columns that are never text.
         """
         try:
             try:
@@ -74,8 +65,8 @@ class Placeholder:
         except TypeError:
             return True  # an array or an object, which may be a form of it
 
-    def found(self, row: Mapping[str, Any], wires: Mapping[str, Wire]) -> dict[str, Any]:
-        """Return the columns that hold the placeholder, with their JSON."""
+    def columns_in(self, row: Mapping[str, Any], wires: Mapping[str, Wire]) -> dict[str, Any]:
+        """Return the columns that have the placeholder, with their JSON."""
         result: dict[str, Any] = {}
         for name, value in row.items():
             if isinstance(value, str):
@@ -83,17 +74,17 @@ class Placeholder:
                     continue
             elif not isinstance(value, list | dict) or value not in self._others:
                 continue
-            wire = wires.get(name)
-            if wire is None or not wire.holder or self._fits(value, wire.holder):
+            form = wires[name].placeholder if name in wires else ""
+            is_text = form == "text" and isinstance(value, str)
+            if not form or is_text or value == self.forms[form]:
                 result[name] = value
         return result
 
-    def _fits(self, value: Any, holder: str) -> bool:
-        if holder == "text":
-            return isinstance(value, str)
-        return bool(value == self.forms[holder])
-
-    def usual(self, column: str, value: Any, wires: Mapping[str, Wire]) -> bool:
-        """Say whether a writer that knows the columns so far writes this form by itself."""
+    def is_usual(self, column: str, value: Any, wires: Mapping[str, Wire]) -> bool:
+        """Return whether a writer that knows the columns writes this form without details."""
         wire = wires.get(column)
-        return bool(value == self.forms[wire.holder if wire and wire.holder else "text"])
+        return bool(value == self.forms[(wire and wire.placeholder) or "text"])
+
+
+NO_PLACEHOLDER: Final = Placeholder(None)
+"""The placeholder of a format without one."""

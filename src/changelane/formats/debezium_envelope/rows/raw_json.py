@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes that are kept as they came, and payloads with their schema blocks."""
+"""Bytes stored as text in an event's details, and payloads with their schema blocks."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -11,16 +11,16 @@ OWN_DETAILS: Final = frozenset(
     " before before_image topic schemas value data_collections databaseName schemaName"
     " tableChanges part raw".split()
 )
-"""What the reader of this family keeps in an event's details."""
+"""The keys of the details that the readers of this family store."""
 
 
 def is_foreign(details: Mapping[str, Any]) -> bool:
-    """Say whether details hold what another family keeps there; Debezium has no place for it."""
+    """Return whether details have keys of another family, for which Debezium has no field."""
     return not details.keys() <= OWN_DETAILS
 
 
 def as_text(data: bytes) -> str | dict[str, str]:
-    """Return bytes as text where they are, else as ``{"hex": ...}``."""
+    """Return bytes as text if they are UTF-8, else as ``{"hex": ...}``."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -32,6 +32,12 @@ def from_text(stored: object) -> bytes | None:
     if isinstance(stored, dict):
         return bytes.fromhex(str(stored.get("hex", "")))
     return None if stored is None else str(stored).encode()
+
+
+def stored_topic(details: Mapping[str, Any]) -> str | None:
+    """Return the topic in an event's details."""
+    topic = details.get("topic")
+    return None if topic is None else str(topic)
 
 
 def wrapped(block: bytes | None, payload: Any) -> bytes:

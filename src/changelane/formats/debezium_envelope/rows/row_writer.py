@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows to JSON, compiled once per table version and target."""
+"""Rows written as JSON: a writer is compiled once per table version and target."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -11,7 +11,6 @@ from changelane.event import Image
 from changelane.formats.contract.format import Report
 from changelane.formats.contract.losses import Loss
 from changelane.formats.debezium_envelope.rows.columns import (
-    Modes,
     field_of,
     losses_of,
     type_name,
@@ -20,6 +19,7 @@ from changelane.formats.debezium_envelope.rows.columns import (
 from changelane.formats.debezium_envelope.rows.connect_schema import Schema, struct
 from changelane.formats.debezium_envelope.rows.epoch_times import Inexact
 from changelane.formats.debezium_envelope.rows.json_values import Convert
+from changelane.formats.debezium_envelope.rows.modes import Modes
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
 from changelane.formats.debezium_envelope.rows.row_reader import filler_of
 from changelane.formats.debezium_envelope.rows.semantic_types import Wire
@@ -34,8 +34,8 @@ class RowWriter:
 
     Attributes:
         fields: The schemas of the columns, in order.
-        fillers: What Debezium writes for columns that it does not know.
-        losses: What the schemas do not say of the columns.
+        fillers: Debezium's values for columns whose value it does not know.
+        losses: The attributes of columns that the schemas do not have.
     """
 
     def __init__(
@@ -71,9 +71,9 @@ class RowWriter:
         Args:
             image: The image.
             report: Called for each value that has no form.
-            placeholders: The producer's own forms of values that were not sent, by column.
-            fillers: For an image of which only the key is known: what its producer wrote for
-                other columns, where that is not what it usually writes.
+            placeholders: The producer's own forms of unavailable values, by column.
+            fillers: For an image with its key only: the producer's values of other columns, where
+                they are not the usual ones.
         """
         row: dict[str, Any] = {}
         for name, value in image.items():
@@ -82,7 +82,7 @@ class RowWriter:
                 if fillers is not None and (name in fillers or name in self.fillers):
                     row[name] = fillers.get(name, self.fillers.get(name))
                 else:
-                    self._hide(name, wire, row, report, placeholders)
+                    self._write_placeholder(name, wire, row, report, placeholders)
             elif value is None or wire is None or wire.encode is None:
                 row[name] = value
             else:
@@ -93,13 +93,12 @@ class RowWriter:
 
     def _report_lookalikes(self, image: Image, row: dict[str, Any], report: Report) -> None:
         """Report values that a reader takes for the placeholder."""
-        for name in self._placeholder.found(row, self._wires):
+        for name in self._placeholder.columns_in(row, self._wires):
             if image[name] is not UNAVAILABLE:
-                wire = self._wires.get(name)
-                kind = "unknown" if wire is None else type_name(wire.type)
+                kind = _type_name(self._wires.get(name))
                 report((f"value:{kind}", "equals the placeholder: readers take it as not sent"))
 
-    def _hide(
+    def _write_placeholder(
         self,
         name: str,
         wire: Wire | None,
@@ -107,34 +106,34 @@ class RowWriter:
         report: Report,
         placeholders: Mapping[str, Any],
     ) -> None:
-        holder = "text" if wire is None else wire.holder
+        form = "text" if wire is None else wire.placeholder
         if name in placeholders:
             row[name] = placeholders[name]
-        elif holder in self._placeholder.forms:
-            row[name] = self._placeholder.forms[holder]
+        elif form in self._placeholder.forms:
+            row[name] = self._placeholder.forms[form]
         else:
-            kind = "unknown" if wire is None else type_name(wire.type)
+            kind = _type_name(wire)
             report(("unavailable", f"{kind} has no placeholder; written as an absent column"))
 
-    def structs(
-        self, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, base: str
-    ) -> tuple[Schema, Schema]:
-        """Return the schemas of both images; a column that an image lacks is not in its schema."""
-        return self._struct(before, base, "before"), self._struct(after, base, "after")
-
-    def _struct(self, row: Mapping[str, Any] | None, base: str, field: str) -> Schema:
+    def struct(
+        self, row: Mapping[str, Any] | None, name: str | msgspec.UnsetType, field: str
+    ) -> Schema:
+        """Return the schema of an image; a column that the image lacks is not in it."""
         members = tuple(
-            member for name, member in self.fields.items() if row is None or name in row
+            member for column, member in self.fields.items() if row is None or column in row
         )
-        return struct(members, optional=True, name=f"{base}.Value", field=field)
+        return struct(members, optional=True, name=name, field=field)
+
+
+def _type_name(wire: Wire | None) -> str:
+    return "unknown" if wire is None else type_name(wire.type)
 
 
 def _written(name: str, wire: Wire, encode: Convert, value: Any, report: Report) -> Any:
     try:
         return encode(value)
     except Inexact as reason:
-        loss: Loss = (f"value:{type_name(wire.type)}", str(reason))
-        report(loss)
+        report((f"value:{type_name(wire.type)}", str(reason)))
         return None
     except _NOT_OF_TYPE:
-        raise EncodeError(f"column {name!r} holds a value that is not of its type") from None
+        raise EncodeError(f"column {name!r} has a value that is not of its type") from None

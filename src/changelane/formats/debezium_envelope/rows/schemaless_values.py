@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of declared columns in any of Debezium's modes, where no schema block tells.
+"""Values of declared columns in any mode of Debezium, for messages without a schema block.
 
 A connector may write decimals as text (``decimal.handling.mode``), times as ISO text
-(``time.precision.mode``), bytes as URL-safe Base64 (``binary.handling.mode``), spans as ISO text
-(``interval.handling.mode``), hstore as JSON text (``hstore.handling.mode``) and unsigned numbers
-that wrapped (``bigint.unsigned.handling.mode=long``). What is of the form that the options name is
-read by it; anything else is read by what it is, where that leaves no doubt. Numbers where text is
-declared are their text.
+(``time.precision.mode``), bytes as URL-safe Base64 (``binary.handling.mode``), intervals as ISO
+text (``interval.handling.mode``), hstore as JSON text (``hstore.handling.mode``) and unsigned
+numbers that wrapped (``bigint.unsigned.handling.mode=long``). JSON in the form of the options is
+read by them. Other JSON is read by its own form if that leaves no doubt. A number in a column of
+text is text.
 """
 
 import datetime as dt
@@ -64,9 +64,9 @@ _BOOLEANS: Final = {"true": True, "false": False, "t": True, "f": False, "1": Tr
 
 
 def usual_row(row: Mapping[str, Any], wires: Mapping[str, Wire]) -> dict[str, Any]:
-    """Return the JSON of a row with each value in the form of its column's wire, where it has one.
+    """Return the JSON of a row with each value in the form of its column.
 
-    What is in no form that is known stays, for the reader to refuse.
+    A value of no known form is returned as it is, and the reader rejects it.
     """
     return {
         name: value if value is None or name not in wires else _usual(value, wires[name])
@@ -91,10 +91,10 @@ def _usual(value: Any, wire: Wire) -> Any:
 
 
 def _value(kind: LogicalType, raw: Any) -> Value:
-    """Return a value by what its JSON is.
+    """Return a value by the form of its JSON.
 
     Raises:
-        ValueError: Nothing says what it means; or another of the errors of Python for values.
+        ValueError: The form is in doubt. Python's other errors for values are raised, too.
     """
     if raw is None:
         return None
@@ -167,7 +167,7 @@ def _boolean(_: LogicalType, raw: Any) -> bool:
 
 def _bytes(_: LogicalType, raw: str) -> bytes:
     if "-" not in raw and "_" not in raw:
-        raise ValueError  # in doubt: the option tells the form
+        raise ValueError  # in doubt: the form is that of the option
     return json_values.url_safe_in(raw)
 
 
@@ -192,8 +192,8 @@ def _time(_: LogicalType, raw: str) -> str:
     return text
 
 
-def _span(kind: Interval, raw: Any) -> dt.timedelta | int | str:
-    """Return a span: of ISO text where a count is declared, if it has no months, and back."""
+def _interval(kind: Interval, raw: Any) -> dt.timedelta | int | str:
+    """Return an interval: ISO text without months as a count where that is declared, and back."""
     if isinstance(raw, str):
         match = _SPAN.fullmatch(raw)
         if match is None or kind.unit != "us":
@@ -216,7 +216,7 @@ def _span(kind: Interval, raw: Any) -> dt.timedelta | int | str:
 
 def _bits(_: LogicalType, raw: Any) -> str:
     if not isinstance(raw, bool):
-        raise ValueError  # noqa: TRY004 - bits(1) alone is a boolean in some modes
+        raise ValueError  # noqa: TRY004 - only bits(1) is a boolean, in some modes
     return "1" if raw else "0"
 
 
@@ -230,6 +230,6 @@ _READERS: Final[Mapping[type[LogicalType], Callable[[Any, Any], Value]]] = {
     Date: _date,
     Timestamp: _timestamp,
     Time: _time,
-    Interval: _span,
+    Interval: _interval,
     Bits: _bits,
 }

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages as typed classes with Debezium's own field names.
+"""The messages as typed classes with the field names of Debezium.
 
-These are the shapes that the short way accepts: one field more, or of another type, and a message
-is read the long way, field by field, which accepts whatever a version or a fork makes of them.
+The fast path reads these classes. A message with one more field, or with a field of another type,
+is read field by field, so that other versions and forks of Debezium are read, too.
 """
 
 from typing import Generic, TypeVar
@@ -12,14 +12,8 @@ import msgspec
 Row = TypeVar("Row")
 
 
-class PostgresSource(
-    msgspec.Struct,
-    tag="postgresql",
-    tag_field="connector",
-    forbid_unknown_fields=True,
-    gc=False,
-):
-    """The source block of PostgreSQL."""
+class _SourceHead(msgspec.Struct, tag_field="connector", forbid_unknown_fields=True, gc=False):
+    """The first fields of each source block."""
 
     version: str | None = None
     name: str | None = None
@@ -29,6 +23,11 @@ class PostgresSource(
     sequence: str | None = None
     ts_us: int | None = None
     ts_ns: int | None = None
+
+
+class PostgresSource(_SourceHead, tag="postgresql", gc=False):
+    """The source block of PostgreSQL."""
+
     schema: str | None = None
     table: str | None = None
     txId: int | None = None  # noqa: N815 - the name on the wire
@@ -38,23 +37,9 @@ class PostgresSource(
     origin_lsn: int | None = None
 
 
-class MySqlSource(
-    msgspec.Struct,
-    tag="mysql",
-    tag_field="connector",
-    forbid_unknown_fields=True,
-    gc=False,
-):
+class MySqlSource(_SourceHead, tag="mysql", gc=False):
     """The source block of MySQL."""
 
-    version: str | None = None
-    name: str | None = None
-    ts_ms: int | None = None
-    snapshot: str | None = None
-    db: str | None = None
-    sequence: str | None = None
-    ts_us: int | None = None
-    ts_ns: int | None = None
     table: str | None = None
     server_id: int | None = None
     gtid: str | None = None
@@ -66,11 +51,11 @@ class MySqlSource(
 
 
 class MariaDbSource(MySqlSource, tag="mariadb", gc=False):
-    """The source block of MariaDB: MySQL's."""
+    """The source block of MariaDB, which has the fields of MySQL's."""
 
 
 class TransactionBlock(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """The place of a row in its transaction."""
+    """The position of a row in its transaction."""
 
     id: str | None = None
     total_order: int | None = None
@@ -104,14 +89,14 @@ class TableColumn(msgspec.Struct):
 
 
 class TableDescription(msgspec.Struct):
-    """A table as a schema-change message tells it."""
+    """A table in a message of a schema change."""
 
     columns: list[TableColumn] = []
     primaryKeyColumnNames: list[str] | None = None  # noqa: N815 - the name on the wire
 
 
 class TableChange(msgspec.Struct):
-    """What a DDL statement did to one table; *id* quotes its parts."""
+    """The change of one table by a DDL statement. The parts of *id* are quoted."""
 
     type: str
     id: str

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all writers of the family share: rows, schema blocks, keys, headers and tombstones."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from changelane.event import DataChange, Image, Tombstone
+from changelane.formats.contract import json
+from changelane.formats.contract.bounded_cache import BoundedCache
+from changelane.formats.contract.format import Report
+from changelane.formats.debezium_envelope.rows.connect_schema import Schema
+from changelane.formats.debezium_envelope.rows.modes import Modes
+from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
+from changelane.formats.debezium_envelope.rows.raw_json import from_text, stored_topic, wrapped
+from changelane.formats.debezium_envelope.rows.row_reader import key_schema
+from changelane.formats.debezium_envelope.rows.row_writer import RowWriter
+from changelane.message import Message
+from changelane.schema import TableSchema
+
+_LIMIT: Final = 1024
+_NOTHING: Final[Mapping[str, Any]] = {}
+
+Headers = tuple[tuple[str, bytes | None], ...]
+Fields = Callable[[TableSchema | None, Mapping[str, Any]], Mapping[str, Any]]
+"""From a schema and the fields in an event's details to the fields that a writer takes."""
+
+
+class RowWriters:
+    """The row writers of one codec, compiled once per table version, and their schema blocks.
+
+    Attributes:
+        blocks: Schema blocks by the parts of a message that determine them; empty for no block.
+    """
+
+    def __init__(
+        self,
+        modes: Callable[[str | None], Modes],
+        placeholder: Placeholder,
+        fields: Fields = lambda _schema, raw: raw,
+    ) -> None:
+        self._modes = modes
+        self._placeholder = placeholder
+        self._fields = fields
+        self._writers: BoundedCache[tuple[object, ...], RowWriter] = BoundedCache(_LIMIT)
+        self.blocks: BoundedCache[tuple[object, ...], bytes] = BoundedCache(_LIMIT)
+
+    def of(self, event: DataChange | Tombstone) -> RowWriter:
+        """Return the writer of an event's rows."""
+        raw: Any = event.details.get("fields", _NOTHING)
+        product = event.source.product if isinstance(event, DataChange) else None
+        key = (event.schema, product, json.dumps(raw) if raw else b"")
+        writer = self._writers.get(key)
+        if writer is None:
+            fields = self._fields(event.schema, raw)
+            writer = RowWriter(event.schema, fields, self._modes(product), self._placeholder)
+            self._writers.add(key, writer)
+        return writer
+
+    def add_block(self, shape: tuple[object, ...], schema: Schema | None) -> bytes:
+        """Store the block of a schema, and return it."""
+        return self.blocks.add(shape, b"" if schema is None else json.dumps(schema))
+
+    def key(
+        self,
+        event: DataChange,
+        row: Mapping[str, Any] | None,
+        writer: RowWriter,
+        base: str | None,
+        columns: Sequence[str] | None = None,
+    ) -> bytes | None:
+        """Return the message key of a row change; ``None`` where the row lacks a column of it.
+
+        Args:
+            event: The event.
+            row: The JSON of the row.
+            writer: The writer of the row.
+            base: The name of the table in the name of the schema; ``None`` for no schema.
+            columns: The key columns of an event without a key.
+        """
+        if "key" in event.details:
+            return from_text(event.details["key"])
+        if event.key is not None:
+            columns = event.key.columns
+        if not columns or row is None or any(name not in row for name in columns):
+            return None
+        return self._key(writer, {name: row[name] for name in columns}, base)
+
+    def _key(self, writer: RowWriter, payload: Mapping[str, Any], base: str | None) -> bytes:
+        if base is None:
+            return json.dumps(payload)
+        shape = (writer, base, tuple(payload))
+        block = self.blocks.get(shape)
+        if block is None:
+            schema = key_schema(base, tuple(writer.fields.get(name) for name in payload))
+            block = self.add_block(shape, schema)
+        return wrapped(block or None, payload)
+
+    def header(
+        self, event: DataChange | Tombstone, name: str, key: Image | None, report: Report
+    ) -> Headers:
+        """Return the header with the other key of a key change, if there is one."""
+        if "header" in event.details:
+            return ((name, from_text(event.details["header"])),)
+        if key is None:
+            return ()
+        return ((name, json.dumps(self.of(event).write(key, report, _NOTHING))),)
+
+    def tombstone(
+        self, event: Tombstone, report: Report, headers: Headers = (), *, has_schema: bool = True
+    ) -> Message:
+        """Return the message of a tombstone, with the schema of its key if *has_schema*."""
+        details = event.details
+        topic = stored_topic(details)
+        key = from_text(details.get("key"))
+        if "key" not in details and event.key is not None:
+            writer = self.of(event)
+            payload = writer.write(event.key, report, _NOTHING)
+            base = None
+            if has_schema and event.schema is not None:
+                for loss in writer.losses:
+                    report(loss)
+                base = str(details.get("name") or topic or event.table)
+            key = self._key(writer, payload, base)
+        return Message(from_text(details.get("value")), key, headers, topic)
