@@ -18,7 +18,7 @@ PACKAGE = SOURCE / "changelane"
 # A module imports only what stands before it, or lies inside its own package. Imports inside
 # functions and under TYPE_CHECKING count; a table of names that importlib reads does not.
 ORDER = """
-    reason_codes errors position validation types schema sql_types event ddl message formats codec
+    reason_codes errors position validation types sql_types schema ddl event message formats codec
     profiles apply transforms pipeline conversion datahub spark cli testing
 """.split()
 

@@ -34,7 +34,6 @@ from changelane.ddl.changes import (
 )
 from changelane.ddl.evolve import MisfitError, Shape, created, evolved
 from changelane.ddl.parser import Dialect, parse
-from changelane.event import SchemaChange
 from changelane.schema import TableId
 
 _DIALECTS: Final[dict[str, Dialect]] = {
@@ -87,12 +86,20 @@ def table_of(text: str | None, product: str | None, table_id: TableId) -> TableI
     return table_id
 
 
-def statements_of(event: SchemaChange) -> tuple[Statement, ...]:
-    """Return the statements of an event; none when it has no text, or no SQL that is read."""
-    dialect = dialect_of(event.source.product)
-    if not event.ddl or dialect is None:
+def statements_of(
+    text: str | None, product: str | None, table_id: TableId
+) -> tuple[Statement, ...]:
+    """Return the parsed statements of a text; none without text or without a parser for its SQL.
+
+    Args:
+        text: The statements.
+        product: The database.
+        table_id: Its database and schema are the default for tables that the text names without.
+    """
+    dialect = dialect_of(product)
+    if not text or dialect is None:
         return ()
-    return parse(event.ddl, dialect, event.table)
+    return parse(text, dialect, table_id)
 
 
 __all__ = [

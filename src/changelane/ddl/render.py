@@ -291,7 +291,7 @@ def _type(kind: LogicalType, source_type: str | None, dialect: Dialect) -> str:
         return source_type
     if dialect == "mysql":
         try:
-            return mysql.text_of(Column("", kind))
+            return mysql.text_of(kind)
         except EncodeError as error:
             raise UnwritableError(str(error)) from None
     plain = _TYPES[dialect].get(type(kind))

@@ -13,7 +13,6 @@ from typing import Final
 import msgspec
 
 from changelane.errors import EncodeError
-from changelane.schema import Column
 from changelane.types import (
     Bits,
     Bytes,
@@ -237,23 +236,22 @@ TYPES: Final[frozenset[type[LogicalType]]] = frozenset(
 """The logical types that MySQL has."""
 
 
-def text_of(column: Column) -> str:
-    """Return MySQL's type text of a column: its source's own where that is MySQL's.
+def text_of(kind: LogicalType, source_type: str | None = None) -> str:
+    """Return MySQL's type text: the source's own text if MySQL reads it as the same type.
 
-    >>> text_of(Column("total", Decimal(10, 2), "numeric(10,2)"))
+    >>> text_of(Decimal(10, 2), "numeric(10,2)")
     'numeric(10,2)'
-    >>> text_of(Column("at", Timestamp(6), "timestamp without time zone"))
+    >>> text_of(Timestamp(6), "timestamp without time zone")
     'datetime(6)'
 
     Raises:
         EncodeError: MySQL has no such type.
     """
-    source = column.source_type
-    if source is not None:
-        parsed = parse(source)
-        if parsed.is_known and parsed.kind == column.type:
-            return source
-    return _written(column.type)
+    if source_type is not None:
+        parsed = parse(source_type)
+        if parsed.is_known and parsed.kind == kind:
+            return source_type
+    return _written(kind)
 
 
 def _written(kind: LogicalType) -> str:

@@ -75,7 +75,7 @@ def translate(event: SchemaChange, target_of: TargetOf) -> SchemaChange | None:
     """
     target = target_of(event.table)
     is_touched = _is_touched(target)
-    statements = statements_of(event)
+    statements = statements_of(event.ddl, event.source.product, event.table)
     if not statements:
         if "schema" in target.refused or (target.is_merged and not event.ddl):
             return None

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from changelane import ddl
 from changelane.ddl.tokenizer import LONGEST
-from changelane.event import SchemaChange, Source
 from changelane.schema import Column, TableId, TableSchema
 from changelane.types import UNKNOWN, Boolean, Decimal, Enum, Integer, String, Timestamp
 
@@ -344,11 +343,11 @@ def test_a_table_comes_from_the_text_where_the_producer_names_none():
     assert ddl.table_of("GRANT x", "mysql", HERE) == HERE
 
 
-def test_an_event_gives_its_statements():
-    event = SchemaChange(T, "alter", "ALTER TABLE t DROP a", source=Source("mysql"))
-    assert [one.changes for one in ddl.statements_of(event)] == [(ddl.DropColumn("a"),)]
-    assert ddl.statements_of(SchemaChange(T, "alter", "ALTER TABLE t DROP a")) == ()
-    assert ddl.statements_of(SchemaChange(T, "alter", source=Source("mysql"))) == ()
+def test_a_text_of_a_known_database_has_statements():
+    statements = ddl.statements_of("ALTER TABLE t DROP a", "mysql", T)
+    assert [statement.changes for statement in statements] == [(ddl.DropColumn("a"),)]
+    assert ddl.statements_of("ALTER TABLE t DROP a", None, T) == ()
+    assert ddl.statements_of(None, "mysql", T) == ()
 
 
 # -- changes to schemas ----------------------------------------------------------------------------

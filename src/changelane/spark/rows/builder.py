@@ -255,7 +255,7 @@ class RowBuilder:
 
     def _statement_rows(self, event: SchemaChange, message: Message, index: int) -> list[Row]:
         """Return the rows of statements: tables that they empty, and the text for the driver."""
-        changes = statements_of(event)
+        changes = statements_of(event.ddl, event.source.product, event.table)
         rows = [
             self._truncate_row(change.table, event, message, index)
             for statement in changes

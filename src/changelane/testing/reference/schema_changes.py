@@ -66,7 +66,7 @@ class FollowingTables:
         dialect = dialect_of(event.source.product)
         if dialect is None:
             return
-        statements = statements_of(event)
+        statements = statements_of(event.ddl, event.source.product, event.table)
         for statement in statements:
             for change in statement.changes:
                 if isinstance(change, TruncateTable):
