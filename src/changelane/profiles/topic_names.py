@@ -22,7 +22,7 @@ def check_template(profile: str, option: str, template: str | None) -> None:
     for part in _PLACEHOLDER.findall(template or ""):
         if part not in _NAMES:
             msg = (
-                f"profile {profile}: option {option}: {{{part}}} is none of "
+                f"profile {profile}: option {option}: {{{part}}} is not one of "
                 "{database}, {schema} and {table}"
             )
             raise ConfigError(msg)

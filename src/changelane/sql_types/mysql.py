@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MySQL's and MariaDB's type texts and what they mean: a logical type and a JDBC code.
+"""Type texts of MySQL and MariaDB, parsed into a logical type and a JDBC code.
 
-Texts come in two spellings, from ``DESC`` (``bigint(20) unsigned``) and from statements, with
-Canal's own DDL parser among them (``DECIMAL(8, 0)``, ``TINYINT(2) unsigned zerofill``); MySQL 8
-and DTS leave lengths out.
+Texts have two spellings: that of ``DESC`` (``bigint(20) unsigned``), and that of statements and of
+Canal's DDL parser (``DECIMAL(8, 0)``, ``TINYINT(2) unsigned zerofill``). MySQL 8 and DTS omit
+lengths.
 """
 
 import re
@@ -34,20 +34,20 @@ from changelane.types import (
 
 _MAX_FRACTION_DIGITS: Final = 6
 _MAX_DECIMAL_PRECISION: Final = 65
-# https://dev.mysql.com/doc/refman/8.0/en/string-type-syntax.html; a bit mask of many members would
-# take memory that grows with their square
+# https://dev.mysql.com/doc/refman/8.0/en/string-type-syntax.html; the memory for the bit masks of
+# a SET grows with the square of its members
 _MOST_MEMBERS: Final = {"enum": 65_535, "set": 64}
 
 
 class MySqlType(msgspec.Struct, frozen=True):
-    """What one type text says.
+    """The parsed type text of a column.
 
     Attributes:
         kind: The logical type.
         code: The ``java.sql.Types`` code that Canal gives it in ``sqlType``.
         high_code: The code of an unsigned value whose highest bit is set.
         null_code: The code of a NULL.
-        width: The length of ``BINARY(n)``, whose trailing zero bytes the binary log leaves out.
+        width: The length of ``BINARY(n)``; the binary log omits trailing zero bytes of its values.
         is_known: MySQL has a type of this name.
     """
 
@@ -141,17 +141,17 @@ _MEMBER: Final = re.compile(r"'((?:[^']|'')*+)'")
 
 
 def parse(text: str) -> MySqlType:
-    """Read a type text; a type that MySQL does not have is text.
+    """Parse a type text; a type that MySQL does not have is text.
 
     >>> parse("TINYINT(2) unsigned zerofill").kind
     Integer(bits=8, unsigned=True)
     >>> parse("enum('a','it''s')").kind
     Enum(members=('a', "it's"))
     """
-    return _known(text) if len(text) <= _LONGEST_KEPT else _read(text)
+    return _parse_cached(text) if len(text) <= _MAX_CACHED_LENGTH else _parse(text)
 
 
-def _read(text: str) -> MySqlType:
+def _parse(text: str) -> MySqlType:
     match = _NAME.match(text)
     if match is None:
         return _UNKNOWN
@@ -172,9 +172,9 @@ def _read(text: str) -> MySqlType:
     return _SIMPLE.get(name) or _parametrised(name, first, second)
 
 
-_LONGEST_KEPT: Final = 10_000
-"""Characters of a type text that is remembered: an ENUM may have 65,535 members."""
-_known = lru_cache(maxsize=4096)(_read)
+_MAX_CACHED_LENGTH: Final = 10_000
+"""Maximum length of a cached type text: an ENUM can have 65,535 members."""
+_parse_cached = lru_cache(maxsize=4096)(_parse)
 
 
 def _integer(name: str, *, unsigned: bool) -> MySqlType:
@@ -199,7 +199,7 @@ def _parametrised(name: str, first: int | None, second: int | None) -> MySqlType
         case "serial":
             return _integer("bigint", unsigned=True)
         case "decimal":
-            # without arguments the text was shortened: the column's scale is not known
+            # a text without arguments was shortened, so the scale of the column is unknown
             return MySqlType(Decimal() if first is None else Decimal(first, second or 0), 3)
         case "float":
             # FLOAT(p) with p above 24 is a DOUBLE; FLOAT(m,d) is not
@@ -222,7 +222,7 @@ def _parametrised(name: str, first: int | None, second: int | None) -> MySqlType
 
 
 _NAMES: Final[dict[type[LogicalType], str]] = {
-    # the widest of each family, where the logical type has no length
+    # the widest type of each family: the logical type has no length
     String: "longtext",
     Bytes: "longblob",
     Date: "date",

@@ -81,7 +81,7 @@ def test_broken_lines_are_told_beside_the_good_ones():
 def test_a_file_of_nothing_known_is_a_failure():
     result = inspect(data='{"hello":"world"}\n')
     assert result.exit_code == 1
-    assert "no format recognises" in result.stderr
+    assert "the format cannot be detected" in result.stderr
 
 
 def test_a_named_format_is_not_guessed():

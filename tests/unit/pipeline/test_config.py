@@ -133,7 +133,9 @@ def test_a_format_that_comes_from_a_variable_is_told_by_its_name(
 
 def test_values_of_options_of_formats_and_profiles_are_not_shown(tmp_path: Path) -> None:
     options = "debezium-json, format_options: {tombstones: '${SECRET}'}"
-    with pytest.raises(ConfigError, match=r"source.format: .*\$\{SECRET\}.* is none of") as caught:
+    with pytest.raises(
+        ConfigError, match=r"source.format: .*\$\{SECRET\}.* is not one of"
+    ) as caught:
         load(written(tmp_path, LEAST.replace("debezium-json", options)), {"SECRET": "hunter2"})
     assert "hunter2" not in str(caught.value)
 
@@ -274,7 +276,7 @@ BOTH_LISTS = (
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("{mode: overwrite}", "does not fit.*'overwrite' is none of upsert, history, append"),
+        ("{mode: overwrite}", "does not fit.*'overwrite' is not one of upsert, history, append"),
         ("{tables: {orders: {mode: scd2}}}", "does not fit"),
         (
             "{tables: {orders: {track_history_column_list: [a]}}}",
@@ -428,16 +430,16 @@ def test_parts_of_a_file_may_be_named_and_used_again(tmp_path: Path) -> None:
     [
         (
             LEAST + "options: {mode: upsrt}",
-            "options.mode: 'upsrt' is none of upsert, history, append; did you mean 'upsert'",
+            "options.mode: 'upsrt' is not one of upsert, history, append; did you mean 'upsert'",
         ),
         (
             LEAST + "options: {tables: {shop.orders: {mode: upsrt}}}",
-            "options.tables.shop.orders.mode: 'upsrt' is none of upsert, history, append; did",
+            "options.tables.shop.orders.mode: 'upsrt' is not one of upsert, history, append; did",
         ),
-        (LEAST.replace("delta", "icberg"), "sink.type: 'icberg' is none of .*mean 'iceberg'"),
+        (LEAST.replace("delta", "icberg"), "sink.type: 'icberg' is not one of .*mean 'iceberg'"),
         (
             LEAST.replace("type: delta, ", ""),
-            "sink: type is missing, which is one of delta, iceberg",
+            "sink: type is missing; expected one of delta, iceberg",
         ),
         (
             LEAST.replace("debezium-json", "debezum-json"),
@@ -445,17 +447,17 @@ def test_parts_of_a_file_may_be_named_and_used_again(tmp_path: Path) -> None:
         ),
         (
             LEAST + "options: {tables: {shop.orders: {partition_by: day}}}",
-            "options.tables.shop.orders.partition_by: a list is needed, and not a text",
+            "options.tables.shop.orders.partition_by: expected a list, got a text",
         ),
         (
             LEAST + "options: {tables: {a: {properties: {x: 7}}}}",
-            "options.tables.a.properties.x: a text is needed, and not a whole number: put it in",
+            "options.tables.a.properties.x: expected a text, got a whole number: put it in",
         ),
-        (LEAST + "options: {tables: {7: {}}}", "options.tables: one of its keys: a text is"),
-        (LEAST + "options: {maintenance: sometimes}", "'sometimes' is none of auto, off"),
+        (LEAST + "options: {tables: {7: {}}}", "options.tables: one of its keys: expected a text"),
+        (LEAST + "options: {maintenance: sometimes}", "'sometimes' is not one of auto, off"),
         (
             LEAST + "options: {maintenance: {snapshot_retention: 1}}",
-            "options.maintenance.snapshot_retention: a text is",
+            "options.maintenance.snapshot_retention: expected a text",
         ),
         (
             LEAST + "options: {maintenance: {small_file: 1}}",
@@ -465,7 +467,7 @@ def test_parts_of_a_file_may_be_named_and_used_again(tmp_path: Path) -> None:
             LEAST + "options: {tombstone_retention: soon}",
             "options: tombstone_retention: a span of time is",
         ),
-        (LEAST + "transforms: [{type: mask, method: hsh}]", "transform 1 .*method: 'hsh' is none"),
+        (LEAST + "transforms: [{type: mask, method: hsh}]", "transform 1 .*method: 'hsh' is not"),
     ],
 )
 def test_what_does_not_fit_is_named_with_its_path_and_what_is_allowed(

@@ -149,8 +149,8 @@ def test_tombstones_are_not_written():
     [
         ({"topic": "t"}, "set the option policy: partition_0, table or primary_key"),
         ({"policy": "table"}, "set the option topic"),
-        ({"policy": "tabel", "topic": "t"}, "'tabel' is none of .*did you mean 'table'"),
-        ({"policy": "table", "topic": "{db}"}, "{db} is none of"),
+        ({"policy": "tabel", "topic": "t"}, "'tabel' is not one of .*did you mean 'table'"),
+        ({"policy": "table", "topic": "{db}"}, "{db} is not one of"),
     ],
 )
 def test_wrong_options_say_what_to_write(options, reason):
