@@ -28,7 +28,7 @@ from changelane.ddl import (
     SetPrimaryKey,
     Statement,
 )
-from changelane.ddl.parse_column import is_stored, zero
+from changelane.ddl.parse_column import implicit_default, is_stored_unchanged
 from changelane.schema import TableId
 from changelane.types import LogicalType, Value
 
@@ -234,7 +234,7 @@ def _backfill_of(
     if column.generated:
         return Backfill.UNKNOWN, None
     if column.default is not UNSET and column.default is not None:
-        if is_stored(column.default, column, dialect):
+        if is_stored_unchanged(column.default, column, dialect):
             return Backfill.VALUE, column.default
         return Backfill.UNKNOWN, None
     if change.default is not None:
@@ -244,8 +244,8 @@ def _backfill_of(
     # a column of a key may be AUTO_INCREMENT; old TIMESTAMPs are filled with the time
     if column.nullable is None or column.name in key_columns:
         return Backfill.UNKNOWN, None
-    value = zero(column.type)
-    if value is None or not is_stored(value, column, dialect):
+    value = implicit_default(column.type)
+    if value is None or not is_stored_unchanged(value, column, dialect):
         return Backfill.UNKNOWN, None
     return Backfill.VALUE, value
 

@@ -37,8 +37,8 @@ from changelane.ddl import (
     dialect_of,
     statements_of,
 )
-from changelane.ddl.parse_column import literal, zero
-from changelane.ddl.render import UnwritableError, literal_text, written
+from changelane.ddl.parse_column import implicit_default, literal
+from changelane.ddl.render import UnwritableError, literal_text, render
 from changelane.errors import TransformError
 from changelane.event import SchemaChange
 from changelane.reason_codes import ReasonCode
@@ -136,7 +136,7 @@ def _statement(statement: Statement, event: SchemaChange, target_of: TargetOf) -
     if dialect is None:  # without a dialect, no statement is parsed
         raise _untranslatable(target, "its SQL is not read here")
     try:
-        return written(kept_changes, dialect, target.table)
+        return render(kept_changes, dialect, target.table)
     except UnwritableError as error:
         raise _untranslatable(target, str(error)) from None
 
@@ -353,8 +353,8 @@ def _backfilled_column(
     if column.nullable:
         return new_column, None
     # outside MySQL the table has no rows yet, or the statement is impossible
-    before = zero(column.type)
-    value, after = resolved.value(before), zero(new_column.type)
+    before = implicit_default(column.type)
+    value, after = resolved.value(before), implicit_default(new_column.type)
     is_alike = column.nullable is False or type(new_column.type) is type(column.type)
     if is_alike and (type(value), value) == (type(after), after):
         return new_column, None

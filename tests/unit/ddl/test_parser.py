@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from changelane import ddl
-from changelane.ddl.tokenizer import LONGEST
+from changelane.ddl.tokenizer import MAX_TEXT_LENGTH
 from changelane.schema import Column, TableId, TableSchema
 from changelane.types import UNKNOWN, Boolean, Decimal, Enum, Integer, String, Timestamp
 
@@ -193,14 +193,14 @@ def test_a_new_table_is_described():
 def test_a_table_whose_text_does_not_tell_all_columns_is_partial(dialect, text):
     (created,) = changes(text, dialect)
     assert created.is_partial
-    assert ddl.created(created) is None
+    assert ddl.shape_of(created) is None
 
 
 @pytest.mark.parametrize("text", ["CREATE TABLE t LIKE x.u", "CREATE TABLE t (LIKE x.u)"])
 def test_a_table_like_another_names_it(text):
     (created,) = changes(text)
     assert created.like == TableId("x", None, "u")
-    assert ddl.created(created) is None
+    assert ddl.shape_of(created) is None
     assert read(text).table == T
 
 
@@ -231,7 +231,7 @@ def test_the_body_of_a_routine_is_no_statement_of_its_own():
         ("postgresql", "ALTER TABLE t ADD PRIMARY KEY USING INDEX i", "alter"),
         ("postgresql", "ALTER TABLE t ALTER a FLY", "alter"),
         ("oracle", "DROP TABLE t@elsewhere", "drop"),
-        ("oracle", "create table t (" + "x" * LONGEST, "create"),
+        ("oracle", "create table t (" + "x" * MAX_TEXT_LENGTH, "create"),
     ],
 )
 def test_what_is_not_read_stays_text_with_a_reason(dialect, text, action):
@@ -358,7 +358,7 @@ SHAPE = ddl.Shape(
 
 
 def after(text, dialect="mysql", shape=SHAPE):
-    return ddl.evolved(shape, changes(text, dialect), ignore_case=dialect == "mysql")
+    return ddl.apply_changes(shape, changes(text, dialect), ignore_case=dialect == "mysql")
 
 
 def names(shape):
@@ -437,7 +437,7 @@ def test_a_change_that_may_find_nothing_is_not():
 
 def test_a_new_table_and_its_changes_give_its_shape():
     (created,) = changes("CREATE TABLE t (id int, d decimal(4,1) DEFAULT 1.5, PRIMARY KEY (id))")
-    shape = ddl.created(created)
+    shape = ddl.shape_of(created)
     assert shape.schema.columns == (
         column("id", nullable=False),
         column("d", Decimal(4, 1), "decimal(4,1)", default=decimal.Decimal("1.5")),

@@ -250,10 +250,10 @@ def test_a_row_of_no_table_has_no_record_in_dts():
 
 
 def test_created_tables_name_no_column_twice():
-    from changelane.ddl import created, parse
+    from changelane.ddl import parse, shape_of
 
     (found,) = parse("CREATE TABLE t (a INT, a INT)", "mysql")
-    assert created(found.changes[0]) is None
+    assert shape_of(found.changes[0]) is None
     (event,) = get_codec("native-json").decode(
         Message(b'{"op":"schema","type":"create","table":{"name":"t"}}')
     )

@@ -582,7 +582,7 @@ def test_a_secret_written_into_the_file_is_refused_and_not_shown():
         ({"type": "cast", "columns": {"a": "money"}}, "not a column type"),
         ({"type": "cast", "columns": {"a": "array<int8>"}}, "nothing is cast"),
         ({"type": "include"}, "needs tables or operations"),
-        ({"type": "include", "operations": ["x"]}, "none of create, update"),
+        ({"type": "include", "operations": ["x"]}, "not one of create, update"),
     ],
 )
 def test_transforms_that_make_no_sense_are_refused(raw, reason):
