@@ -601,7 +601,7 @@ def test_a_wrong_list_of_transforms_is_wrong_use(tmp_path, monkeypatch):
         ("- {type: masc, columns: [a]}", "did you mean 'mask'"),
         ("transform: []", "did you mean 'transforms'"),
         ("- {type: mask, columns: [a], method: hash, secret: hunter2}", "environment"),
-        ("transforms: 7", "is a list"),
+        ("transforms: 7", "must be a list"),
     ):
         path.write_text(text)
         result = convert("--transform", path, data=event())

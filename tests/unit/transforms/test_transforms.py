@@ -561,7 +561,7 @@ def test_unknown_transforms_and_keys_name_the_nearest():
 
 
 def test_a_secret_written_into_the_file_is_refused_and_not_shown():
-    with pytest.raises(ConfigError, match="comes from the environment") as caught:
+    with pytest.raises(ConfigError, match="read the secret from the environment") as caught:
         check_names([{"type": "mask", "columns": ["a"], "method": "hash", "secret": SECRET}])
     assert SECRET not in str(caught.value)
     with pytest.raises(ConfigError, match="at least 16") as caught:
@@ -576,11 +576,11 @@ def test_a_secret_written_into_the_file_is_refused_and_not_shown():
         ({"type": "mask", "columns": ["a"], "method": "truncate"}, "needs keep"),
         ({"type": "mask", "columns": ["a"], "method": "null", "keep": 1}, "takes no keep"),
         ({"type": "project"}, "either keep or drop"),
-        ({"type": "rename", "columns": {"a": "c", "b": "c"}}, "new name of its own"),
-        ({"type": "route", "pattern": "("}, "no regular expression"),
-        ({"type": "route", "pattern": "a", "table": "{2}"}, "knows no"),
+        ({"type": "rename", "columns": {"a": "c", "b": "c"}}, "a different new name"),
+        ({"type": "route", "pattern": "("}, "not a regular expression"),
+        ({"type": "route", "pattern": "a", "table": "{2}"}, "is not one of"),
         ({"type": "cast", "columns": {"a": "money"}}, "not a column type"),
-        ({"type": "cast", "columns": {"a": "array<int8>"}}, "nothing is cast"),
+        ({"type": "cast", "columns": {"a": "array<int8>"}}, "is not supported"),
         ({"type": "include"}, "needs tables or operations"),
         ({"type": "include", "operations": ["x"]}, "not one of create, update"),
     ],
