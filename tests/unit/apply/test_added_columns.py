@@ -46,7 +46,7 @@ def listed(order: int, *columns: ColumnTraits, complete: bool = True) -> SchemaC
     [
         ((ID, A), ColumnTraits("c", nullable=True), None),
         ((ID, A), ColumnTraits("c", nullable=False), Cause.NOT_NULL),
-        ((ID, A), ColumnTraits("c"), Cause.UNTOLD),
+        ((ID, A), ColumnTraits("c"), Cause.UNDECLARED),
         ((ID, A), FIVE, Cause.DEFAULT),
         ((ID, A), ColumnTraits("c", True, DefaultKind.COMPUTED), Cause.COMPUTED),
         # another column is gone: a rename is possible
@@ -76,7 +76,7 @@ def test_what_a_schema_says_of_rows_from_before_a_column(
             [] if cause is None else [("c", b"\x05", cause)]
         )
         if cause is Cause.RENAMED:
-            assert found[0].gone == ("b",)
+            assert found[0].dropped == ("b",)
         assert not found or (found[0].value is None) is found[0].is_unknown
 
 
@@ -90,7 +90,7 @@ def test_a_column_that_went_before_another_came_was_not_renamed() -> None:
 def test_an_event_that_does_not_list_all_columns_shows_none_that_is_gone() -> None:
     held = listed(1, ID, A)
     (one,) = additions(held, [listed(5, ID, ColumnTraits("c"), complete=False)], {"id", "a"})
-    assert (one.cause, one.gone) == (Cause.UNTOLD, ())
+    assert (one.cause, one.dropped) == (Cause.UNDECLARED, ())
     assert additions(held, [listed(5, ID, complete=False), listed(6, ID, A)], {"id", "a"}) == []
     assert newest_schema(held, [listed(5, ID, complete=False)]) == held
     # nor is there a first schema that a column could be new to

@@ -76,7 +76,11 @@ def new_columns(
 
 def _columns(columns: ColumnHistory) -> tuple[object, ...]:
     """Return what of a table's columns is worth a commit: not how far their schema reaches."""
-    return None if columns.newest is None else columns.newest.columns, columns.known, columns.added
+    return (
+        None if columns.newest is None else columns.newest.columns,
+        columns.known_columns,
+        columns.added,
+    )
 
 
 def _crossing(work: TableBatch, properties: Mapping[str, str], before: ColumnHistory) -> bytes:

@@ -31,7 +31,7 @@ _CAUSES: Final[Mapping[Cause, str]] = {
     Cause.COMPUTED: "its default may be an expression",
     Cause.DEFAULT: "its default is not written into versions of rows",
     Cause.NOT_NULL: "it is NOT NULL, and the events declare no default",
-    Cause.UNTOLD: "the events declare neither defaults nor NOT NULL",
+    Cause.UNDECLARED: "the events declare neither defaults nor NOT NULL",
 }
 
 
@@ -173,6 +173,6 @@ def reason_of(addition: Addition) -> str:
     """Return why the rows from before a column do not know it."""
     cause = _CAUSES.get(addition.cause)
     if cause is None:
-        dropped_names = ", ".join(map(repr, addition.gone[:MAX_NAMED]))
+        dropped_names = ", ".join(map(repr, addition.dropped[:MAX_NAMED]))
         cause = f"{dropped_names} is gone at the same place, and may have been renamed"
     return f"new at {order_text(addition.order)}; {cause}"
