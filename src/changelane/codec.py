@@ -185,7 +185,7 @@ def detect(messages: Sequence[Message]) -> tuple[str, tuple[str, ...]]:
         reason = f"the format cannot be detected; name it with -f: {', '.join(votes)}"
         values = [message.value for message in messages if message.value is not None]
         if values and all(map(_has_registry_header, values)):
-            reason = f"the first messages have a schema registry's header. {formats.REGISTRY}"
+            reason = f"the first messages look like those of a schema registry. {formats.REGISTRY}"
         raise DecodeError(reason, code=ReasonCode.UNKNOWN_FORMAT)
     best = [name for name, count in votes.items() if count == most_votes]
     return best[0], tuple(best[1:])

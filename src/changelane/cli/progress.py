@@ -18,9 +18,9 @@ from changelane.conversion.topic_input import TopicInput
 
 def tell(summary: Summary, reported_errors: int) -> int:
     """Print the warnings and failures that were not told yet; return how many failures are."""
-    for warning in summary.warnings[summary.warnings_told :]:
+    for warning in summary.warnings[summary.printed_warning_count :]:
         click.echo(f"changelane: {printable(warning)}", err=True)
-    summary.warnings_told = len(summary.warnings)
+    summary.printed_warning_count = len(summary.warnings)
     for failure in summary.first_failures[reported_errors:]:
         click.echo(str(failure), err=True)
     if reported_errors < SHOWN_FAILURES == len(summary.first_failures):

@@ -35,7 +35,7 @@ def test_what_has_no_place_is_a_failure_of_its_message():
     rules = ["--profile-option", "topic=example", "--profile-option", "partition_hash=test.t_user"]
     result = convert("--profile", "canal", *rules)
     assert result.exit_code == 1
-    assert "how many partitions topic example has is not known" in result.stderr
+    assert "the number of partitions of topic example is unknown" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -329,9 +329,9 @@ def test_transactions_are_written_together_and_what_stays_incomplete_is_told():
         "first_incomplete": [{"id": "7.0.2", "operations": 1, "size": 4}],
     }
     text = convert("--transactions", "report", lines=[*LINES, LINES[0]])[0].stderr
-    assert "not whole 1 transaction; what came of it is written" in text
+    assert "partial   1 incomplete transaction, written without the missing operations" in text
     assert "7.0.2: 1 of 4 operations" in text
-    assert "dropped   1 operation that came twice" in text
+    assert "dropped   1 duplicate operation" in text
 
 
 def test_incomplete_transactions_are_marked_in_the_output():
@@ -353,7 +353,7 @@ def test_filter_of_tables_does_not_make_transactions_incomplete():
     lines = [message("7.0.1", 1, 2), message("7.0.1", 2, 2, table="S.U")]
     result, rows = convert("--transactions", "report", "--table", "S.T", lines=lines)
     assert rows == ["7.0.1-1"]
-    assert "not whole" not in result.stderr
+    assert "partial" not in result.stderr
 
 
 def test_halves_of_a_transaction_that_come_in_any_order_are_one_update():

@@ -206,7 +206,7 @@ def test_a_tombstone_has_no_line_of_values():
 
 
 def test_a_value_with_a_line_feed_cannot_be_a_line():
-    with pytest.raises(EncodeError, match="records"):
+    with pytest.raises(EncodeError, match="contains a line feed"):
         line_of(Message(b"a\nb"), LineFormat.VALUE)
     assert read(line_of(Message(b"a\nb"), LineFormat.RECORD)) == [Message(b"a\nb")]
 

@@ -38,13 +38,13 @@ def test_an_address_has_brokers_a_topic_and_how_much_of_it(url, address):
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("kafka://h:9092", "a topic is told as kafka://host:9092/topic"),
-        ("kafka:///t", "a topic is told as"),
-        ("kafka://h/a/b", "a topic is told as"),
-        ("kafka://h/t?max=0", "max in the URL of a topic is a whole number, at least 1"),
+        ("kafka://h:9092", "the URL of a topic has the form kafka://host:9092/topic"),
+        ("kafka:///t", "the URL of a topic has the form"),
+        ("kafka://h/a/b", "the URL of a topic has the form"),
+        ("kafka://h/t?max=0", "max in the URL of a topic must be a whole number, at least 1"),
         ("kafka://h/t?max=many", "at least 1"),
         ("kafka://h/t?max=1&max=2", "max twice"),
-        ("kafka://h/t?from=middle", "from=earliest or from=latest"),
+        ("kafka://h/t?from=middle", "must be earliest or latest"),
         ("kafka://h/t?mx=3", "unknown parameter of a topic's URL 'mx'; did you mean 'max'?"),
     ],
 )
@@ -90,10 +90,10 @@ def test_options_are_those_of_a_pipeline():
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"kafka.bootstrap.servers": "h:1"}, "bootstrap.servers is not yours to set: the URL"),
+        ({"kafka.bootstrap.servers": "h:1"}, "bootstrap.servers cannot be set: the URL"),
         ({"enable.auto.commit": "true"}, "nothing is committed"),
-        ({"sasl.jaas.config": "hush required;"}, "holds no user and password of PLAIN or SCRAM"),
-        ({"ssl.truststore.location": "/x.jks"}, "must be a PEM file here"),
+        ({"sasl.jaas.config": "hush required;"}, "has no username and password for PLAIN or SCRAM"),
+        ({"ssl.truststore.location": "/x.jks"}, "must be a PEM file"),
     ],
 )
 def test_options_that_cannot_be_taken_say_what_to_do(options, why):
@@ -196,7 +196,7 @@ def test_a_topic_or_partition_that_is_not_there_is_told(place):
     began = time.monotonic()
     with pytest.raises(UnknownNameError, match=r"did you mean 'shop\.orders'"):
         read(url[:-1])
-    with pytest.raises(UnknownNameError, match="topics there: 1, none"):
+    with pytest.raises(UnknownNameError, match="none of its 1 topics has a similar name"):
         read(url.replace("shop.orders", "zzz"))
     with pytest.raises(ConfigError, match="has the partitions 0 to 3"):
         read(f"{url}?partition=9")
