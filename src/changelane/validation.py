@@ -56,6 +56,7 @@ _PATH_SUFFIX: Final = re.compile(r" - at (`key` in )?`\$[^`]*`$")
 _MAX_QUOTED: Final = 60
 _MISSING: Final = re.compile(r"Object missing required field `([^`]+)`$")
 _EXPECTED: Final = re.compile(r"Expected `([a-z |]+)`, got `([a-z]+)`$")
+_LIMIT: Final = re.compile(r"Expected `(?:int|float)` (>=|<=) (\S+)$")
 _TYPE_WORDS: Final = {
     "str": "a text",
     "int": "a whole number",
@@ -251,6 +252,8 @@ def _mismatch_reason(part: _Part, error: msgspec.ValidationError) -> str:
         reason = f"{missing[1]} is missing"
     if (expected := _EXPECTED.match(reason)) is not None:
         reason = _expected_text(*expected.groups())
+    if (limit := _LIMIT.match(reason)) is not None:
+        reason = f"must be at {'least' if limit[1] == '>=' else 'most'} {limit[2]}"
     if path_match and path_match.group(1):
         reason = f"one of its keys: {reason}"
     kinds = _structs(part) if isinstance(part.value, Mapping) else []

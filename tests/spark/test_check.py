@@ -286,7 +286,7 @@ def test_what_does_not_answer_ends_with_1_what_is_wrong_with_2_and_no_secret_is_
     (tmp_path / "flat").write_text("")
     lines(tmp_path, [])
     flat = told(written(tmp_path, files(), sink | {"path": "flat/lake"}), 2)
-    assert flat["configuration"][0].text.endswith("flat is a file, and a folder is needed")
+    assert flat["configuration"][0].text.endswith("flat is a file, not a folder")
     marks = {"checkpoint": "flat/marks"}
     flat = told(written(tmp_path, files(glob="*.none"), sink, options=marks), 2)
     assert flat["source"][0].state == "warning"

@@ -39,7 +39,7 @@ def purge(file: str, *, before: str | None, dry_run: bool, master: str | None, o
     """
     before_us = None if before is None else _micros(before)
     pipeline, applier = open_applier(file, master)
-    after_s = pipeline.options.purge_after_s
+    after_s = pipeline.options.tombstone_retention_s
     if before_us is None and after_s is None:
         raise ConfigError("a purge needs --before TIME or options.tombstone_retention")
     if not dry_run:

@@ -5,8 +5,8 @@ Sources: https://debezium.io/documentation/reference/stable/ and the classes
 ``AbstractTopicNamingStrategy``, ``HeartbeatImpl`` and ``EventDispatcher`` of debezium/debezium;
 captured messages of Debezium 3.5 and 3.6 in ``tests/golden``.
 
-The format itself determines the topics of tables, the keys and tombstones and, for a key change, the
-delete, the tombstone and the create with their headers.
+The format itself determines the topics of tables, the keys, the tombstones, and the messages of a
+key change with their headers: delete, tombstone and create.
 """
 
 from functools import lru_cache, partial

@@ -48,7 +48,7 @@ def test_the_budget_of_a_pipeline_is_a_number_or_a_share() -> None:
     for wrong, words in (
         ({"max_errors": "many"}, "a number such as 12 or a share such as 0.5%"),
         ({"max_errors": -1}, "at least 0"),
-        ({"max_errors": 0, "on_error": "stop"}, "leave max_errors out"),
+        ({"max_errors": 0, "on_error": "stop"}, "remove max_errors"),
         ({"on_error": "ignore"}, "on_error"),
     ):
         with pytest.raises(ConfigError, match=words) as caught:

@@ -132,7 +132,7 @@ def run(
     stops = options.on_error == "stop"
     applier = applier_of(spark, lake, pipeline, stops=stops, on_step=on_step)
     open_tables(lambda: applier.raise_fence(pipeline.name))
-    scheduler = applier.keeper(options.maintenance_limits, options.purge_after_s)
+    scheduler = applier.keeper(options.maintenance_limits, options.tombstone_retention_s)
     dispatcher = Fanout(lake, applier, pipeline.name, _merge_schedule(options))
 
     def merge(*, all_of_them: bool) -> None:
