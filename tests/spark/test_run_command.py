@@ -233,7 +233,7 @@ def test_a_run_that_is_interrupted_in_a_batch_says_so_and_nothing_else(
         done = run(file)
     assert (done.exit_code, done.stdout) == (130, "")
     assert done.stderr == (
-        f"changelane: {STOP_NOTE}\nchangelane: interrupted: the next run goes on from here\n"
+        f"changelane: {STOP_NOTE}\nchangelane: interrupted; the next run continues from here\n"
     )
     assert capfd.readouterr() == ("", "")
     assert "1 events" in run(file).stdout

@@ -119,11 +119,11 @@ def test_a_failure_names_the_log_that_has_its_trace(
     monkeypatch.setenv(jvm.LOG_DIR_VARIABLE, str(tmp_path))
     failures.create_log_file.cache_clear()
     error = RuntimeError("it is broken")
-    assert failures.fault_of(error) is None  # no Spark was started: a fault of our own
+    assert failures.unexpected_failure_of(error) is None  # no Spark was started: a fault of our own
     log = failures.create_log_file()
     assert log is not None
     try:
-        assert failures.fault_of(error) == f"it is broken\n(the traces are in {log})"
+        assert failures.unexpected_failure_of(error) == f"it is broken\n(the traces are in {log})"
         assert "RuntimeError: it is broken" in log.read_text()
         monkeypatch.setitem(yaml._FILLED, "S3CRET-of-x", "PASSWORD")
         error.__cause__ = OSError("jdbc:x?password=S3CRET-of-x, The value 'a row' cannot be cast")

@@ -94,7 +94,7 @@ def test_a_named_format_is_not_guessed():
 def test_an_empty_file_is_no_failure():
     result = inspect(data="\n")
     assert result.exit_code == 0
-    assert "holds no messages" in result.stderr
+    assert "contains no messages" in result.stderr
 
 
 def test_hostile_text_cannot_steer_the_terminal():

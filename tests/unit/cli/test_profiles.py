@@ -47,7 +47,7 @@ def test_what_has_no_place_is_a_failure_of_its_message():
         (["--profile-option", "topic=x"], "need --profile"),
         (
             ["--profile", "canal", "--profile-option", "topic=x", "--output-line-format", "value"],
-            "--profile writes records",
+            "--profile needs --output-line-format",
         ),
         (["--profile", "debezium"], "profile debezium writes debezium-json"),
     ],
