@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from changelane.datahub.service import RANGE, Content, ServiceError, Shard, Taken, Topic
+from changelane.datahub.service import RANGE, Content, ReadRecord, ServiceError, Shard, Topic
 from changelane.datahub.shard_writer import Patience
 
 READ = "orders"
@@ -41,7 +41,7 @@ class FakeService:
         shards: The shards of each topic.
         faults: What goes wrong with each ``put``, in turn; nothing when it is at its end.
         bad: Records that it never takes.
-        is_whole: As in the interface.
+        writes_all_or_none: As in the interface.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class FakeService:
         *,
         faults: Iterable[str] = (),
         bad: Callable[[Content], bool] = lambda _: False,
-        is_whole: bool = True,
+        writes_all_or_none: bool = True,
     ) -> None:
-        self.is_whole = is_whole
+        self.writes_all_or_none = writes_all_or_none
         self.topics: dict[str, Topic] = {}
         self.told = list(shards)
         self.written: list[tuple[str, str, Content]] = []
@@ -93,10 +93,10 @@ class FakeService:
         if fault == "denied":
             raise ServiceError("NoPermission", 403)
         bad = {n for n, one in enumerate(records) if self._bad(one)}
-        if self.is_whole and bad:
+        if self.writes_all_or_none and bad:
             raise ServiceError("MalformedRecord", 400)
         failed = {n: ServiceError("MalformedRecord") for n in bad}
-        if fault.startswith("part") and not self.is_whole:
+        if fault.startswith("part") and not self.writes_all_or_none:
             step = int(fault[4:])
             failed |= {
                 n: ServiceError("LimitExceeded")
@@ -129,7 +129,7 @@ class FakeTopic:
     def __init__(self, *, tells_last: bool = True, most: int = 1000) -> None:
         self.kind = Topic("BLOB")
         self.state: dict[str, tuple[str, tuple[str, ...]]] = {}
-        self.records: dict[str, dict[int, Taken]] = {}
+        self.records: dict[str, dict[int, ReadRecord]] = {}
         self.tells_last = tells_last
         self.most = most
         self.troubles: list[ServiceError] = []
@@ -138,7 +138,7 @@ class FakeTopic:
         self.state[name] = state, tuple(parents)
         told = self.records.setdefault(name, {})
         for value in values:
-            told[len(told)] = Taken(len(told), value.encode())
+            told[len(told)] = ReadRecord(len(told), value.encode())
 
     def expire(self, name: str, before: int) -> None:
         self.records[name] = {n: one for n, one in self.records[name].items() if n >= before}
@@ -150,14 +150,14 @@ class FakeTopic:
         assert topic == READ
         return [Shard(n, 0, 1, state, parents) for n, (state, parents) in self.state.items()]
 
-    def edge(self, topic: str, shard: str, which: str) -> int:
+    def end_sequence(self, topic: str, shard: str, which: str) -> int:
         assert topic == READ
         told = self.records[shard]
         if which == "OLDEST":
             return min(told, default=-1)
         return max(told, default=-1) + (0 if self.tells_last else 1)
 
-    def read(self, topic: str, shard: str, sequence: int, limit: int) -> Sequence[Taken]:
+    def read(self, topic: str, shard: str, sequence: int, limit: int) -> Sequence[ReadRecord]:
         assert topic == READ
         if self.troubles:
             raise self.troubles.pop()

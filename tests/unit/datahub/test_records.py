@@ -17,7 +17,7 @@ from changelane.conversion.partition import (
     RejectedMessage,
     empty_counts,
 )
-from changelane.datahub.records import MOST_RECORD_BYTES, numbered
+from changelane.datahub.records import MOST_RECORD_BYTES, with_sequence
 from changelane.datahub.sender import Sending
 from changelane.datahub.service import Content, ServiceError, Topic
 from changelane.event import DataChange
@@ -432,7 +432,7 @@ def event(position: Any = None) -> DataChange:
 def test_a_sequence_rises_with_the_offset_and_fits_into_64_bits() -> None:
     def sequence(offset: int, partition: int, number: int) -> int:
         origin = Origin(Message(b"", None, (), "in", partition, offset), number)
-        position = getattr(numbered(event(), origin), "position", None)
+        position = getattr(with_sequence(event(), origin), "position", None)
         assert isinstance(position, SequencePosition)
         return position.value
 
@@ -448,10 +448,10 @@ def test_a_sequence_rises_with_the_offset_and_fits_into_64_bits() -> None:
     assert found == sorted(set(found))
     assert found[-1] == (1 << 63) - 1
     for wrong in ((1 << 40, 0, 0), (0, 4096, 0), (0, 0, 2048)):
-        with pytest.raises(DestinationError, match="too large"):
+        with pytest.raises(DestinationError, match="do not fit into a sequence"):
             sequence(*wrong)
 
 
 def test_an_event_keeps_the_sequence_that_it_has() -> None:
     told = event(SequencePosition(17))
-    assert numbered(told, Origin(insert(5), 0)) is told
+    assert with_sequence(told, Origin(insert(5), 0)) is told
