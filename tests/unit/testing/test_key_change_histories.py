@@ -22,7 +22,7 @@ def played(order: str, seed: int) -> Counter[tuple[str, str]]:
         one = draw(chance, permuted=False, by_key=order == "by-key")
         told = play(chance, one)
         verdict = judge(deliver(chance, one, told.events), told)
-        word = "aside" if verdict.aside else "right" if verdict.is_right else "wrong"
+        word = "aside" if verdict.quarantined_count else "right" if verdict.is_right else "wrong"
         counts[one.name, word] += 1
     return counts
 
