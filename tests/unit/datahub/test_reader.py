@@ -27,9 +27,9 @@ T = READ
 SCHEMA = json.dumps({"fields": [{"name": n, "type": "STRING"} for n in ("id", "note", "new")]})
 
 
-@pytest.mark.parametrize("tells_last", [True, False])
-def test_a_shard_ends_behind_its_last_record_whichever_number_the_service_tells(tells_last):
-    service = FakeTopic(tells_last=tells_last)
+@pytest.mark.parametrize("latest_is_last", [True, False])
+def test_a_shard_ends_after_its_last_record_whatever_latest_is(latest_is_last):
+    service = FakeTopic(latest_is_last=latest_is_last)
     service.shard("0", "a", "b", "c")
     service.shard("1")
     assert ends(service, T, {}) == {T: {0: 3, 1: 0}, closed_shards_key(T): {}}
@@ -76,16 +76,16 @@ def test_parents_are_read_before_what_they_became_and_others_beside():
 
 
 def test_a_stretch_is_read_once_in_its_order_through_answers_of_any_size():
-    service = FakeTopic(most=2)
+    service = FakeTopic(max_read=2)
     service.shard("7", *"abcdefg")
-    service.troubles = [ServiceError("LimitExceeded"), ServiceError("InternalServerError", 500)]
+    service.read_errors = [ServiceError("LimitExceeded"), ServiceError("InternalServerError", 500)]
     found = list(messages(service, Time().patience(5.0), T, Stretch(7, 1, 6), None))
     assert [one.value for one in found] == [b"b", b"c", b"d", b"e", b"f"]
     assert (found[0].topic, found[0].partition, found[0].offset) == (T, 7, 1)
 
 
 def test_records_that_go_between_two_answers_are_missed_and_numbers_never_given_are_not():
-    service = FakeTopic(most=2)
+    service = FakeTopic(max_read=2)
     service.shard("0", *"abcdef")
     del service.records["0"][3]
     found = messages(service, Time().patience(5.0), T, Stretch(0, 0, 6), None)
@@ -125,7 +125,7 @@ def test_what_is_gone_is_never_left_out():
     # records that are not there are waited for, and then it fails
     with pytest.raises(WriteError, match="reading shard 0 of topic orders: no progress"):
         list(messages(service, Time().patience(5.0), T, Stretch(0, 3, 8), None))
-    service.troubles = [ServiceError("NoPermission", 403)]
+    service.read_errors = [ServiceError("NoPermission", 403)]
     with pytest.raises(ServiceError, match="NoPermission"):
         list(messages(service, Time().patience(5.0), T, Stretch(0, 3, 6), None))
 

@@ -141,7 +141,7 @@ def test_a_topic_that_cannot_be_read_is_a_problem_with_its_fix():
 def test_a_service_that_refuses_or_is_silent_is_told_apart(error, text):
     service = FakeTopic()
     service.shard("0", "a")
-    service.troubles = [error] * 20
+    service.read_errors = [error] * 20
     texts, found = looked(service)
     assert texts == [f"problem  source: {text}"]
     assert found is None
