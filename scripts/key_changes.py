@@ -16,7 +16,7 @@ from changelane.testing.key_change_histories import deliver, draw, judge, play
 
 
 def main() -> int:
-    """Simulate the histories of history_class seed and print the counts."""
+    """Simulate the histories of a seed and print the counts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--histories", type=int, default=10_000)

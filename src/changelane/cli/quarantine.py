@@ -208,12 +208,12 @@ def replay(
         raise click.UsageError(
             "--repaired replays all entries of its file: select them in the file"
         )
-    mended = None
+    repaired_messages = None
     if repaired is not None:
         from changelane.spark.replay.repaired import read_repaired
 
         with open_input(repaired) as input_file:
-            mended = read_repaired(input_file.stream)
+            repaired_messages = read_repaired(input_file.stream)
     spark = session_of(pipeline, master)
     from changelane.spark.maintenance.quarantine_view import EntryFilter
     from changelane.spark.replay import replay as replays
@@ -224,7 +224,7 @@ def replay(
         pipeline,
         EntryFilter(codes, tables, entries),
         Settings(format_, dict(format_options), discard),
-        mended,
+        repaired_messages,
     )
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(reports)))
