@@ -2,7 +2,7 @@
 """Land a small shop's changes in Delta tables, show them, and check them against the databases.
 
 Two databases, two formats, one lake: `shop.yaml` and `sales.yaml` are all the configuration there
-is. `make demo` runs this; ORIGIN.md says where the data comes from.
+is. `make demo` runs this; ORIGIN.md describes the data.
 """
 
 import csv

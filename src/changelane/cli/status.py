@@ -84,7 +84,7 @@ def show(statuses: "list[TableStatus]", console: Console) -> None:
         ("purged up to", False, lambda status: status.purged),
     ]
     table = Table(box=None, pad_edge=False)
-    rows = {name: [tell(status) for status in statuses] for name, _, tell in shown}
+    rows = {name: [cell(status) for status in statuses] for name, _, cell in shown}
     column_names = [name for name, always, _ in shown if always or any(rows[name])]
     for name in column_names:
         is_text = name in {"table", "position", "purged up to"}

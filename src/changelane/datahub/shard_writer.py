@@ -115,7 +115,7 @@ class Patience:
         self._attempt += 1
         self._sleep(longest * (0.5 + 0.5 * self._chance()))
 
-    def call(self, action: str, ask: Callable[[], T]) -> T:
+    def call(self, action: str, request: Callable[[], T]) -> T:
         """Return the result of a call, with retries.
 
         Raises:
@@ -125,7 +125,7 @@ class Patience:
         is_fresh = self.is_fresh
         while True:
             try:
-                answer = ask()
+                answer = request()
             except ServiceError as error:
                 if error.reaction is not Reaction.RETRY:
                     raise

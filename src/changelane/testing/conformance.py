@@ -56,8 +56,8 @@ def _examples(strategy: st.SearchStrategy[Any], check: Callable[[Any], None], co
     decorate(given(strategy)(check))()
 
 
-def _require(holds: bool, text: str, *shown_events: ChangeEvent) -> None:  # noqa: FBT001 - reads as a sentence
-    if not holds:
+def _require(is_true: bool, text: str, *shown_events: ChangeEvent) -> None:  # noqa: FBT001 - reads as a sentence
+    if not is_true:
         raise ConformanceError("\n".join([text, *map(shown, shown_events)]))
 
 

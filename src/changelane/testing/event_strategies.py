@@ -187,20 +187,20 @@ def origins(draw: st.DrawFn, carries: Carries, op: Op | None = None) -> dict[str
     domain = draw(st.sampled_from([None, *sorted(carries.positions & _POSITIONS.keys())]))
     products = _PRODUCTS.get(domain or "", ("mysql", "postgresql"))
     products = tuple(p for p in products if not carries.products or p in carries.products)
-    said = {
+    source_fields = {
         "product": draw(st.sampled_from(products)),
         "connector": "debezium",
         "server": draw(st.sampled_from(["shop", "a.b"])),
         "version": "3.0.0.Final",
         "snapshot": "true" if op is Op.READ else None,
     }
-    said = {name: value for name, value in said.items() if name in carries.source}
+    source_fields = {name: value for name, value in source_fields.items() if name in carries.source}
     stamped = {
         name: value
         for name in Source.__struct_fields__
-        if (value := getattr(carries.stamp, name)) is not None and name not in said
+        if (value := getattr(carries.stamp, name)) is not None and name not in source_fields
     }
-    origin: dict[str, Any] = {"source": Source(**said, **stamped)}
+    origin: dict[str, Any] = {"source": Source(**source_fields, **stamped)}
     if domain is not None:
         origin["position"] = draw(_POSITIONS[domain])
     for field, unit in (
@@ -230,7 +230,7 @@ def data_changes(draw: st.DrawFn, carries: Carries) -> DataChange:
         rows = st.just(row)
     names_key = carries.key and draw(st.integers(0, 4)) > 0
     images = draw(_images(op, rows, key, carries))
-    holds = Completeness.UNKNOWN if has_schema else Completeness.FULL
+    completeness = Completeness.UNKNOWN if has_schema else Completeness.FULL
     before, after = images.get("before"), images.get("after")
     return DataChange(
         op,
@@ -240,8 +240,8 @@ def data_changes(draw: st.DrawFn, carries: Carries) -> DataChange:
         after=after,
         schema=schema,
         transaction=draw(transactions(carries)),
-        before_holds=Completeness.UNKNOWN if before is None else holds,
-        after_holds=Completeness.UNKNOWN if after is None else holds,
+        before_holds=Completeness.UNKNOWN if before is None else completeness,
+        after_holds=Completeness.UNKNOWN if after is None else completeness,
         **draw(origins(carries, op)),
     )
 
