@@ -127,7 +127,7 @@ def test_a_format_without_positions_is_said_aloud_at_the_start(
     file.write_text(file.read_text().replace("native-json", "canal-json"))
     said = run(file).stderr
     assert "canal-json has no positions, so events are ordered by their offsets" in said
-    assert said.count("what a producer that was killed sends again is added again") == 1
+    assert said.count("that a producer sends again after a restart are added again") == 1
 
 
 def test_the_reason_of_a_failed_run_quotes_no_value() -> None:

@@ -113,7 +113,7 @@ def test_what_is_wrong_is_one_line_and_ends_with_2(
     assert re.search(told, line), line
 
 
-def test_a_missing_extra_for_metrics_is_told_before_the_run(
+def test_a_missing_extra_for_metrics_is_reported_before_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
@@ -143,7 +143,7 @@ def test_a_finding_is_one_line_with_its_fix() -> None:
     assert str(ok("topic t", "fine")) == "ok       topic t: fine"
 
 
-def test_a_run_whose_broker_does_not_answer_ends_with_1_as_a_check_does(
+def test_a_run_without_an_answer_of_the_broker_ends_with_1_as_a_check_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def load(file: str) -> None:

@@ -217,7 +217,7 @@ def test_fail_fast_stops_at_the_first_failure_and_writes_no_output(tmp_path):
     assert list(tmp_path.iterdir()) == [kept]
 
 
-def test_many_failures_are_counted_not_told():
+def test_many_failures_are_counted_not_printed():
     result = convert(data=f"{BROKEN}\n" * 1000)
     assert result.stderr.count("line ") == 20
     assert "1,000  truncated" in result.stderr
@@ -401,7 +401,7 @@ GONE_BEFORE = json.loads(GONE) | {"other_key": None, "pair": "17"}
 CAME_AFTER = json.loads(CAME) | {"other_key": None, "pair": "17"}
 
 
-def test_an_orphan_half_fails_or_passes_as_told(tmp_path):
+def test_an_orphan_half_fails_or_passes_as_the_option_says(tmp_path):
     gone = json.dumps(GONE_BEFORE)
     failures = tmp_path / "failures"
     data = f"{gone}\n{OTHER}\n"

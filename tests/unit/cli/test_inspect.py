@@ -71,7 +71,7 @@ def test_compressed_files_are_read(tmp_path):
     assert "update" in inspect(tmp_path / "a.gz").stdout
 
 
-def test_broken_lines_are_told_beside_the_good_ones():
+def test_malformed_lines_are_reported_and_the_others_counted():
     result = inspect(data=f'{LINE}\n{{"op":"secret"\n')
     assert result.exit_code == 0
     assert "line 2: native-json: Input data was truncated" in result.stderr

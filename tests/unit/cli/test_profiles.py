@@ -52,7 +52,7 @@ def test_what_has_no_place_is_a_failure_of_its_message():
         (["--profile", "debezium"], "profile debezium writes debezium-json"),
     ],
 )
-def test_wrong_use_is_told(arguments, reason):
+def test_wrong_usage_is_reported(arguments, reason):
     result = convert(*arguments)
     assert result.exit_code == 2
     assert reason in result.stderr

@@ -105,7 +105,7 @@ def test_where_stderr_is_no_terminal_each_batch_is_a_line_of_json_there(
     assert (second["messages_in"], second["in_per_s"], second["lag"]) == (None, 75.0, None)
 
 
-def test_of_topics_the_messages_that_were_sent_are_told(
+def test_for_topics_the_sent_messages_are_shown(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     clock = Clock()
@@ -128,7 +128,7 @@ def live(*reports: Any, clock: Clock) -> LiveLine:
     return line
 
 
-def test_the_live_line_tells_what_fits_and_never_more() -> None:
+def test_the_live_line_is_never_longer_than_the_terminal() -> None:
     clock = Clock()
     line = live(batch(), clock=clock)
     clock.now += 3
@@ -142,7 +142,7 @@ def test_the_live_line_tells_what_fits_and_never_more() -> None:
         assert cell_len(line.line(width)) <= max(width, len("shop"))
 
 
-def test_rates_are_those_of_the_last_batch_whose_age_is_shown() -> None:
+def test_rates_are_those_of_the_last_batch_and_its_age_is_shown() -> None:
     clock = Clock()
     line = live(sent(lag={"in": {0: 0}}), clock=clock)
     assert line.line(60) == "shop  in 10/s  out 8.0/s  0 behind  batch 1, 0 s ago"
@@ -166,7 +166,7 @@ def test_the_live_line_names_the_step_of_the_batch_under_way() -> None:
     assert "reading" not in total.line(200)
 
 
-def test_before_the_first_batch_the_live_line_says_so() -> None:
+def test_the_live_line_before_the_first_batch() -> None:
     clock = Clock()
     line = live(clock=clock)
     clock.now += 12
@@ -265,7 +265,7 @@ def test_the_port_of_the_command_wins_over_that_of_the_file() -> None:
             pass
 
 
-def test_a_run_says_once_that_tables_took_possible_duplicates() -> None:
+def test_a_run_reports_possible_duplicates_once() -> None:
     seen: list[int] = []
     said: list[str] = []
     took = with_repeat_note(lambda one: seen.append(one.batch), said.append)
@@ -279,7 +279,7 @@ def test_a_run_says_once_that_tables_took_possible_duplicates() -> None:
     assert "provide.transaction.metadata" in note
 
 
-def test_the_summary_of_a_run_and_the_live_line_tell_warnings(
+def test_the_summary_of_a_run_and_the_live_line_show_warnings(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     _print_summary(RunReport("shop", batches=[batch(), batch(tables=[])]), "/lake")

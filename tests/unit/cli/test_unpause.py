@@ -41,6 +41,6 @@ def test_a_name_of_no_paused_table_is_refused_with_the_nearest_one() -> None:
         selected_tables(PAUSED, ["shop.ordes"])
 
 
-def test_where_nothing_is_paused_that_is_said() -> None:
+def test_unpause_without_paused_tables() -> None:
     with pytest.raises(ConfigError, match=r"^'nope' is not paused: no table is$"):
         selected_tables({}, ["nope"])

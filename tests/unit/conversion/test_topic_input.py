@@ -96,7 +96,7 @@ def test_options_are_those_of_a_pipeline():
         ({"ssl.truststore.location": "/x.jks"}, "must be a PEM file"),
     ],
 )
-def test_options_that_cannot_be_taken_say_what_to_do(options, why):
+def test_rejected_options_name_the_remedy(options, why):
     with pytest.raises(ConfigError) as error:
         client_settings(options)
     assert why in str(error.value)
@@ -126,7 +126,7 @@ def test_each_partition_gives_as_much_as_it_has(most, shares):
         assert (one.start, one.end) == (one.end - one.max_messages, OFFSETS[one.number][1])
 
 
-def test_a_broker_that_is_not_there_is_told_soon(tmp_path):
+def test_a_missing_broker_is_reported_soon(tmp_path):
     began = time.monotonic()
     formats = ["-f", "debezium-json", "-t", "canal-json"]
     result = ask("convert", *formats, "kafka://127.0.0.1:1/shop?max=3", str(tmp_path / "out"))
@@ -191,7 +191,7 @@ def test_a_part_of_a_topic_is_read(place, query, places):
     assert size == len(places)
 
 
-def test_a_topic_or_partition_that_is_not_there_is_told(place):
+def test_a_missing_topic_or_partition_is_reported(place):
     url = place[0]
     began = time.monotonic()
     with pytest.raises(UnknownNameError, match=r"did you mean 'shop\.orders'"):

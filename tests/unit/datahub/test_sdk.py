@@ -151,7 +151,7 @@ def test_a_topic_is_created_with_its_schema_once(server: Server) -> None:
     ]
 
 
-def test_records_that_failed_are_told_one_by_one_where_a_part_may_fail(server: Server) -> None:
+def test_failed_records_are_returned_one_by_one_if_a_part_may_fail(server: Server) -> None:
     service = sdk(server, protocol="json")
     assert not service.writes_all_or_none
     service.create("all", Topic("BLOB"), shards=1, days=1)
@@ -210,7 +210,7 @@ def test_whatever_the_service_does_all_records_arrive_in_the_order_of_their_keys
     assert len(found) == 13
 
 
-def test_an_answer_that_does_not_say_which_records_failed_ends_everything(server: Server) -> None:
+def test_an_answer_without_the_numbers_of_failed_records_is_fatal(server: Server) -> None:
     service = sdk(server, protocol="json")
     path = "/projects/shop/topics/all/shards"
     one = {"Index": 7, "ErrorCode": "LimitExceeded", "ErrorMessage": ""}
@@ -237,7 +237,7 @@ def test_an_answer_that_does_not_say_which_records_failed_ends_everything(server
         (200, b"Ann", None, "FAIL"),
     ],
 )
-def test_refusals_are_told_by_code_and_never_by_what_they_quote(
+def test_rejections_are_reported_by_code_without_the_quoted_text(
     server: Server,
     caplog: pytest.LogCaptureFixture,
     *,
@@ -273,7 +273,7 @@ def test_a_service_that_does_not_answer_is_waited_for(server: Server) -> None:
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
-def test_a_service_whose_certificate_nobody_vouches_for_gets_nothing(tmp_path: Path) -> None:
+def test_a_service_with_an_untrusted_certificate_gets_no_request(tmp_path: Path) -> None:
     told = f"req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -keyout {tmp_path}/k"
     subprocess.run(["openssl", *told.split(), "-out", f"{tmp_path}/c"], check=True)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

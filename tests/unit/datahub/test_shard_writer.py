@@ -229,5 +229,5 @@ def test_what_to_do_follows_from_the_error_code_of_the_service(
     assert ServiceError(code, status).reaction is fate
 
 
-def test_an_error_says_codes_and_nothing_that_looks_like_a_value():
+def test_an_error_contains_codes_but_no_values():
     assert str(ServiceError("value 'Ann' of row 3", 400)) == "DataHub answers unknown (status 400)"

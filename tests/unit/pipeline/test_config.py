@@ -53,7 +53,7 @@ def test_absolute_paths_and_addresses_stay(tmp_path: Path) -> None:
     assert found.sink.path == "/lake"
 
 
-def test_the_checkpoint_lies_inside_the_sink_unless_said(tmp_path: Path) -> None:
+def test_the_checkpoint_is_in_the_sink_by_default(tmp_path: Path) -> None:
     found = load(written(tmp_path, LEAST))
     assert found.checkpoint == str(tmp_path / "lake/_changelane/checkpoints/shop")
 
@@ -122,7 +122,7 @@ def test_the_value_of_a_variable_is_never_shown(tmp_path: Path, place: str, secr
 
 @pytest.mark.parametrize("told", ["${KIND}", "debezium-${KIND}"])
 @pytest.mark.parametrize("kind", ["hunter2", "q"])
-def test_a_format_that_comes_from_a_variable_is_told_by_its_name(
+def test_an_error_names_the_variable_of_a_format_not_its_value(
     tmp_path: Path, told: str, kind: str
 ) -> None:
     text = LEAST.replace("debezium-json", f"'{told}'")
@@ -163,7 +163,7 @@ def test_a_value_that_looks_like_a_variable_is_not_filled_twice(tmp_path: Path) 
         (LEAST.replace("name: shop", "name: ' '"), "the name of a folder"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str, message: str) -> None:
+def test_errors_of_a_pipeline_file(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load(written(tmp_path, text))
 
@@ -219,12 +219,12 @@ def test_a_format_that_is_called_otherwise_is_explained(name: str, hint: str) ->
         get_codec(name)
 
 
-def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read"):
         load(tmp_path / "none.yaml")
 
 
-def test_bytes_that_are_no_text_are_said(tmp_path: Path) -> None:
+def test_a_file_that_is_no_text_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "pipeline.yaml"
     path.write_bytes(b"name: \xff\xfe\n")
     with pytest.raises(ConfigError, match="is not YAML"):
@@ -414,7 +414,7 @@ def test_a_file_is_no_place_for_tables(tmp_path: Path, path: str) -> None:
         ("transforms:\n- {type: rename,\n   type: mask}\n", r"transforms\[0\].type twice"),
     ],
 )
-def test_a_key_that_stands_twice_is_refused(tmp_path: Path, more: str, message: str) -> None:
+def test_a_duplicate_key_is_rejected(tmp_path: Path, more: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load(written(tmp_path, LEAST + more))
 

@@ -80,7 +80,7 @@ def test_messages_without_types_are_counted() -> None:
     assert warning.text == "71 of 71 rows have no column types: columns become text"
 
 
-def test_tables_whose_updates_have_no_row_before_are_named() -> None:
+def test_tables_with_updates_without_a_before_image_are_named() -> None:
     told = found(captured("postgres-schema"))
     warning = told["ALTER TABLE ... REPLICA IDENTITY FULL for tables without a primary key"]
     assert "shop.public.customers" in warning.text
@@ -185,7 +185,7 @@ def test_topics_beside_the_rows_are_looked_for(name: str, server: str, settings:
     assert "heartbeat.interval.ms" in found(rows, topics=None)["end"].text
 
 
-def test_other_formats_and_messages_that_cannot_be_read_say_nothing() -> None:
+def test_other_formats_and_unreadable_messages_give_no_finding() -> None:
     rows = captured("mariadb-schema")
     assert not list(findings("canal-json", rows))
     assert not list(findings("debezium-json", [Message(b"{"), Message(None)]))

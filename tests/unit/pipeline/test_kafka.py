@@ -50,7 +50,7 @@ def test_what_cannot_be_read_is_refused_in_the_file(more: dict[str, Any], messag
         source(**more)
 
 
-def test_offsets_to_begin_with_are_told_by_partition() -> None:
+def test_starting_offsets_are_given_by_partition() -> None:
     told = source(topics="a", starting_offsets={"a": {0: 17, "1": 4}})
     assert told.starts == {"a": {0: 17, 1: 4}}
     assert source(topics="a").starts == "earliest"

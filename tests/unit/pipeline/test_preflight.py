@@ -89,7 +89,7 @@ def test_a_broker_that_is_not_there_is_named(tmp_path: Path, silent: int) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_name_that_nobody_knows_is_told_apart() -> None:
+def test_an_unknown_host_name_is_reported_as_such() -> None:
     def answer(error: int) -> Callable[..., Any]:
         def create_connection(*_arguments: Any) -> None:
             raise socket.gaierror(error, "no name")

@@ -179,7 +179,7 @@ def test_what_names_no_table_goes_to_the_topic_of_the_option():
         place(event, dynamic_topic=".*\\..*", topic=None)
 
 
-def test_a_table_whose_name_no_topic_can_have_is_refused():
+def test_a_table_name_that_is_no_topic_name_is_rejected():
     event = change(table=TableId("test", None, "bad name"))
     with pytest.raises(EncodeError, match="'test_bad name' is not a valid topic name"):
         place(event, dynamic_topic=".*\\..*")
@@ -206,7 +206,7 @@ def test_what_canal_has_no_message_for_is_dropped_and_counted(event):
         ({"partition_hsah": "a"}, "did you mean 'partition_hash'"),
     ],
 )
-def test_wrong_options_say_what_to_write(options, reason):
+def test_errors_of_options_name_the_remedy(options, reason):
     with pytest.raises(ConfigError, match=reason):
         profiles.load("canal", {"topic": "example"} | options)
 

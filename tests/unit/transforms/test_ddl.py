@@ -80,7 +80,7 @@ USUAL = {
 @pytest.mark.parametrize(
     ("dialect", "text"), [(dialect, text) for dialect, texts in WRITTEN.items() for text in texts]
 )
-def test_a_statement_is_written_again_and_says_the_same(dialect, text):
+def test_a_rewritten_statement_has_the_same_effect(dialect, text):
     beside = AddIndex | DropIndex | Other
     for statement in parse(text, dialect, USUAL[dialect]):
         changes = [one for one in statement.changes if not isinstance(one, beside)]
@@ -184,7 +184,7 @@ def test_rows_from_before_a_column_that_is_cast_get_what_becomes_of_their_defaul
         ("INT NOT NULL AUTO_INCREMENT UNIQUE", "int64"),
     ],
 )
-def test_a_column_whose_values_of_old_rows_cannot_be_said_is_refused(defined, new):
+def test_a_column_with_undetermined_values_of_older_rows_is_rejected(defined, new):
     ddl = f"ALTER TABLE orders ADD n {defined}"
     assert code(ddl, Cast(columns={"n": new})) == "untranslated_statement"
 

@@ -97,7 +97,7 @@ def test_what_makes_no_sense_is_refused(raw, reason, tmp_path):
         load_transforms(path, {})
 
 
-def test_convert_says_that_it_has_no_spark(tmp_path):
+def test_convert_rejects_expressions_because_it_has_no_spark(tmp_path):
     path = tmp_path / "t.yaml"
     path.write_text(f"transforms: [{FILTER}]")
     with pytest.raises(ConfigError, match="`convert` runs without Spark"):
