@@ -3,8 +3,8 @@
 
 Usage: apply.py [--changes N] [--lake delta|iceberg] [PART ...]
 
-The baseline is what one would write by hand: each batch already parsed, typed and reduced to one
-row a key, in Parquet, and one MERGE for it into a table of the same rows.
+The baseline is hand-written: each batch is Parquet, already parsed, typed and reduced to one row
+per key, and one MERGE applies it.
 """
 
 import argparse
@@ -34,8 +34,8 @@ from changelane.spark.runtime.sql import COLUMNS, DEPARTED, LIVE, ORDER, UPSERTE
 
 BATCHES: Final = 5
 KEYS: Final = 300_000
-MADE: Final = "tables/shop.public.orders0"
-"""Where changelane makes the table that the baseline makes as ``orders0``."""
+ROW_FORM_TABLE: Final = "tables/shop.public.orders0"
+"""The table of the row form, as changelane names it; the baseline's is ``tables/orders0``."""
 UNAVAILABLE: Final = "__debezium_unavailable_value"
 TEXTS: Final = ("o_orderstatus", "o_orderpriority", "o_clerk", "o_comment")
 TYPES: Final = {
@@ -55,10 +55,17 @@ ARROW: Final = {
 
 
 class Work(NamedTuple):
-    """What is measured: changes in batches, and the tables that they are of.
+    """A workload: changes in batches, and the tables they belong to.
 
-    Of uneven tables the n-th gets a share of 1/n, as Zipf saw of words. Behind the first batch a
-    table gets as many rows more as *rows* says.
+    Attributes:
+        name: For the output.
+        changes: How many changes in all.
+        columns: Columns of each table.
+        is_partial: Updates of an existing key lack two columns.
+        tables: How many tables.
+        keys: How many different keys a table has.
+        is_uneven: The n-th table gets a share of 1/n of the changes (Zipf), not an equal one.
+        rows: Rows with other keys that each table gets after the first batch.
     """
 
     name: str
@@ -72,15 +79,15 @@ class Work(NamedTuple):
 
     @property
     def types(self) -> dict[str, str]:
-        """Column -> type; wider tables have more texts."""
+        """Column -> type; additional columns are texts."""
         more = {f"c{index:03}": "string" for index in range(self.columns - len(TYPES))}
         return TYPES | more
 
 
 def changes(work: Work) -> Iterator[tuple[str, str, dict[str, Any], set[str]]]:
-    """Return table, op, row and the columns that are not told.
+    """Yield table, op, row and the columns missing from its message.
 
-    60 % are inserts (also of keys that are there, as after a restart), 30 % updates, 10 % deletes.
+    60 % are inserts (also of existing keys, as after a restart), 30 % updates, 10 % deletes.
     """
     choice = random.Random(7)  # noqa: S311 - the same changes each time
     live: list[dict[int, dict[str, Any]]] = [{} for _ in range(work.tables)]
@@ -96,15 +103,15 @@ def changes(work: Work) -> Iterator[tuple[str, str, dict[str, Any], set[str]]]:
         row = {name: choice.choice(words) for name in texts}
         row |= {"o_orderkey": key, "o_custkey": choice.randrange(1 << 30)}
         row |= {"o_totalprice": choice.randrange(10**7) / 100, "o_shippriority": index % 5}
-        held, missing = rows.get(key), set[str]()
+        current, missing = rows.get(key), set[str]()
         op = choice.choices("cud", (6, 3, 1))[0]
         if op == "d":
             rows.pop(key, None)
-            yield f"orders{number}", op, held or row, missing
+            yield f"orders{number}", op, current or row, missing
             continue
-        if op == "u" and held is not None and work.is_partial:
+        if op == "u" and current is not None and work.is_partial:
             missing = set(texts[:2])
-            row |= {name: held[name] for name in missing}
+            row |= {name: current[name] for name in missing}
         rows[key] = row
         yield f"orders{number}", op, row, missing
 
@@ -113,7 +120,7 @@ def message(table: str, op: str, row: dict[str, Any], missing: set[str], at: int
     """Return a change as Debezium writes it for PostgreSQL, without a schema block."""
     shown = {name: UNAVAILABLE if name in missing else value for name, value in row.items()}
     time_ms = 1_795_248_497_484 + at
-    told = {
+    value = {
         "before": {"o_orderkey": row["o_orderkey"]} if op == "d" else None,
         "after": None if op == "d" else shown,
         "source": {
@@ -133,7 +140,7 @@ def message(table: str, op: str, row: dict[str, Any], missing: set[str], at: int
         "op": op,
         "ts_ms": time_ms + 250,
     }
-    return msgspec.json.encode(told)
+    return msgspec.json.encode(value)
 
 
 def written(work: Work, folder: Path) -> tuple[list[Path], dict[str, list[Path]]]:
@@ -142,7 +149,7 @@ def written(work: Work, folder: Path) -> tuple[list[Path], dict[str, list[Path]]
     Returns:
         A file of messages for each batch, and files of typed rows by table.
     """
-    told, typed = [], {f"orders{n}": list[Path]() for n in range(work.tables)}
+    batches, typed = [], {f"orders{n}": list[Path]() for n in range(work.tables)}
     pending: dict[str, dict[int, tuple[dict[str, Any], bool, int]]] = {name: {} for name in typed}
     bodies: list[bytes] = []
     size = work.changes // BATCHES
@@ -151,46 +158,46 @@ def written(work: Work, folder: Path) -> tuple[list[Path], dict[str, list[Path]]
         pending[table][row["o_orderkey"]] = (row, op == "d", at)
         if at % size and at < work.changes:
             continue
-        path = folder / f"messages{len(told)}.parquet"
+        path = folder / f"messages{len(batches)}.parquet"
         pq.write_table(
             pa.table({"value": pa.array(bodies, pa.binary())}), path, row_group_size=50_000
         )
-        told.append(path)
+        batches.append(path)
         bodies = []
         for name, rows in pending.items():
             path = folder / f"typed-{name}-{len(typed[name])}.parquet"
-            found = list(rows.values())
+            latest = list(rows.values())
             fields = {
-                column: pa.array([row[column] for row, _, _ in found], ARROW[kind])
+                column: pa.array([row[column] for row, _, _ in latest], ARROW[kind])
                 for column, kind in work.types.items()
             }
-            fields["gone"] = pa.array([gone for _, gone, _ in found], pa.bool_())
-            orders = (at.to_bytes(32, "big") for _, _, at in found)
+            fields["is_deleted"] = pa.array([is_deleted for _, is_deleted, _ in latest], pa.bool_())
+            orders = (at.to_bytes(32, "big") for _, _, at in latest)
             fields["at"] = pa.array(orders, pa.binary())
             pq.write_table(pa.table(fields), path)
             typed[name].append(path)
             rows.clear()
-    return told, typed
+    return batches, typed
 
 
 Batch = Callable[[int], None]
-"""Does one batch, by its number."""
+"""Applies one batch, by its number."""
 
 
 def timed(run: Callable[[], object]) -> tuple[float, float]:
-    """Return seconds on the clock, and seconds of processor time."""
+    """Run it; return wall time and processor time, seconds."""
     started, used = time.monotonic(), processor_seconds()
     run()
     return time.monotonic() - started, processor_seconds() - used
 
 
 def in_turns(*runs: Batch) -> list[list[tuple[float, float]]]:
-    """Return what each batch of each run takes: in turns, so that all are as warm as the others."""
-    found: list[list[tuple[float, float]]] = [[] for _ in runs]
+    """Return the times of each run's batches; the runs alternate, so that all are equally warm."""
+    durations: list[list[tuple[float, float]]] = [[] for _ in runs]
     for number in range(BATCHES):
-        for run, times in zip(runs, found, strict=True):
+        for run, times in zip(runs, durations, strict=True):
             times.append(timed(lambda run=run, number=number: run(number)))
-    return found
+    return durations
 
 
 class Bench:
@@ -202,7 +209,7 @@ class Bench:
         self.folder = folder
 
     def bare(self, work: Work, typed: dict[str, list[Path]]) -> Batch:
-        """Return what merges typed rows by hand."""
+        """Create plain tables; return the function that merges a batch of typed rows into them."""
         lake = open_lake(self.spark, str(self.folder / "bare"), self.kind)
         names = list(work.types)
         for table in typed:
@@ -219,9 +226,9 @@ class Bench:
                 frame.createOrReplaceTempView("newer")
                 self.spark.sql(
                     f"MERGE INTO {lake.sql(f'tables/{table}')} t USING newer s "
-                    "ON t.o_orderkey = s.o_orderkey WHEN MATCHED AND s.gone THEN DELETE "
+                    "ON t.o_orderkey = s.o_orderkey WHEN MATCHED AND s.is_deleted THEN DELETE "
                     f"WHEN MATCHED THEN UPDATE SET {sets} "
-                    f"WHEN NOT MATCHED AND NOT s.gone THEN INSERT {rows}"
+                    f"WHEN NOT MATCHED AND NOT s.is_deleted THEN INSERT {rows}"
                 ).collect()
                 frame.unpersist()
             if number == 0 and work.rows:
@@ -230,29 +237,29 @@ class Bench:
         return batch
 
     def formed(self, work: Work, typed: dict[str, list[Path]]) -> Batch:
-        """Return what merges the same rows in the row form: their orders stay in the table."""
+        """Return the function that merges a batch as changelane does, with the state columns."""
         lake = open_lake(self.spark, str(self.folder / "formed"), self.kind)
         columns = {name: SPARK[kind] for name, kind in work.types.items()}
-        lake.create(MADE, columns | {ORDER: "BINARY", COLUMNS: "MAP<STRING, BINARY>"}, {})
-        told = full_row_merge(("o_orderkey",), tuple(columns))
+        lake.create(ROW_FORM_TABLE, columns | {ORDER: "BINARY", COLUMNS: "MAP<STRING, BINARY>"}, {})
+        merge_rule = full_row_merge(("o_orderkey",), tuple(columns))
 
         def batch(number: int) -> None:
             frame = self.spark.read.parquet(str(typed["orders0"][number]))
             nothing = F.unhex(F.lit(""))
             state = {
-                UPSERTED: F.when(F.col("gone"), nothing).otherwise(F.col("at")),
-                DEPARTED: F.when(F.col("gone"), F.col("at")).otherwise(nothing),
-                LIVE: ~F.col("gone"),
+                UPSERTED: F.when(F.col("is_deleted"), nothing).otherwise(F.col("at")),
+                DEPARTED: F.when(F.col("is_deleted"), F.col("at")).otherwise(nothing),
+                LIVE: ~F.col("is_deleted"),
             }
             rows = frame.select(*columns, *(one.alias(name) for name, one in state.items()))
-            lake.merge(self.spark, MADE, rows, told)
+            lake.merge(self.spark, ROW_FORM_TABLE, rows, merge_rule)
 
         return batch
 
     def fill(self, work: Work, lake: Any) -> None:
-        """Give the table the rows with the other keys."""
-        name = "tables/orders0" if lake.exists("tables/orders0") else MADE
-        held = lake.read(name)
+        """Append a row for every key that the table lacks."""
+        name = "tables/orders0" if lake.exists("tables/orders0") else ROW_FORM_TABLE
+        current = lake.read(name)
         key = F.col("o_orderkey")
         columns = {
             **{name: F.concat(key.cast("string"), F.lit(f" {name}")) for name in TEXTS},
@@ -261,18 +268,18 @@ class Bench:
             "o_totalprice": key / 100,
             "o_shippriority": (key % 5).cast("int"),
         }
-        if ORDER in held.columns:
-            columns[ORDER] = F.lit(held.agg(F.min(ORDER)).first()[0])
+        if ORDER in current.columns:
+            columns[ORDER] = F.lit(current.agg(F.min(ORDER)).first()[0])
             columns[COLUMNS] = F.lit(None).cast("map<string,binary>")
         others = self.spark.range(work.rows).select(F.col("id").alias("o_orderkey"))
-        others = others.join(held.select("o_orderkey"), "o_orderkey", "left_anti")
-        rows = others.select(*(columns[name].alias(name) for name in held.columns))
+        others = others.join(current.select("o_orderkey"), "o_orderkey", "left_anti")
+        rows = others.select(*(columns[name].alias(name) for name in current.columns))
         lake.append(self.spark, name, rows)
 
     def ours(
-        self, work: Work, told: Sequence[Path], schedule: MergeSchedule | None = None
+        self, work: Work, batches: Sequence[Path], schedule: MergeSchedule | None = None
     ) -> list[tuple[float, float]]:
-        """Apply messages."""
+        """Apply batches of messages with changelane; return their times."""
         root = str(self.folder / "ours")
         applier = Applier(self.spark, root, table_format=self.kind)
         dispatcher = None
@@ -283,7 +290,7 @@ class Bench:
         keys = {f"orders{n}": ("o_orderkey",) for n in range(work.tables)}
 
         def batch(number: int) -> None:
-            messages = self.spark.read.parquet(str(told[number]))
+            messages = self.spark.read.parquet(str(batches[number]))
             events = decode(
                 messages, "debezium-json", options={"schemas": schemas}, keys=keys, images=False
             )
@@ -291,11 +298,11 @@ class Bench:
             take = applier.apply if dispatcher is None else dispatcher.apply
             report = take(events, marker)
             if report.quarantined or report.failed:
-                raise SystemExit(f"not all was applied: {report}")
+                raise SystemExit(f"some changes were not applied: {report}")
 
-        found = []
+        durations = []
         for number in range(BATCHES):
-            found.append(timed(lambda number=number: batch(number)))
+            durations.append(timed(lambda number=number: batch(number)))
             if number == 0 and work.rows:
                 self.fill(work, open_lake(self.spark, root, self.kind))
             if work.is_uneven:
@@ -304,41 +311,41 @@ class Bench:
             clock, _ = timed(lambda: dispatcher.merge(all_of_them=True))
             print(f"{self.kind}: every table merged from the log {clock:7.1f} s", flush=True)
             self.memory("after the merge")
-        return found
+        return durations
 
     def memory(self, when: str) -> None:
-        """Print what the driver holds once garbage is gone."""
+        """Print the driver's memory after a garbage collection."""
         gc.collect()
         java = self.spark._jvm.java.lang  # noqa: SLF001 - the only way to its memory
         java.System.gc()
         runtime = java.Runtime.getRuntime()
         heap_mb = (runtime.totalMemory() - runtime.freeMemory()) >> 20
-        told = f"{heap_mb:,} MB of Java's heap, {resident_mb():,} MB of Python"
-        print(f"{self.kind}: {when}: {told}", flush=True)
+        memory = f"{heap_mb:,} MB of Java's heap, {resident_mb():,} MB of Python"
+        print(f"{self.kind}: {when}: {memory}", flush=True)
 
 
-def show(what: str, work: Work, found: list[tuple[float, float]], base: float | None) -> float:
-    """Print one line: changes a second on the clock without the first batch, which warms up."""
-    changes = work.changes / BATCHES * (len(found) - 1)
-    clock, processor = (sum(column) for column in zip(*found[1:], strict=True))
+def show(what: str, work: Work, durations: list[tuple[float, float]], base: float | None) -> float:
+    """Print changes a second of wall time, without the first batch, which warms up."""
+    changes = work.changes / BATCHES * (len(durations) - 1)
+    clock, processor = (sum(column) for column in zip(*durations[1:], strict=True))
     rate = changes / clock
     ratio = "" if base is None else f"{rate / base:6.2f} x"
     print(
-        f"{what:<34} {clock / (len(found) - 1):7.1f} s a batch  {rate:>9,.0f} changes/s "
-        f"{processor / (len(found) - 1):7.1f} s of processors {ratio}",
+        f"{what:<34} {clock / (len(durations) - 1):7.1f} s a batch  {rate:>9,.0f} changes/s "
+        f"{processor / (len(durations) - 1):7.1f} s of processors {ratio}",
         flush=True,
     )
     return rate
 
 
 def main() -> None:
-    """Run the parts that are named."""
+    """Run the named parts, or all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*")
     parser.add_argument("--changes", type=int, default=1_000_000)
     parser.add_argument("--lake", choices=["delta", "iceberg"], action="append")
-    given = parser.parse_args()
-    count = given.changes
+    arguments = parser.parse_args()
+    count = arguments.changes
     works = {
         "full": Work("full images", count),
         "partial": Work("updates lack columns", count, is_partial=True),
@@ -356,13 +363,13 @@ def main() -> None:
         "many": Work("100 tables, 1,000 changes each", 500_000, tables=100, keys=3000),
     }
     spark = local_spark("delta", "iceberg")
-    for name in given.parts or works:
+    for name in arguments.parts or works:
         work = works[name]
         source = Path(tempfile.mkdtemp())
-        told, typed = written(work, source)
-        size = sum(path.stat().st_size for path in told) // work.changes
+        batches, typed = written(work, source)
+        size = sum(path.stat().st_size for path in batches) // work.changes
         print(f"\n{name}: {work.name}, {work.changes:,} changes (about {size} B in Parquet)")
-        for kind in given.lake or ("iceberg", "delta"):
+        for kind in arguments.lake or ("iceberg", "delta"):
             folder = Path(tempfile.mkdtemp())
             bench = Bench(spark, kind, folder)
             try:
@@ -373,15 +380,15 @@ def main() -> None:
                         runs.append(bench.formed(work, typed))
                     bare, *formed = in_turns(*runs)
                     base = show(f"{kind}: bare MERGE", work, bare, None)
-                    for found in formed:
-                        show(f"{kind}: row form of the MERGE", work, found, base)
+                    for durations in formed:
+                        show(f"{kind}: row form of the MERGE", work, durations, base)
                 if not work.is_uneven:
-                    show(f"{kind}: messages to table", work, bench.ours(work, told), base)
+                    show(f"{kind}: messages to table", work, bench.ours(work, batches), base)
                 if work.tables > 1:
                     shutil.rmtree(folder / "ours", ignore_errors=True)
                     later = MergeSchedule(is_deferred=True, events=1 << 60, seconds=1e9)
-                    found = bench.ours(work, told, later)
-                    show(f"{kind}: messages to the log", work, found, None)
+                    durations = bench.ours(work, batches, later)
+                    show(f"{kind}: messages to the log", work, durations, None)
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
         shutil.rmtree(source, ignore_errors=True)

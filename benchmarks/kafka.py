@@ -29,8 +29,8 @@ PARTITIONS: Final = 4
 PER_TRIGGER: Final = 250_000
 
 
-class Took(NamedTuple):
-    """What a job took, seconds."""
+class Duration(NamedTuple):
+    """Wall time and processor time of a job, seconds."""
 
     wall: float
     processor: float
@@ -38,7 +38,7 @@ class Took(NamedTuple):
 
 def fill(servers: str, topic: str, count: int) -> int:
     """Send messages to a new topic; return the mean size of a value, bytes."""
-    make(servers, topic)
+    create_topic(servers, topic)
     producer = Producer(
         {
             "bootstrap.servers": servers,
@@ -48,8 +48,8 @@ def fill(servers: str, topic: str, count: int) -> int:
         }
     )
     size = 0
-    told = messages.messages(messages.ORDERS, "orders", count, keys=300_000, with_schema=False)
-    for number, (key, value) in enumerate(told):
+    pairs = messages.messages(messages.ORDERS, "orders", count, keys=300_000, with_schema=False)
+    for number, (key, value) in enumerate(pairs):
         size += len(value)
         while True:
             try:
@@ -61,17 +61,17 @@ def fill(servers: str, topic: str, count: int) -> int:
     return size // count
 
 
-def make(servers: str, topic: str) -> None:
-    """Make a topic."""
+def create_topic(servers: str, topic: str) -> None:
+    """Create a topic."""
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
 
 
-def measured(run: Callable[[], object]) -> Took:
-    """Return what a job takes."""
+def measured(run: Callable[[], object]) -> Duration:
+    """Run a job; return how long it took."""
     wall, processor = time.monotonic(), processor_seconds()
     run()
-    return Took(time.monotonic() - wall, processor_seconds() - processor)
+    return Duration(time.monotonic() - wall, processor_seconds() - processor)
 
 
 def stream(spark: Any, servers: str, topic: str) -> Any:
@@ -87,23 +87,23 @@ def stream(spark: Any, servers: str, topic: str) -> Any:
     )
 
 
-def copied(spark: Any, servers: str, topic: str, target: str | None, folder: Path) -> None:
-    """Read a topic, and send it as it is unless there is no target."""
-    told = stream(spark, servers, topic).select("key", "value")
+def copy(spark: Any, servers: str, topic: str, target: str | None, folder: Path) -> None:
+    """Read a topic; send its messages as they are to a new topic, if one is named."""
+    records = stream(spark, servers, topic).select("key", "value")
     if target is None:
-        writer = told.writeStream.format("noop")
+        writer = records.writeStream.format("noop")
     else:
-        make(servers, target)
-        writer = told.writeStream.format("kafka").option("kafka.bootstrap.servers", servers)
+        create_topic(servers, target)
+        writer = records.writeStream.format("kafka").option("kafka.bootstrap.servers", servers)
         writer = writer.option("topic", target)
     writer = writer.option("checkpointLocation", str(folder / f"checkpoint-{target}"))
     writer.trigger(availableNow=True).start().awaitTermination()
 
 
-def changed(spark: Any, servers: str, topic: str, format: str, folder: Path) -> None:
+def convert(spark: Any, servers: str, topic: str, format: str, folder: Path) -> None:
     """Send a topic to a new one in another format."""
-    make(servers, f"{topic}-changed")
-    told = {
+    create_topic(servers, f"{topic}-converted")
+    configuration = {
         "name": f"bench-{topic}",
         "source": {
             "type": "kafka",
@@ -115,14 +115,14 @@ def changed(spark: Any, servers: str, topic: str, format: str, folder: Path) -> 
         "sink": {
             "type": "kafka",
             "bootstrap_servers": servers,
-            "topic": f"{topic}-changed",
+            "topic": f"{topic}-converted",
             "format": format,
             "on_loss": "ignore",
             "checkpoint": str(folder / f"state-{topic}"),
         },
     }
-    report = run_to_topics(spark, parse(told))
-    assert not report.quarantined, report.quarantined  # noqa: S101 - or the figure means nothing
+    report = run_to_topics(spark, parse(configuration))
+    assert not report.quarantined, report.quarantined  # noqa: S101 - else the figure is wrong
 
 
 def main() -> int:
@@ -131,39 +131,39 @@ def main() -> int:
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--target", default="canal-json")
     parser.add_argument("--flat", action="store_true")
-    asked = parser.parse_args()
-    with broker() as found, tempfile.TemporaryDirectory() as name:
-        servers, folder = found.servers, Path(name)
+    arguments = parser.parse_args()
+    with broker() as kafka, tempfile.TemporaryDirectory() as name:
+        servers, folder = kafka.servers, Path(name)
         spark = local_spark("delta", "kafka")
         fill(servers, "warm", 20_000)
-        copied(spark, servers, "warm", "warm-copy", folder)
-        changed(spark, servers, "warm", asked.target, folder)
-        size = fill(servers, "told", asked.messages)
-        print(f"{asked.messages:,} messages of {size} B, {PARTITIONS} partitions, local[2]")
-        read = measured(lambda: copied(spark, servers, "told", None, folder))
-        identity = measured(lambda: copied(spark, servers, "told", "copy", folder))
-        if asked.flat:
-            fill(servers, "few", asked.messages // 10)
-            changed(spark, servers, "few", asked.target, folder)
-            few = largest_kb()
-        ours = measured(lambda: changed(spark, servers, "told", asked.target, folder))
-        for words, took in (
+        copy(spark, servers, "warm", "warm-copy", folder)
+        convert(spark, servers, "warm", arguments.target, folder)
+        size = fill(servers, "full", arguments.messages)
+        print(f"{arguments.messages:,} messages of {size} B, {PARTITIONS} partitions, local[2]")
+        read = measured(lambda: copy(spark, servers, "full", None, folder))
+        identity = measured(lambda: copy(spark, servers, "full", "full-copy", folder))
+        if arguments.flat:
+            fill(servers, "few", arguments.messages // 10)
+            convert(spark, servers, "few", arguments.target, folder)
+            few_kb = largest_kb()
+        ours = measured(lambda: convert(spark, servers, "full", arguments.target, folder))
+        for name_of_job, took in (
             ("reading only", read),
             ("Spark's identity", identity),
-            (f"to {asked.target}", ours),
+            (f"to {arguments.target}", ours),
         ):
-            rate = asked.messages / took.wall / 1000
-            told = asked.messages / took.processor / 1000
+            rate = arguments.messages / took.wall / 1000
+            per_processor = arguments.messages / took.processor / 1000
             print(
-                f"{words:<20} {took.wall:7.1f} s {rate:7.1f} k/s   "
-                f"{took.processor:7.1f} s of processor time, {told:7.1f} k/s"
+                f"{name_of_job:<20} {took.wall:7.1f} s {rate:7.1f} k/s   "
+                f"{took.processor:7.1f} s of processor time, {per_processor:7.1f} k/s"
             )
         print(
             f"ratio to identity: {identity.wall / ours.wall:.2f} in time, "
             f"{identity.processor / ours.processor:.2f} in processor time"
         )
-        if asked.flat:
-            print(f"largest Python worker: {few:,} kB, then {largest_kb():,} kB")
+        if arguments.flat:
+            print(f"largest Python worker: {few_kb:,} kB, then {largest_kb():,} kB")
         spark.stop()
     return 0
 

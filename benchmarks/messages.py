@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Debezium messages to measure with: TPC-H orders (9 columns), and a table of 60 columns."""
+"""Debezium messages of two tables: TPC-H orders (9 columns), and one of 60 columns."""
 
 import base64
 import random
@@ -114,7 +114,7 @@ def _value(kind: dict[str, Any], choice: random.Random) -> Any:
 def messages(
     columns: Columns, table: str, count: int, *, keys: int, with_schema: bool
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Return key and value of updates of random rows, as Debezium writes them for PostgreSQL."""
+    """Yield key and value of updates of random rows, as Debezium writes them for PostgreSQL."""
     choice = random.Random(7)  # noqa: S311 - the same messages each time
     block = msgspec.json.encode(schema(columns, table))
     name, kind = columns[0]

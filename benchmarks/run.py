@@ -31,7 +31,7 @@ ROUNDS = 5
 
 
 class Case(NamedTuple):
-    """What is measured."""
+    """A table and its messages."""
 
     name: str
     columns: Columns
@@ -70,7 +70,7 @@ def types_of(case: Case) -> dict[str, str]:
 
 
 def options(case: Case) -> dict[str, Any]:
-    """Return the options of ``debezium-json`` that give typed events."""
+    """Return the options of ``debezium-json`` to decode into typed events."""
     return {} if case.with_schema else {"schemas": {case.table: types_of(case)}}
 
 
@@ -110,8 +110,8 @@ def rate(run: Callable[[Any], object], items: list[Any]) -> float:
     return len(items) / best
 
 
-def told(case: Case, count: int | None = None) -> list[Message]:
-    """Return a case's messages with their keys."""
+def messages_of(case: Case, count: int | None = None) -> list[Message]:
+    """Return the first messages of a case, as a consumer of its topic gets them."""
     values = messages(
         case.columns, case.table, count or case.count, keys=5000, with_schema=case.with_schema
     )
@@ -120,32 +120,32 @@ def told(case: Case, count: int | None = None) -> list[Message]:
 
 
 def line(what: str, case: Case, ours: float, base: float, unit: str = "messages/s") -> None:
-    """Print one figure."""
+    """Print a rate, and its ratio to the baseline."""
     print(f"{what:<24} {case.name:<30} {ours:>11,.0f} {unit}   {ours / base:5.2f} x", flush=True)
 
 
 def decode() -> None:
     """Per core: message to typed event, against msgspec into typed Structs."""
     for case in CASES:
-        given = told(case)
-        base = rate(bare(case), [message.value for message in given])
+        records = messages_of(case)
+        base = rate(bare(case), [message.value for message in records])
         line("bare msgspec", case, base, base)
         codec = get_codec("debezium-json", **options(case))
-        line("decode to events", case, rate(codec.decode, given), base)
+        line("decode to events", case, rate(codec.decode, records), base)
 
 
 def convert() -> None:
     """Per core: Debezium message to Canal message, against the same baseline."""
     for case in CASES:
-        given = told(case, 4000)
-        base = rate(bare(case), [message.value for message in given])
+        records = messages_of(case, 4000)
+        base = rate(bare(case), [message.value for message in records])
         reader, writer = get_codec("debezium-json", **options(case)), get_codec("canal-json")
 
         def one(message: Message, reader: Any = reader, writer: Any = writer) -> None:
             for event in reader.decode(message):
                 writer.encode(event, on_loss="warn")
 
-        line("convert to canal-json", case, rate(one, given), base)
+        line("convert to canal-json", case, rate(one, records), base)
 
 
 def rows() -> None:
@@ -153,10 +153,10 @@ def rows() -> None:
     from changelane.spark.rows.builder import row_builder
 
     for case in CASES:
-        given = told(case)
-        base = rate(bare(case), [message.value for message in given])
-        made = row_builder("debezium-json", options(case), images=False)
-        line("event rows", case, rate(made.rows, given), base)
+        records = messages_of(case)
+        base = rate(bare(case), [message.value for message in records])
+        builder = row_builder("debezium-json", options(case), images=False)
+        line("event rows", case, rate(builder.rows, records), base)
 
 
 def _stored(spark: Any, case: Case, count: int, folder: Path) -> Any:
@@ -165,7 +165,7 @@ def _stored(spark: Any, case: Case, count: int, folder: Path) -> Any:
         case.columns, case.table, count, keys=count // 3, with_schema=case.with_schema
     )
     keys, bodies = zip(*values, strict=True)
-    told = pa.table(
+    table = pa.table(
         {
             "value": pa.array(bodies, pa.binary()),
             "key": pa.array(keys, pa.binary()),
@@ -175,7 +175,7 @@ def _stored(spark: Any, case: Case, count: int, folder: Path) -> Any:
     )
     Path(path).mkdir(parents=True, exist_ok=True)
     for part in range(4):
-        piece = told.slice(part * count // 4, count // 4)
+        piece = table.slice(part * count // 4, count // 4)
         pq.write_table(piece, f"{path}/{part}.parquet")
     return spark.read.parquet(path)
 
@@ -205,7 +205,7 @@ def spark() -> None:
     try:
         for case in CASES[:2]:
             count = 200_000 if not case.with_schema else 60_000
-            given = _stored(engine, case, count, folder)
+            records = _stored(engine, case, count, folder)
             row = _from_json_type(case.columns)
             source = (
                 "version: STRING, connector: STRING, name: STRING, ts_ms: BIGINT, snapshot: STRING,"
@@ -222,16 +222,16 @@ def spark() -> None:
                 for name in ("after", "source", "op", "ts_ms", "ts_us", "ts_ns"):
                     inner = inner.replace(f", {name} ", f", {name}: ")
                 envelope = f"schema STRING, payload STRUCT<{inner}>"
-            parsed = given.select(F.from_json(F.col("value").cast("string"), envelope).alias("e"))
+            parsed = records.select(F.from_json(F.col("value").cast("string"), envelope).alias("e"))
             base = count / seconds(lambda parsed=parsed: _drain(parsed.select("e.*")))
             line("Spark from_json", case, base, base, "rows/s")
-            events = decode_rows(given, "debezium-json", options=options(case), images=False)
+            events = decode_rows(records, "debezium-json", options=options(case), images=False)
             schema = msgspec.json.decode(
                 events.where("kind = 'schema'").first()["after"], type=RowSchema
             )
-            told_id = events.where("kind = 'schema'").first()["schema_id"]
+            schema_id_value = events.where("kind = 'schema'").first()["schema_id"]
             columns = {column.name: column.spark for column in schema.columns}
-            target = latest_per_key.Target(columns, schema.key or (), {told_id: schema})
+            target = latest_per_key.Target(columns, schema.key or (), {schema_id_value: schema})
             rows = events.where("kind = 'data'")
             text, schema_id, state = F.col("after"), F.col("schema_id"), {"o": F.col("order")}
             typed = latest_per_key.typed_rows(rows, text, schema_id, target, state)
@@ -255,9 +255,9 @@ def apply() -> None:
     try:
         case = CASES[1]
         count = 100_000
-        given = _stored(engine, case, count, folder)
+        records = _stored(engine, case, count, folder)
         lake = str(folder / "lake")
-        events = decode_rows(given, "debezium-json", options=options(case), images=False)
+        events = decode_rows(records, "debezium-json", options=options(case), images=False)
         apply_changes(events, lake)  # the table exists, Spark is warm
         table = f"{lake}/tables/shop.public.orders"
         typed = engine.read.format("delta").load(table).drop("_changelane_columns")
@@ -289,10 +289,10 @@ def _parse(name: str) -> Callable[[bytes], object]:
 
 
 def formats() -> None:
-    """Per core: each format, orders as it writes them, against msgspec or fastavro alone."""
+    """Per core: orders in each format, decode and encode against the bare parse of its bytes."""
     case = CASES[0]
     reader = get_codec("debezium-json", **options(case))
-    events = [event for message in told(case, 4000) for event in reader.decode(message)]
+    events = [event for message in messages_of(case, 4000) for event in reader.decode(message)]
     for name in names.FORMATS:
         writer = get_codec(name)
         try:
@@ -300,10 +300,10 @@ def formats() -> None:
         except EncodeError as error:
             print(f"{name:<20} {error}", flush=True)
             continue
-        given = [message for messages_of_one in written for message in messages_of_one]
-        base = rate(_parse(name), [message.value for message in given])
-        size = sum(len(message.value or b"") for message in given) // len(given)
-        read = rate(writer.decode, given)
+        records = [message for messages_of_one in written for message in messages_of_one]
+        base = rate(_parse(name), [message.value for message in records])
+        size = sum(len(message.value or b"") for message in records) // len(records)
+        read = rate(writer.decode, records)
         write = rate(lambda event, writer=writer: writer.encode(event, on_loss="warn"), events)
         print(
             f"{name:<20} {size:>5} B   parse {base:>9,.0f}/s   decode {read:>8,.0f}/s"
@@ -317,13 +317,13 @@ PARTS: dict[str, Callable[[], None]] = {
     "decode": decode,
     "convert": convert,
     "rows": rows,
-    "spark_options": spark,
+    "spark": spark,
     "apply": apply,
 }
 
 
 def main(argv: Iterable[str] | None = None) -> int:
-    """Run the parts that are named."""
+    """Run the named parts, or all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[])
     for name in parser.parse_args(None if argv is None else list(argv)).parts or PARTS:

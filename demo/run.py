@@ -2,7 +2,7 @@
 """Land a small shop's changes in Delta tables, show them, and check them against the databases.
 
 Two databases, two formats, one lake: `shop.yaml` and `sales.yaml` are all the configuration there
-is. `make demo` runs this; ORIGIN.md says where the data comes from.
+is. `make demo` runs this; ORIGIN.md describes the data.
 """
 
 import csv
@@ -42,9 +42,8 @@ TABLES = {
     "order_items": ("sales.order_items", ["order_id", "line_no"]),
 }
 WIDTH = 28
-PLANTED = {"shop": 1}
-"""How many messages of a pipeline were broken by hand, so that there is something to
-quarantined."""
+BROKEN_ON_PURPOSE = {"shop": 1}
+"""How many messages of each pipeline were broken by hand, so that the quarantine has a row."""
 
 console = Console(highlight=False, width=max(100, min(140, shutil.get_terminal_size().columns)))
 
@@ -58,11 +57,11 @@ def main() -> int:
     console.print("starting Spark ...")
     spark = session("changelane demo", master="local[2]", log=create_log())
     spark.sparkContext.setLogLevel("OFF")
-    wrong = unplanted = 0
+    wrong_rows = unexpected_quarantined = 0
     for name, source in (("shop", "PostgreSQL, Debezium JSON"), ("sales", "MySQL, Canal JSON")):
         report = run(spark, load(HERE / f"{name}.yaml"))
         quarantined_count = sum(report.quarantined.values())
-        unplanted += abs(quarantined_count - PLANTED.get(name, 0))
+        unexpected_quarantined += abs(quarantined_count - BROKEN_ON_PURPOSE.get(name, 0))
         console.print(
             f"[green]applied[/] {report.events:>3} changes of [bold]{name}[/] ({source})"
             f"[yellow]{quarantine_note(name, quarantined_count)}[/]"
@@ -71,10 +70,10 @@ def main() -> int:
         table = spark.read.format("delta").load(f"{LAKE}/tables/{folder}")
         rows = shown_rows(table, keys)
         show(name, table, rows)
-        wrong += check(name, table, rows)
+        wrong_rows += check(name, table, rows)
     history("shop.customers 2: the late event loses", "customers", {"id": 2})
     history("shop.products TEA-01 -> TEA-001: the key changes", "products", {"sku": "TEA-001"})
-    set_aside(spark)
+    show_quarantine(spark)
     lake = open_lake(spark, str(LAKE))
     console.print("[bold]changelane trace demo/shop.yaml --table products --key sku=TEA-001")
     show_key(trace(lake, "products", {"sku": "TEA-001"}), console)
@@ -83,28 +82,29 @@ def main() -> int:
     console.print(f"\ntables in {LAKE.name}/tables, {time.monotonic() - started:.0f} s in all")
     console.print("run it again, or kill it in the middle: the tables end the same\n")
     spark.stop()
-    if unplanted:
-        print(f"demo: {unplanted} messages too many or too few are in the quarantine")
-    elif wrong:
-        print(f"demo: {wrong} rows differ from the databases")
+    if unexpected_quarantined:
+        print(f"demo: {unexpected_quarantined} messages too many or too few are in the quarantine")
+    elif wrong_rows:
+        print(f"demo: {wrong_rows} rows differ from the databases")
     else:
         print("demo: ok")
-    return 1 if wrong or unplanted else 0
+    return 1 if wrong_rows or unexpected_quarantined else 0
 
 
 def quarantine_note(name: str, count: int) -> str:
-    """Return what to say of the messages of a pipeline that are in the quarantine.
+    """Return the end of a pipeline's line: how many of its messages are quarantined.
 
     Args:
         name: The pipeline.
-        count: How many of its messages are there.
+        count: The number of its messages in the quarantine.
     """
     if not count:
         return ""
     messages = f"{count} message{'s' if count > 1 else ''}"
-    if count == PLANTED.get(name, 0):
-        return f", {messages} quarantined (planted by the demo)"
-    return f", {messages} quarantined, and the demo planted {PLANTED.get(name, 0)}"
+    broken = BROKEN_ON_PURPOSE.get(name, 0)
+    if count == broken:
+        return f", {messages} quarantined (broken on purpose)"
+    return f", {messages} quarantined, but {broken} broken on purpose"
 
 
 def shown_rows(table: DataFrame, keys: list[str]) -> list[dict[str, str | None]]:
@@ -146,7 +146,7 @@ def cell(value: str | None) -> str:
 
 
 def expected(name: str) -> list[dict[str, str | None]]:
-    """Return the final state that the database itself gave; an unquoted empty field is NULL."""
+    """Return a table's rows as its database exported them; an unquoted empty field is NULL."""
     null = "\0"
     text = (HERE / "expected" / f"{name}.csv").read_text(encoding="utf-8")
     marked = []
@@ -165,7 +165,7 @@ def expected(name: str) -> list[dict[str, str | None]]:
 
 
 def check(name: str, table: DataFrame, rows: list[dict[str, str | None]]) -> int:
-    """Compare a table with the database's own final state; return how many rows differ."""
+    """Compare a table with the rows of its database; return how many differ."""
     wanted = expected(name)
     wrong = abs(len(wanted) - len(rows))
     for want, row in zip(wanted, rows, strict=False):
@@ -182,8 +182,8 @@ def check(name: str, table: DataFrame, rows: list[dict[str, str | None]]) -> int
 
 
 def history(title: str, table: str, key: dict[str, Any]) -> None:
-    """Print what the messages told of one row, in the order of the log."""
-    told: list[tuple[bytes, int, str, list[str]]] = []
+    """Print the changes of one row, in the order of the database's log."""
+    changes: list[tuple[bytes, int, str, list[str]]] = []
     codec = get_codec("debezium-json")
     with open_input(str(HERE / "input" / "shop-postgres.debezium.jsonl")) as stream:
         for line in Lines(stream.stream):
@@ -211,16 +211,16 @@ def history(title: str, table: str, key: dict[str, Any]) -> None:
                 what = {"r": "snapshot", "c": "insert", "u": "update", "d": "delete"}[change.op]
                 if isinstance(event, HalfUpdate):
                     what = "leaves" if change.after is None else "arrives"
-                told.append((order, line.number, what, shown))
+                changes.append((order, line.number, what, shown))
     shown_table = Table(
         title=f"\n{title}", title_justify="left", title_style="bold", box=box.SIMPLE
     )
     for column in ("line", "what", "columns"):
         shown_table.add_column(column)
     before: list[str] = []
-    for order, number, what, columns in sorted(told, key=lambda one: one[0]):
-        late = any(other > order and line < number for other, line, *_ in told)
-        # what an event repeats of the one before it says nothing new
+    for order, number, what, columns in sorted(changes, key=lambda one: one[0]):
+        late = any(other > order and line < number for other, line, *_ in changes)
+        # only the columns that differ from the change before
         text = ", ".join(column for column in columns if column not in before) or "nothing new"
         shown_table.add_row(
             str(number), what + (" [yellow](late)[/]" if late else ""), escape(text)
@@ -235,12 +235,10 @@ def short(value: Any) -> str:
     return text if len(text) <= WIDTH else f"{text[: WIDTH - 3]}..."
 
 
-def set_aside(spark: SparkSession) -> None:
+def show_quarantine(spark: SparkSession) -> None:
     """Print the quarantine."""
     rows = quarantine_rows(spark, load(HERE / "shop.yaml")).collect()
-    title = (
-        "\nset aside: the broken message that the demo planted on purpose (line 28 of its input)"
-    )
+    title = "\nquarantine: the message broken on purpose (line 28 of its input)"
     shown = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE)
     for column in ("code", "reason", "where", "raw message"):
         shown.add_column(column)

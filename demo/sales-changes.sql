@@ -1,4 +1,4 @@
--- What happens in the MySQL shop while Canal follows its binlog.
+-- The changes in the MySQL shop while Canal reads its binlog.
 -- The capture leaves a second between paragraphs.
 
 -- Five orders in one statement: one message with five rows.

@@ -18,7 +18,7 @@ CREATE TABLE products (
   description  text
 );
 
--- Long descriptions live out of line (TOAST), uncompressed. An update that does not
+-- Long descriptions are stored out of line (TOAST), uncompressed. An update that does not
 -- touch such a value does not log it: Debezium then writes __debezium_unavailable_value.
 ALTER TABLE products ALTER description SET STORAGE EXTERNAL;
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Say in one sentence what to install when there is no Java that Spark can run on.
+# Fail with one sentence, including what to install, if Java is missing or of a wrong version.
 
 stop() {
   echo "$1" >&2
@@ -9,7 +9,7 @@ stop() {
 
 install="install a JDK (Debian: apt-get install openjdk-17-jre-headless) and try again."
 
-# Spark itself looks in this order.
+# Spark looks for Java in this order.
 if [ -n "${JAVA_HOME:-}" ]; then
   java=$JAVA_HOME/bin/java
   where=" in JAVA_HOME ($JAVA_HOME)"
@@ -31,7 +31,7 @@ esac
 if [ "$major" -lt 17 ]; then
   stop "changelane needs Java 17 or newer to run Spark, and found Java $version$where: $install"
 fi
-# Hadoop 3.4.1, inside PySpark 4.0, calls Subject.getSubject, which Java 24 took away.
+# Hadoop 3.4.1, inside PySpark 4.0, calls Subject.getSubject, which Java 24 removed.
 if [ "$major" -ge 24 ]; then
   stop "changelane's pinned PySpark 4.0 does not run on Java 24 or newer, and found Java $version$where: install Java 17 or 21, point JAVA_HOME to it and try again."
 fi

@@ -4,8 +4,8 @@
 Usage: fetch_jars.py NAME...   (names of PACKAGES in spark/runtime/jars.py for the installed Spark,
 or "broker")
 
-It lets spark-submit resolve the packages and run an empty program, so that what is fetched, and
-where from, is what a session with the same settings will look for.
+It runs an empty program with spark-submit, which resolves the packages. So the fetched files and
+their repositories are those of a session with the same settings.
 """
 
 import sys
@@ -21,7 +21,7 @@ from changelane.spark.runtime.jars import (
 
 
 def main() -> None:
-    """Check the names and fetch."""
+    """Check the names and fetch the jars."""
     names = sys.argv[1:]
     known = [*spark_packages(), "broker"]
     if not names or not set(names) <= set(known):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Feeds every decoder mutated messages for a while: ``make fuzz``.
+"""Feeds mutated messages to every decoder for some time: ``make fuzz``.
 
-Prints the seed, and each input that a decoder does not survive as hex; ends with 1 if there is one.
+Prints the seed, and each finding as hex; exits with 1 if there is one.
 """
 
 import argparse
@@ -17,22 +17,22 @@ MEMORY = 1 << 30
 
 
 def main() -> int:
-    """Fuzz, and print what was found."""
+    """Fuzz, and print the findings."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("formats", nargs="*", default=formats.names(), metavar="FORMAT")
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
-    given = parser.parse_args()
-    print(f"seed {given.seed}: {given.seconds:g} s on {', '.join(given.formats)}", flush=True)
-    found = 0
+    options = parser.parse_args()
+    print(f"seed {options.seed}: {options.seconds:g} s on {', '.join(options.formats)}", flush=True)
+    finding_count = 0
     with memory_limit(MEMORY):
-        for result in fuzz(GOLDEN, given.formats, given.seed, seconds=given.seconds):
+        for result in fuzz(GOLDEN, options.formats, options.seed, seconds=options.seconds):
             if isinstance(result, Finding):
-                found += 1
+                finding_count += 1
                 print(f"{result.format}: {result.reason}\n  {result.data.hex()}", flush=True)
             else:
-                print(f"{result} inputs, {found} found (seed {given.seed})")
-    return 1 if found else 0
+                print(f"{result} inputs, {finding_count} findings (seed {options.seed})")
+    return 1 if finding_count else 0
 
 
 if __name__ == "__main__":

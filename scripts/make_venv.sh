@@ -4,8 +4,8 @@
 #
 # Usage: make_venv.sh FOLDER EXTRAS CONSTRAINTS NEWEST
 #
-# NEWEST is the newest Python that its PySpark is made for, as 13 for 3.13: such a one comes first.
-# PYTHON=... chooses the interpreter, else the best on the PATH is taken.
+# NEWEST is the newest Python that its PySpark supports, as 13 for 3.13.
+# PYTHON=... chooses the interpreter; else a supported one on the PATH is used, or a newer one.
 set -eu
 
 venv=$1
@@ -30,7 +30,7 @@ choose_python() {
     fi
     return
   fi
-  # The versions that PySpark is made for come first, then any newer one.
+  # supported versions first, then any newer one
   for name in python3 python3.13 python3.12 python3.11; do
     if is_python "$name" 11 "$newest"; then
       echo "$name"
@@ -52,7 +52,7 @@ if ! "$python" -c 'import ensurepip, venv' >/dev/null 2>&1; then
   stop "changelane needs Python's venv module, which $python lacks: install it (Debian: apt-get install python3-venv) and try again."
 fi
 
-# A venv whose interpreter went away (an upgrade, a moved checkout) is made anew.
+# Recreate a venv if its interpreter is gone (an upgrade, a moved checkout).
 if [ "$("$venv/bin/python" -c 'import sys; print(sys.prefix)' 2>/dev/null)" != "$(pwd -P)/$venv" ]; then
   echo "changelane: making $venv with $("$python" --version)"
   "$python" -m venv --clear "$venv"
@@ -60,7 +60,7 @@ fi
 
 echo "changelane: installing its Python packages into $venv (once, about 2 minutes)"
 # Wheels only, so that no compiler is needed. PySpark is published as source, but is pure Python;
-# it is built with the pinned setuptools, not with whatever is newest.
+# it is built with the pinned setuptools, not with the newest version.
 install() {
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
     --constraint "$constraints" --only-binary :all: --no-binary pyspark "$@"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of all keys of a pipeline's file, made of the classes that read the file.
+"""The page of all keys of a pipeline's file, generated from the classes of its options.
 
-Types and defaults come from the annotations, meanings from the ``Attributes`` of the docstrings. A
-class that a key can hold gets a section of its own, so that no key can be forgotten.
+Types and defaults come from the annotations, and descriptions from the ``Attributes`` of the
+docstrings. Each class of a key has a section of its own, so that the page has every key.
 """
 
 import inspect
@@ -20,21 +20,21 @@ from changelane.pipeline.topic_sink import TOPIC_SINK_OPTIONS
 INTRODUCTION: Final = """\
 # All keys of a pipeline
 
-The file of a pipeline is YAML. This page has each of its keys, with type, default and meaning. It
-is generated from the classes that read the file (`make golden`), and a test compares the two.
+The file of a pipeline is YAML. This page has all of its keys, with type, default and description.
+It is generated from the classes of the options (`make golden`), and a test compares both.
 
-- An unknown key is an error that names the nearest one. A key that stands twice is an error, too.
-- `${{NAME}}` in a text reads the environment variable `NAME`: keep secrets there.
+- An unknown key is an error that suggests the nearest one. A duplicate key is an error, too.
+- `${{NAME}}` in a text is replaced with the environment variable `NAME`. Use it for secrets.
 - A relative path is relative to the folder of the file.
-- A table in `keys`, `tables` and `cluster` has its full name (`shop.public.orders`) or its last
+- A table in `keys`, `tables` and `cluster_by` has its full name (`shop.public.orders`) or its last
   parts (`orders`).
-- Options of a format are on [its page](formats), those of a profile under
-  [profiles](profiles.md), rules of transforms under [transforms](transforms.md).
-- A sink of topics takes these of `options`: {of_topics}.
-- A span of time is a whole number and its unit: `500ms`, `2s`, `2 s`, `2 seconds`, `5 min`,
-  `1 hour`, `7 days`, `2 weeks`.
+- The options of a format are on [its page](formats), those of a profile under
+  [profiles](profiles.md), the rules of transforms under [transforms](transforms.md).
+- A sink of topics supports these `options`: {of_topics}.
+- A time span is a whole number and its unit: `500ms`, `2s`, `2 s`, `2 seconds`, `5 min`, `1 hour`,
+  `7 days`, `2 weeks`.
 
-`changelane check --offline PIPELINE.yaml` looks at a file without running it.
+`changelane check --offline PIPELINE.yaml` checks a file without a run.
 """
 
 _WORDS: Final[dict[object, str]] = {
@@ -51,28 +51,28 @@ _ROLE: Final = re.compile(r":\w+:`~?(?:[^`]*[.])?([^`.]+)`")
 
 
 class KeyRow(msgspec.Struct, frozen=True):
-    """One key, as the page shows it.
+    """One row of the page.
 
     Attributes:
         name: The key.
         type: Its type in words.
         default: Its default, or ``required``.
-        meaning: What the docstring says; empty = the docstring does not have the key.
+        description: Its description in the docstring; empty if there is none.
     """
 
     name: str
     type: str
     default: str
-    meaning: str
+    description: str
 
 
 class Section(msgspec.Struct, frozen=True):
     """The keys of one class.
 
     Attributes:
-        path: Where the keys stand in the file, such as ``options.maintenance``.
-        kind: The value of ``type`` there; empty = there is no ``type``.
-        summary: What the docstring says before the attributes.
+        path: The path of the keys in the file, such as ``options.maintenance``.
+        kind: The value of ``type``; empty if there is no ``type``.
+        summary: The docstring before the attributes.
         rows: The keys.
     """
 
@@ -89,17 +89,17 @@ class Section(msgspec.Struct, frozen=True):
 
 
 def sections() -> list[Section]:
-    """Return the keys of all classes that a pipeline's file can hold, the file's own first."""
+    """Return the keys of all classes of a pipeline's file, from the outermost."""
     return list(dict.fromkeys(_sections(Pipeline, "")))
 
 
-def missing_meanings() -> list[str]:
-    """Return the keys whose class does not describe them, each with the place in the file."""
+def missing_descriptions() -> list[str]:
+    """Return the keys without a description, with their paths in the file."""
     return [
         f"{section.title}: {row.name}"
         for section in sections()
         for row in section.rows
-        if not row.meaning
+        if not row.description
     ]
 
 
@@ -111,23 +111,24 @@ def pipeline() -> str:
         lines.append(f"## {section.title}\n")
         if section.summary:
             lines.append(f"{section.summary}\n")
-        lines += ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
+        lines += ["| key | type | default | description |", "| --- | --- | --- | --- |"]
         lines += [
-            f"| `{row.name}` | {row.type} | {row.default} | {row.meaning} |" for row in section.rows
+            f"| `{row.name}` | {row.type} | {row.default} | {row.description} |"
+            for row in section.rows
         ]
         lines.append("")
     return "\n".join(lines)
 
 
 def _sections(kind: type[msgspec.Struct], path: str) -> Iterator[Section]:
-    meanings = _meanings(kind)
+    descriptions = _descriptions(kind)
     fields = msgspec.structs.fields(kind)
     rows = tuple(
         KeyRow(
             field.encode_name,
             _words(field.type, _join(path, field.encode_name)),
             _default(field),
-            meanings.get(field.name, ""),
+            descriptions.get(field.name, ""),
         )
         for field in fields
     )
@@ -151,7 +152,7 @@ def _is_class(kind: Any) -> bool:
 
 
 def _classes(kind: Any, path: str) -> Iterator[tuple[str, type[msgspec.Struct]]]:
-    """Yield the classes that the value at *path* can be, each with its place."""
+    """Yield the possible classes of the value at *path*, with their paths."""
     if _is_class(kind):
         yield path, kind
     elif get_origin(kind) is dict:
@@ -209,12 +210,12 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
 
 
 def _summary(kind: type[msgspec.Struct]) -> str:
-    """Return what a docstring says before its attributes."""
+    """Return the docstring of a class before its attributes."""
     return _markdown(inspect.getdoc(kind).partition("\nAttributes:\n")[0])
 
 
-def _meanings(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """Return the meaning of each key, from the docstrings of a class and of those above it."""
+def _descriptions(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """Return key -> description, from the docstrings of a class and its base classes."""
     found: dict[str, str] = {}
     for owner in reversed(kind.__mro__):
         text = inspect.cleandoc(owner.__dict__.get("__doc__") or "")
@@ -228,7 +229,7 @@ def _meanings(kind: type[msgspec.Struct]) -> dict[str, str]:
                 found[name] = line[4 + begin.end() :]
             elif name:
                 found[name] += f" {line.strip()}"
-    return {name: _markdown(meaning) for name, meaning in found.items()}
+    return {name: _markdown(description) for name, description in found.items()}
 
 
 def _markdown(text: str) -> str:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kill pipelines with -9 at random times, run them again, and compare their tables with the oracle.
 
-Each pipeline lands histories of its own in one of the table formats and is killed until a run comes
-to its end by itself. A difference ends the soak and names the seed that repeats its data; the
-moment of a kill is not repeatable, which is the point of killing often.
+Each pipeline writes its own histories in one of the table formats, and is killed until a run
+completes. A difference ends the soak and prints the seed of its data; the moment of a kill is not
+repeatable, so many kills are needed.
 """
 
 import argparse
@@ -18,48 +18,50 @@ from changelane.spark import session
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests" / "spark"))
 
-import kills  # noqa: E402 - it lies beside the tests, whose folder comes first
-from lake_tables import LAKES  # noqa: E402 - it lies there, too
-from spark_settings import CHEAP  # noqa: E402 - it lies there, too
+import random_kills  # noqa: E402 - a module of the tests, whose folder is on the path now
+from lake_tables import LAKES  # noqa: E402 - the same
+from spark_settings import CHEAP  # noqa: E402 - the same
 
 MOST_RUNS = 12
 
 
 def is_over(until: float | None) -> bool:
-    """Say whether a time of the monotonic clock has come."""
+    """Whether a time of the monotonic clock is past."""
     return until is not None and time.monotonic() >= until
 
 
 def main() -> int:
     """Soak; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--kills", type=int, default=200, help="how many kills in all")
-    parser.add_argument("--seconds", type=float, help="end after so many seconds")
-    parser.add_argument("--seed", type=int, help="repeat the data of a soak")
-    told = parser.parse_args()
-    seed = SystemRandom().randrange(1 << 32) if told.seed is None else told.seed
-    until = None if told.seconds is None else time.monotonic() + told.seconds
-    print(f"soak: {told.kills} kills, seed {seed}", flush=True)
+    parser.add_argument("--kills", type=int, default=200, help="the total number of kills")
+    parser.add_argument("--seconds", type=float, help="the maximum duration")
+    parser.add_argument("--seed", type=int, help="the seed of the data, to repeat a soak")
+    options = parser.parse_args()
+    seed = SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
+    until = None if options.seconds is None else time.monotonic() + options.seconds
+    print(f"soak: {options.kills} kills, seed {seed}", flush=True)
     spark = session("changelane soak", master="local[2]", settings=CHEAP, lakes=LAKES)
     spark.sparkContext.setLogLevel("OFF")
     killed = rounds = 0
-    while killed < told.kills and not is_over(until):
+    while killed < options.kills and not is_over(until):
         chance = Random(f"{seed} {rounds}")  # noqa: S311 - data, no secrets
         rounds += 1
         with tempfile.TemporaryDirectory(prefix="changelane-soak-") as folder:
             name = LAKES[rounds % len(LAKES)]
-            stream = kills.write(Path(folder), name, kills.drawn(chance))
-            here = 0
+            stream = random_kills.write(Path(folder), name, random_kills.drawn(chance))
+            kill_count = 0
             for run in range(MOST_RUNS + 1):
-                # the last run is left alone
+                # the last run is not killed
                 over = run == MOST_RUNS or is_over(until)
-                if kills.killed_run(stream, chance, longest_s=None if over else kills.LONGEST_S):
+                if random_kills.killed_run(
+                    stream, chance, longest_s=None if over else random_kills.LONGEST_S
+                ):
                     break
-                here += 1
-                print(f"round {rounds}, {name}: kill {here}", flush=True)
-            killed += here
-            wrong = kills.differences(spark, stream)
-        print(f"round {rounds}, {name}: {here} kills, {killed} in all", flush=True)
+                kill_count += 1
+                print(f"round {rounds}, {name}: kill {kill_count}", flush=True)
+            killed += kill_count
+            wrong = random_kills.differences(spark, stream)
+        print(f"round {rounds}, {name}: {kill_count} kills, {killed} in all", flush=True)
         if wrong:
             print(f"soak: these differ from the oracle: {', '.join(wrong)}; seed {seed}")
             return 1

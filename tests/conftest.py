@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules that hold for every test: what its folder makes it, what runs first, what may be skipped.
+"""Rules for every test: its markers by folder, the order of the tests, which may be skipped.
 
 Tests under ``tests/spark`` are marked ``spark``, those under ``tests/integration`` ``services``.
 Tests of :data:`LONG` files are marked ``long``: ``make test-long`` runs them.
-Fast tests run first. On CI (the variable ``CI`` is set) nothing of these two kinds may be skipped:
-a service that did not start is a failure there, and a reason to skip everywhere else.
+Fast tests run first. On CI (the variable ``CI`` is set) no test marked ``spark`` or ``services``
+may be skipped: a service that did not start is a failure there, and a reason to skip elsewhere.
 
-Each run has a time zone and a locale of its own, drawn from a seed that the header prints:
+Each run has its own time zone and locale, drawn from a seed that the header prints:
 ``CHANGELANE_TEST_SEED`` sets it. Spark's tests start the JVM in the zone of the machine.
 """
 
@@ -27,7 +27,7 @@ from changelane.testing.conformance import EFFORT
 ROOT = Path(__file__).resolve().parent.parent
 MARKER_OF_FOLDER = {"spark": "spark", "integration": "services"}
 SLOW_LAST = ("spark", "services")
-# These begin first, so that no process waits long for the last file of the other one.
+# The longest files start first, so that no worker waits long for another one's last file.
 LONGEST_FIRST = [
     f"test_{name}.py"
     for name in (
@@ -46,11 +46,11 @@ LONG = {
         *("seed_jobs", "shared_names", "soft_deletes", "status", "transforms"),
     )
 }
-"""What `make test` leaves to `make test-long`: many histories, tables or kills of each kind."""
+"""Files that run in `make test-long` only: many histories, tables or kills of each kind."""
 ON_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}
 
-# How long one example takes says more about the machine's other work than about the code; `make
-# fuzz` takes ten times as many.
+# no deadline for one example: on a shared machine it measures other work; `make fuzz` runs ten
+# times as many examples
 settings.register_profile("changelane", deadline=None, max_examples=40 * EFFORT)
 settings.load_profile("changelane")
 
@@ -58,60 +58,60 @@ settings.load_profile("changelane")
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
-# Decimal commas, dotless letters, other digits, as far as the machine knows them.
+# decimal commas, dotless letters, other digits; only those installed on the machine
 LOCALES = ("C", "C.UTF-8", "POSIX", "de_DE.UTF-8", "tr_TR.UTF-8", "fr_FR.UTF-8", "ar_EG.UTF-8")
-# The workers of a run inherit the seed of their controller, and so all are in one place.
+# The workers of a run inherit the seed of their controller, so all have one zone and locale.
 SEED = os.environ.setdefault("CHANGELANE_TEST_SEED", str(random.SystemRandom().randrange(2**32)))
-OWN_PLACE = {name: os.environ.get(name) for name in ("TZ", "LC_ALL")}
+MACHINE_LOCALE = {name: os.environ.get(name) for name in ("TZ", "LC_ALL")}
 
 
-def _go(place: dict[str, str | None]) -> None:
-    """Take on a time zone and a locale, for this process and those that it starts."""
-    for name, value in place.items():
+def _set_locale(settings: dict[str, str | None]) -> None:
+    """Set time zone and locale, for this process and those that it starts."""
+    for name, value in settings.items():
         if value is None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
     time.tzset()
-    with suppress(locale.Error):  # the machine's own may be one that it does not have
+    with suppress(locale.Error):  # the configured locale may not be installed
         locale.setlocale(locale.LC_ALL, "")
 
 
-def _drawn_place() -> dict[str, str | None]:
+def _draw_locale() -> dict[str, str | None]:
     draw = random.Random(SEED)
     zone = draw.choice(sorted(zoneinfo.available_timezones() - {"localtime", "Factory"}))
-    known = []
+    installed = []
     for name in LOCALES:
         with suppress(locale.Error):
             locale.setlocale(locale.LC_ALL, name)
-            known.append(name)
-    return {"TZ": zone, "LC_ALL": draw.choice(known)}
+            installed.append(name)
+    return {"TZ": zone, "LC_ALL": draw.choice(installed)}
 
 
-PLACE = _drawn_place()
-_go(PLACE)
+DRAWN_LOCALE = _draw_locale()
+_set_locale(DRAWN_LOCALE)
 
 
 def pytest_report_header() -> str:
-    drawn = " ".join(f"{name}={value}" for name, value in PLACE.items())
+    drawn = " ".join(f"{name}={value}" for name, value in DRAWN_LOCALE.items())
     return f"changelane: CHANGELANE_TEST_SEED={SEED} ({drawn})"
 
 
 @pytest.fixture(scope="session")
-def own_place() -> Iterator[None]:
-    """The time zone and the locale of the machine, for what must not be started elsewhere."""
-    _go(OWN_PLACE)
+def machine_locale() -> Iterator[None]:
+    """The time zone and locale of the machine, for processes that must not start in others."""
+    _set_locale(MACHINE_LOCALE)
     yield
-    _go(PLACE)
+    _set_locale(DRAWN_LOCALE)
 
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[str]:
-    """The address of a Kafka broker, which tests share: each takes topics of its own."""
+    """The address of a Kafka broker, which the tests share; each uses its own topics."""
     from changelane.spark.runtime.dev_broker import broker
 
-    with broker() as found:
-        yield found.servers
+    with broker() as running:
+        yield running.servers
 
 
 @pytest.fixture(scope="session")
@@ -124,7 +124,7 @@ def corpus() -> Path:
 
 
 def _slow_marker(path: Path) -> str | None:
-    """The marker of the slow folder that holds this path, if any."""
+    """The marker of the slow folder that this path is in, if any."""
     try:
         folder = path.relative_to(ROOT / "tests").parts[0]
     except ValueError:
@@ -138,7 +138,7 @@ def _slowness(item: pytest.Item) -> int:
     )
 
 
-def _place(item: pytest.Item) -> tuple[int, int]:
+def _order(item: pytest.Item) -> tuple[int, int]:
     name = item.path.name
     rank = LONGEST_FIRST.index(name) if name in LONGEST_FIRST else len(LONGEST_FIRST)
     return _slowness(item), rank if _slowness(item) else 0
@@ -151,13 +151,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(marker)
             if item.path.name in LONG:
                 item.add_marker("long")
-    items.sort(key=_place)
+    items.sort(key=_order)
 
 
 def _fail(report: pytest.TestReport | pytest.CollectReport) -> None:
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
     report.outcome = "failed"
-    report.longrepr = f"skipped on CI, where nothing of this kind may be: {reason}"
+    report.longrepr = f"skipped on CI, where no test of this kind may be: {reason}"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -165,7 +165,7 @@ def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    # An expected failure is reported as skipped, too; that one is fine.
+    # an expected failure is reported as skipped, too, and is no problem
     if ON_CI and report.skipped and not hasattr(report, "wasxfail") and _slowness(item):
         _fail(report)
     return report

@@ -15,14 +15,14 @@ TESTS = Path(__file__).resolve().parent
 SOURCE = TESTS.parent / "src"
 PACKAGE = SOURCE / "changelane"
 
-# A module imports only what stands before it, or lies inside its own package. Imports inside
-# functions and under TYPE_CHECKING count; a table of names that importlib reads does not.
+# A module imports only modules before its own in this list, or of its own package. Imports inside
+# functions and under TYPE_CHECKING count; names in a table for importlib do not.
 ORDER = """
-    reason_codes errors position validation types schema sql_types event ddl message formats codec
+    reason_codes errors position validation types sql_types schema ddl event message formats codec
     profiles apply transforms pipeline conversion datahub spark cli testing
 """.split()
 
-# The rooms of spark/, in the same way; a module that stands alone there serves them all.
+# The packages of spark/, in the same way; all may import the modules directly in spark/.
 ROOMS = "runtime rows lake state evolution maintenance apply sources run sinks replay check".split()
 
 # No input or output, no clock, no chance, no logging up to here.
@@ -132,7 +132,7 @@ def test_imports_go_one_way() -> None:
         and layer(found.importer) in rank  # the facade and __main__ may import everything
         and layer(found.target) != layer(found.importer)
         and rank.get(layer(found.target), len(ORDER)) >= rank[layer(found.importer)]
-        # The facade stands above the library and below the commands.
+        # the facade is above the library and below the commands
         and not (
             found.target == "changelane" and layer(found.importer) in {"cli", "demo", "testing"}
         )
@@ -203,12 +203,12 @@ def test_the_core_is_pure() -> None:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_module_fits_in_one_head(module: str) -> None:
+def test_module_is_short_enough(module: str) -> None:
     lines = len(MODULES[module].read_text(encoding="utf-8").splitlines())
     assert lines <= MOST_LINES, f"{module} has {lines} lines: split it by concept"
 
 
-def test_names_say_what_a_thing_is() -> None:
+def test_names_of_definitions_are_precise() -> None:
     modules = [m for m in MODULES if GENERIC_NAMES & set(m.split("."))]
     classes = [
         f"{module}.{node.name}"
@@ -223,7 +223,7 @@ def test_names_say_what_a_thing_is() -> None:
     assert not modules + classes
 
 
-def test_names_say_what_a_variable_holds() -> None:
+def test_names_of_variables_are_precise() -> None:
     names: Counter[str] = Counter()
     for path in MODULES.values():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

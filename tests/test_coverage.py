@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every sentence, table row and sample of the vendors' documents is quoted, and names its test.
+"""Every sentence, table row and sample of the vendors' documents is quoted, with its test.
 
-The tables are ``docs/coverage/<document>.md`` and ``<document>-<part>.md``: what is quoted is
-verbatim, and ``…`` stands for what is left out in the middle. The documents themselves lie beside
-the checkout (CHANGELANE_SEEDS, else ``../shared/seeds``); without them only tests are looked up.
+The tables are ``docs/coverage/<document>.md`` and ``<document>-<part>.md``: quotations are
+verbatim, and ``…`` marks omitted words. The documents are in the folder CHANGELANE_SEEDS, else
+``../shared/seeds``; without them only the names of the tests are checked.
 """
 
 import ast
@@ -98,7 +98,7 @@ def test_every_statement_names_tests_that_exist_or_a_reason(table):
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda path: path.stem)
-def test_what_is_quoted_stands_in_the_document(table):
+def test_every_quotation_is_in_its_document(table):
     text = words(document(table.stem[:3]))
     missing = [one.quoted for one in statements(table) if not spans(text, one.pieces)]
     assert not missing
@@ -140,7 +140,7 @@ def test_every_table_is_in_the_index():
     assert sorted(linked) == [table.name for table in TABLES]
 
 
-def test_a_gap_is_bounded_and_pieces_stand_in_their_order():
+def test_a_gap_is_bounded_and_its_pieces_are_in_order():
     text = "a b" + " x" * 300 + ' c "d"' + " y" * 300 + ' "e"'
     assert spans(text, ("a", "b")) == [(0, 3)]
     assert not spans(text, ("b", "a"))

@@ -62,13 +62,13 @@ def test_the_page_has_the_words_of_each_finding():
     text = Path(connector_settings.__file__).read_text("utf-8")
     for words in (
         "have no column types",
-        "decimals come as floating-point numbers",
-        "unsigned numbers from 2^63 on come as negative ones",
-        "times end at milliseconds",
-        "changes do not name their place in",
-        "updates have no row before",
-        "large values that did not change are not sent",
-        "no topic of heartbeats is there",
+        "decimals arrive as floating-point numbers",
+        "unsigned numbers from 2^63 on arrive as negative numbers",
+        "times have milliseconds only",
+        "changes have no position in their",
+        "updates have no before image",
+        "unchanged large values are not sent",
+        "there is no heartbeat topic",
     ):
         assert words in table
         assert words in text

@@ -23,7 +23,7 @@ def test_a_generated_page_is_what_is_generated(name):
 
 
 def test_every_key_of_a_pipeline_has_a_meaning():
-    missing = pipeline_page.missing_meanings()
+    missing = pipeline_page.missing_descriptions()
     assert not missing, f"describe under `Attributes:` of the class: {missing}"
 
 

@@ -57,9 +57,9 @@ def dump(bootstrap: str, topics: list[str], target: Path) -> None:
 def spoil(source: Path, target: Path, late: str, broken: str) -> None:
     """Deliver one line late and add one broken line.
 
-    The first line whose value holds `late` moves to the end. After the first line whose value
-    holds `broken` comes a second copy of it, cut in the middle of its payload. Offsets are
-    counted anew, so that they tell the order of arrival.
+    The first line with `late` in its value moves to the end. The first line with `broken` in its
+    value is followed by a copy of it, cut in the middle of its payload. Offsets are renumbered
+    in the new order.
     """
     records = [json.loads(line) for line in source.read_text().splitlines()]
 
@@ -67,11 +67,11 @@ def spoil(source: Path, target: Path, late: str, broken: str) -> None:
     moved["timestamp"] = max(r["timestamp"] for r in records) + 1000
     records.append(moved)
 
-    place = find(records, broken)
-    value = records[place]["value"]
+    index = find(records, broken)
+    value = records[index]["value"]
     payload = value.index('"payload":')
-    cut = dict(records[place], value=value[: payload + (len(value) - payload) // 2])
-    records.insert(place + 1, cut)
+    cut = dict(records[index], value=value[: payload + (len(value) - payload) // 2])
+    records.insert(index + 1, cut)
 
     offsets: dict[str, int] = {}
     for record in records:
@@ -81,12 +81,12 @@ def spoil(source: Path, target: Path, late: str, broken: str) -> None:
 
 
 def find(records: list[Record], wanted: str) -> int:
-    """Give the place of the first record whose value holds `wanted`."""
+    """Return the index of the first record with `wanted` in its value."""
     return next(i for i, r in enumerate(records) if wanted in (r["value"] or ""))
 
 
 def text(data: bytes | None) -> str | None:
-    """Decode what Kafka holds; None stays None."""
+    """Decode a key or a value of Kafka; None stays None."""
     return None if data is None else data.decode()
 
 

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Captures the demo's input again, and asks the databases for the expected state. For Debian 12 as
-# root with: apt-get install postgresql-15 mariadb-server openjdk-17-jdk-headless curl; and in the
+# Captures the demo's input again, and exports the expected state from the databases. For Debian 12
+# as root with: apt-get install postgresql-15 mariadb-server openjdk-17-jdk-headless curl; and in the
 # Python that PYTHON names: pip install pyspark==4.0.2 confluent-kafka. All servers listen on
 # 127.0.0.1 only, keep their data in one temporary folder and end with the script.
 #
-#   demo/capture/recapture.sh          about two minutes after the jars are there
+#   demo/capture/recapture.sh          about two minutes once the jars are downloaded
 set -euo pipefail
 
 demo=$(cd "$(dirname "$0")/.." && pwd)
 PYTHON=${PYTHON:-python3}
-work=${WORK:-$(mktemp -d)} # a kept WORK keeps the jars for the next time
+work=${WORK:-$(mktemp -d)} # set WORK to keep the jars for the next time
 PG=55432 MARIA=53306 KAFKA=59092 CONTROLLER=59093 CONNECT=58083
 
 mkdir -p "$work" && chmod 755 "$work" && cd "$work"
@@ -112,7 +112,7 @@ capture pace "$demo/sales-changes.sql" "${mariadb[@]}"
 wait $shop
 sleep 3
 
-# -- What arrived, and what is true
+# -- The messages, and the expected state
 capture dump 127.0.0.1:$KAFKA shop.jsonl shop.public.customers shop.public.products shop.transaction
 capture dump 127.0.0.1:$KAFKA sales.jsonl sales
 mkdir -p "$demo/input"

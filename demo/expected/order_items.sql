@@ -1,4 +1,4 @@
--- One CSV line a row, asked from the database itself; run with --raw --skip-column-names.
+-- The final rows of the MySQL half, a CSV line for each; run with --raw --skip-column-names.
 SELECT 'order_id,line_no,sku,qty,price'
 UNION ALL
 (SELECT CONCAT_WS(',', order_id, line_no, sku, qty, price)

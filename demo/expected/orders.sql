@@ -1,4 +1,4 @@
--- One CSV line a row, asked from the database itself; run with --raw --skip-column-names.
+-- The final rows of the MySQL half, a CSV line for each; run with --raw --skip-column-names.
 SELECT 'id,customer_id,state,total,placed_at,note'
 UNION ALL
 (SELECT CONCAT_WS(',', id, customer_id, state, total, DATE_FORMAT(placed_at, '%Y-%m-%dT%H:%i:%s.%f'),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads, converts, delivers and applies database change events in every CDC format that matters.
+"""Reads, converts, delivers and applies database change events of many CDC formats.
 
 >>> from changelane import get_codec, Message
 >>> codec = get_codec("native-json")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codecs by public name, and the conversion of one message into another format."""
+"""Codecs by public name; detection of formats; conversion of one message."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from changelane.reason_codes import ReasonCode
 
 
 class Encoded(msgspec.Struct, frozen=True):
-    """The messages that encode one event, and the losses of that encoding."""
+    """The messages of one encoded event, and the losses of the encoding."""
 
     messages: tuple[Message, ...]
     losses: tuple[Loss, ...] = ()
@@ -58,8 +58,8 @@ class Codec:
         """Decode a message into events.
 
         Raises:
-            DecodeError: The message is not of this format (the error names path and coordinates),
-                or a value is nested too deeply for any format (``too_deep``).
+            DecodeError: The message is not in this format (the error names path and coordinates),
+                or a value is nested too deeply for every format (``too_deep``).
         """
         try:
             events = self._decode(message)
@@ -80,7 +80,7 @@ class Codec:
 
         Args:
             event: The event.
-            on_loss: Which losses are accepted; by default losses of metadata.
+            on_loss: The policy for losses; the default accepts losses of metadata.
 
         Raises:
             UnsupportedError: *on_loss* does not accept one of the losses.
@@ -108,7 +108,7 @@ class Codec:
         """Return the part of an event that the format can carry, and the losses.
 
         Raises:
-            EncodeError: The event lacks the row that it changes.
+            EncodeError: The event has no image of the row that it changes.
         """
         if self._checked is None:
             return self._reduce(event)
@@ -142,13 +142,14 @@ def convert(
 ) -> Encoded:
     """Convert one message into messages of another format.
 
-    The result lists the metadata that the target cannot carry. Data that it cannot carry is an
-    error, unless *on_loss* accepts the loss. The two halves of an update in separate messages stay
-    separate here; ``changelane convert`` joins them.
+    The result lists the metadata that the target cannot carry. Data that the target cannot carry
+    is an error, unless *on_loss* accepts the loss. Update halves in separate messages are not
+    joined; ``changelane convert`` joins them.
 
     Raises:
-        DecodeError: The message is not of the source format.
-        EncodeError: An event cannot be encoded (:class:`UnsupportedError`: only with a loss).
+        DecodeError: The message is not in the source format.
+        UnsupportedError: *on_loss* does not accept one of the losses.
+        EncodeError: An event cannot be encoded.
     """
     reader = get_codec(source) if isinstance(source, str) else source
     writer = get_codec(target) if isinstance(target, str) else target
@@ -166,25 +167,22 @@ __all__ = ["Codec", "EncodeError", "Encoded", "LossPolicy", "OnLoss", "convert",
 
 
 def detect(messages: Sequence[Message]) -> tuple[str, tuple[str, ...]]:
-    """Return the format that recognises the most messages, and the formats with as many.
+    """Return the format that recognises the most messages, and the other formats with as many.
 
     Raises:
         DecodeError: No format recognises any of them.
     """
     votes: Counter[str] = Counter()
     plugin_names = [name for name in formats.names() if name not in formats.FORMATS]
-    for name in (
-        *plugin_names,
-        *formats.FORMATS,
-    ):  # of equal counts, the first wins
+    for name in (*plugin_names, *formats.FORMATS):  # the first of equal counts wins
         try:
             codec = get_codec(name)
         except (ChangelaneError, ImportError):
-            continue  # its library is not installed, or it needs an option
+            continue  # the format's library is not installed, or the format requires an option
         votes[name] = sum(codec.detects(message) for message in messages)
     most_votes = max(votes.values(), default=0)
     if most_votes == 0:
-        reason = f"no format recognises the first messages; name one with -f: {', '.join(votes)}"
+        reason = f"the format cannot be detected; name it with -f: {', '.join(votes)}"
         values = [message.value for message in messages if message.value is not None]
         if values and all(map(_has_registry_header, values)):
             reason = f"the first messages look like those of a schema registry. {formats.REGISTRY}"
@@ -194,5 +192,5 @@ def detect(messages: Sequence[Message]) -> tuple[str, tuple[str, ...]]:
 
 
 def _has_registry_header(value: bytes) -> bool:
-    """Whether a value begins like a schema registry's: a zero byte and a schema id."""
+    """Whether a value begins with the header of a schema registry: a zero byte, a schema id."""
     return len(value) > 5 and value.startswith(b"\0")

@@ -5,11 +5,11 @@
 
     ChangelaneError
     |-- DecodeError          a message is not of its format (an error of the producer)
-    |-- EncodeError          an event cannot be encoded (an error on our side)
-    |   `-- UnsupportedError     the target format cannot carry a part of it
+    |-- EncodeError          an event cannot be encoded (an error of the sink's format)
+    |   `-- UnsupportedError     the target format cannot carry a part of an event
     |-- TransformError       a transform cannot be applied to an event
     |-- ApplyError           an event cannot become a row
-    |   `-- UnorderedError       two events have no order
+    |   `-- UnorderedError       two events of one key have no order
     |-- UnknownNameError     no format, option or key has that name
     |-- BudgetError          more messages failed than a pipeline allows
     |-- ConfigError          the configuration or the command line is wrong
@@ -33,9 +33,9 @@ class DecodeError(ChangelaneError):
     """A message that its format cannot decode.
 
     Attributes:
-        code: A stable reason code for counting and for the quarantine, such as ``malformed_json``.
-        path: JSON path of the wrong part; ``$`` for the whole message.
-        where: Coordinates of the message if known, such as ``shop.orders-0@17``.
+        code: The reason code for counts and the quarantine, such as ``malformed_json``.
+        path: JSON path of the invalid part; ``$`` for the whole message.
+        where: Coordinates of the message, such as ``shop.orders-0@17``; empty if unknown.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class EncodeError(ChangelaneError):
 
 
 class UnsupportedError(EncodeError):
-    """The target format cannot carry a part of an event, and the loss policy does not accept that.
+    """The target format cannot carry a part of an event, and the policy rejects the loss.
 
     Attributes:
         losses: The losses that are not accepted, as pairs (field, reason).
@@ -99,7 +99,7 @@ class UnsupportedError(EncodeError):
         names = dict.fromkeys(field.replace(":", ".", 1) for field, _ in self.losses)
         accepted = ["metadata", *names]
         return (
-            f"{self.format_name} cannot carry {losses}. To accept that by name and count it: "
+            f"{self.format_name} cannot carry {losses}. To accept and count the loss, set "
             f"on_loss: {{accept: [{', '.join(accepted)}]}} (--accept {','.join(accepted)})."
         )
 
@@ -107,10 +107,10 @@ class UnsupportedError(EncodeError):
 class TransformError(ChangelaneError):
     """A transform cannot be applied to an event.
 
-    The event is quarantined, never passed on unchanged.
+    The event is quarantined and never passes unchanged.
 
     Attributes:
-        code: A stable reason code for counting and for the quarantine, such as ``key_column``.
+        code: The reason code for counts and the quarantine, such as ``key_column``.
     """
 
     def __init__(self, reason: str, *, code: ReasonCode = ReasonCode.TRANSFORM) -> None:
@@ -144,7 +144,7 @@ class UnorderedError(ApplyError):
 
 
 class BudgetError(ChangelaneError):
-    """More messages failed than a pipeline allows: its run stops."""
+    """More messages failed than a pipeline allows, so the run stops."""
 
 
 class ConfigError(ChangelaneError):
@@ -156,13 +156,13 @@ class UnreachableError(ConfigError):
 
 
 class UnknownNameError(ConfigError):
-    """An unknown name; the message suggests the nearest known one.
+    """An unknown name; the message suggests the nearest known name.
 
     Attributes:
         kind: The kind of the name, such as ``format``.
         name: The unknown name.
         known: The known names.
-        hint: The alternative, if there is one for this name; it replaces the suggestion.
+        hint: An alternative for this name, which replaces the suggestion; empty if there is none.
     """
 
     def __init__(self, kind: str, name: str, known_names: Iterable[str], hint: str = "") -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The canonical change event: the one type between all decoders and encoders."""
+"""The canonical change event: the result of every decoder and the input of every encoder."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -11,12 +11,12 @@ from changelane.schema import TableId, TableSchema
 from changelane.types import UNAVAILABLE, Value
 
 Image = Mapping[str, Value]
-"""A row image. A missing key is *not in this image*; ``None`` is SQL NULL;
-:data:`~changelane.types.UNAVAILABLE` is known to the producer and not sent; else the value.
+"""A row image: column name -> value. A missing column is not in the image; ``None`` is SQL NULL.
+:data:`~changelane.types.UNAVAILABLE` is a value that the producer knows and did not send.
 """
 
 Details = Mapping[str, object]
-"""Fields of the producer that have no place in the model, verbatim (JSON values)."""
+"""Fields of the producer that the model does not have, as unchanged JSON values."""
 
 NO_DETAILS: Details = {}
 
@@ -46,7 +46,7 @@ class Key(msgspec.Struct, frozen=True):
 
 
 class Completeness(StrEnum):
-    """How much of the row an image contains, if there is no schema."""
+    """The part of the row that an image without schema contains."""
 
     FULL = "full"
     KEY = "key"
@@ -89,7 +89,7 @@ class DataChange(msgspec.Struct, frozen=True, tag="data", tag_field="kind"):
     """A change of one row. An update is one event with both images.
 
     Attributes:
-        op: A ``u`` without before image may be an upsert: "existed before: unknown".
+        op: The operation; a ``u`` without before image may be an upsert.
         table: The table at its source.
         key: The key columns, if known; a key change is one update here.
         before: The row before the change, as far as the producer sends it; else ``None``.
@@ -100,8 +100,8 @@ class DataChange(msgspec.Struct, frozen=True, tag="data", tag_field="kind"):
         source: The producer.
         source_time_ns: When the database made the change, nanoseconds since 1970-01-01 UTC.
         process_time_ns: When the producer handled it, nanoseconds since 1970-01-01 UTC.
-        before_holds: How much of the row *before* contains, if there is no schema.
-        after_holds: How much of the row *after* contains, if there is no schema.
+        before_holds: The part of the row that *before* contains, if there is no schema.
+        after_holds: The part of the row that *after* contains, if there is no schema.
         details: The producer's fields beyond this model.
     """
 
@@ -122,14 +122,14 @@ class DataChange(msgspec.Struct, frozen=True, tag="data", tag_field="kind"):
 
 
 class HalfUpdate(msgspec.Struct, frozen=True, tag="half", tag_field="kind"):
-    """One half of an update in two messages; a join makes one update of both.
+    """One half of an update in two messages; a join turns both halves into one update.
 
     Attributes:
         change: The half as the producer wrote it: a ``d`` or a ``c``.
         other_key: The key in the other half: of the new row for a ``d``, of the old row for a
             ``c``; ``None`` if the key did not change or the producer does not send it.
-        pair: The id that both halves share, such as a sequence number, if the keys do not connect
-            them: two halves of one table with equal pairs are one update.
+        pair: The id that both halves have, such as a sequence number, if their keys differ: two
+            halves of one table with equal pairs are one update.
     """
 
     change: DataChange
@@ -238,10 +238,10 @@ class Tombstone(msgspec.Struct, frozen=True, tag="tombstone", tag_field="kind"):
 
 
 class Control(msgspec.Struct, frozen=True, tag="control", tag_field="kind"):
-    """Any other message of a producer: kept, never an error.
+    """Any other message of a producer, which passes as an event and is never an error.
 
     Attributes:
-        type: The producer's own word for it.
+        type: The producer's own name of the kind of message.
         text: The body as text.
     """
 
@@ -268,16 +268,16 @@ ChangeEvent = (
 )
 
 
-def is_complete(image: Image, schema: TableSchema | None, holds: Completeness) -> bool:
+def is_complete(image: Image, schema: TableSchema | None, completeness: Completeness) -> bool:
     """Whether an image contains a known value for every column.
 
-    With a schema, the columns decide; without one, the format's value *holds* does.
+    The schema decides if there is one, else the completeness that the format declares.
     """
     if any(value is UNAVAILABLE for value in image.values()):
         return False
     if schema is not None:
         return all(name in image for name in schema.names)
-    return holds is Completeness.FULL
+    return completeness is Completeness.FULL
 
 
 def is_first_snapshot(source: Source) -> bool:
@@ -292,8 +292,8 @@ def transaction_id(event: "DataChange | Truncate") -> str | None:
     """Return the id of an event's transaction, if a field other than its position contains one.
 
     For PostgreSQL and Oracle, Debezium sends the id (``source.txId``) even if it does not send the
-    event's position in the transaction. A row of a first snapshot belongs to no transaction,
-    whatever the id of the snapshot.
+    event's position in the transaction. A row of a first snapshot belongs to no transaction, even
+    if the snapshot has an id.
     """
     if is_first_snapshot(event.source):
         return None
@@ -305,7 +305,7 @@ def transaction_id(event: "DataChange | Truncate") -> str | None:
 
 
 def key_of(event: DataChange, image: Image) -> Image | None:
-    """Return the values of the key columns in *image*; ``None`` if one is not known."""
+    """Return the values of the key columns in an image; ``None`` if one is unknown."""
     if event.key is None:
         return None
     values: dict[str, Value] = {}
@@ -320,7 +320,7 @@ def key_of(event: DataChange, image: Image) -> Image | None:
 def is_key_change(event: DataChange) -> bool:
     """Whether an update changes the key of its row, as far as both images contain the key.
 
-    A key column that is missing in the row after did not change.
+    A key column that is missing in the after image did not change.
     """
     if event.op is not Op.UPDATE or event.before is None or event.after is None:
         return False

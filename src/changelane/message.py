@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A message of a broker or a file: bytes and coordinates, without interpretation."""
+"""A message of a broker or a file: uninterpreted bytes with their coordinates."""
 
 import msgspec
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One Kafka-shaped message.
+    """One message with the fields of a Kafka record.
 
     Attributes:
         value: The body; ``None`` is a tombstone.
@@ -23,7 +23,7 @@ class Message(msgspec.Struct, frozen=True):
 
     @property
     def where(self) -> str:
-        """Coordinates for people: ``topic-partition@offset``, empty when there are none."""
+        """The coordinates as text: ``topic-partition@offset``; empty if there are none."""
         if self.topic is None and self.offset is None:
             return ""
         partition = "" if self.partition is None else f"-{self.partition}"

@@ -61,7 +61,7 @@ class MySqlPosition(
 ):
     """A row in a MySQL or MariaDB binary log: file, position of the event, row inside the event.
 
-    A GTID is carried and never compared: GTIDs of one set have no order as text.
+    A GTID is never compared: the GTIDs of one set have no order as text.
     """
 
     code: ClassVar[int] = 1
@@ -91,8 +91,8 @@ class PostgresPosition(
     """A change in PostgreSQL's log, in Debezium's coordinates.
 
     Debezium does not send the commit LSN. ``sequence[0]``, the last commit before the event, orders
-    transactions; the event's own LSN orders changes inside one. Rows of one COPY or one INSERT can
-    be in one record of the log and share its LSN.
+    transactions; the event's own LSN orders the changes inside a transaction. Rows of one COPY or
+    one INSERT can be in one record of the log and have its LSN.
     """
 
     code: ClassVar[int] = 2
@@ -102,7 +102,7 @@ class PostgresPosition(
     row: int = 0
 
     def key(self) -> bytes:
-        """Return the order-preserving bytes; an LSN printed as a signed number is unsigned."""
+        """Return the order-preserving bytes; a negative LSN is read as its unsigned 64 bits."""
         row = self.row and _unsigned(self.row, 32, "the row")
         return _ROW_KEY.pack((self.last_commit_lsn or 0) & _U64, self.lsn & _U64, row)
 
@@ -135,7 +135,7 @@ class ScnPosition(msgspec.Struct, frozen=True, tag="scn", tag_field="domain", om
                 try:
                     segments[index] = int(part, 16)
                 except ValueError:
-                    msg = "rs_id is not made of hexadecimal segments"
+                    msg = "rs_id does not consist of hexadecimal segments"
                     raise UnorderedError(msg) from None
         return (
             _unsigned(commit, 128, "commit_scn").to_bytes(16, "big")
@@ -159,7 +159,7 @@ class LsnPosition(msgspec.Struct, frozen=True, tag="lsn", tag_field="domain", om
 
     @property
     def scope(self) -> PositionScope:
-        """A commit's LSN alone identifies a transaction; with LSN and serial number, a row."""
+        """A commit LSN alone identifies a transaction; with LSN and serial number, a row."""
         is_row = bool(self.change_lsn) and self.event_serial_no is not None
         return PositionScope.ROW if is_row else PositionScope.GROUP
 
@@ -177,7 +177,7 @@ def _hex_segments(text: str) -> bytes:
     try:
         numbers = [int(part, 16) for part in parts]
     except ValueError:
-        msg = "an LSN is not made of hexadecimal segments"
+        msg = "an LSN does not consist of hexadecimal segments"
         raise UnorderedError(msg) from None
     numbers = [0] * (3 - len(numbers)) + numbers
     if len(numbers) > 3:
@@ -189,9 +189,9 @@ def _hex_segments(text: str) -> bytes:
 class SequencePosition(
     msgspec.Struct, frozen=True, tag="sequence", tag_field="domain", omit_defaults=True
 ):
-    """A whole number that the producer, or a column of the user's choice, increments.
+    """A number that the producer increments, or the value of a column that the user chose.
 
-    A format whose numbers identify transactions declares that in ``Carries.shared_positions``.
+    If the numbers of a format identify transactions, ``Carries.shared_positions`` declares that.
     """
 
     code: ClassVar[int] = 5
@@ -220,7 +220,7 @@ class SequencePosition(
             case float() if value == value:  # noqa: PLR0124 - NaN is the value unequal to itself
                 bits = int.from_bytes(struct.pack(">d", value + 0.0), "big")
                 return cls(-(bits & (_U64 >> 1)) if bits >> 63 else bits, row)
-        msg = "the sequence column is NULL or not a sortable value"
+        msg = "the value of the sequence column is NULL or has a type without order"
         raise UnorderedError(msg)
 
     def key(self) -> bytes:
@@ -234,8 +234,8 @@ class OffsetPosition(
 ):
     """An offset in one partition of a topic (or in one file); comparable only inside it.
 
-    The key ends in a tag of topic and partition, which separates the orders of two partitions
-    (:func:`is_comparable`).
+    The key ends in a tag of topic and partition. By the tag, :func:`is_comparable` separates the
+    orders of two partitions.
     """
 
     code: ClassVar[int] = 6
@@ -259,23 +259,23 @@ class OffsetPosition(
 class EventIdPosition(OffsetPosition, frozen=True):
     """The offset of the original message of an event that changelane delivered.
 
-    The position of an event stays the same however often it is sent, while its own offsets differ.
-    No event contains it: tables compare it on request.
+    All deliveries of an event have the same position, while their own offsets differ. Decoded
+    events do not contain it: a table orders by it if the option `order_by_event_id` is set.
     """
 
-    code: ClassVar[int] = 9  # 8 are several columns that order plain rows (spark.rows.sequence_by)
+    code: ClassVar[int] = 9  # 8 is the code of several sequence columns (spark.rows.sequence_by)
     scope: ClassVar[PositionScope] = PositionScope.EVENT
 
 
 class TimePosition(msgspec.Struct, frozen=True, tag="time", tag_field="domain", omit_defaults=True):
     """The time of a change at its source; the message's offset orders equal times.
 
-    The one exception to "clock times are no order" (docs/merge-rule.md, Orders), for producers that
-    send no other position (Lindorm), if the user or the format's page chooses it.
+    The one exception to "a clock time is no order" (docs/merge-rule.md, Orders): for producers that
+    send no other position (Lindorm), if an option selects it.
 
     Attributes:
         time_ms: Milliseconds since 1970-01-01 UTC.
-        offset: The message's offset in its partition; one partition contains all changes of a key.
+        offset: The message's offset in its partition; all changes of a key are in one partition.
     """
 
     code: ClassVar[int] = 7
@@ -309,11 +309,9 @@ BY_PARTITION: Final = frozenset({OffsetPosition.code, EventIdPosition.code})
 
 _OF_MESSAGES: Final = (OffsetPosition, TimePosition)
 BY_MESSAGE: Final = frozenset(position.code for position in _OF_MESSAGES)
-"""Codes of positions that cannot show that an event was sent again
-(:attr:`PositionScope.MESSAGE`).
-"""
+"""Codes of positions that do not identify repeated events (:attr:`PositionScope.MESSAGE`)."""
 MESSAGE_DOMAINS: Final = frozenset(str(position.__struct_config__.tag) for position in _OF_MESSAGES)
-"""Their domains."""
+"""The domains of the codes in ``BY_MESSAGE``."""
 
 _HEADER: Final = struct.Struct(">BBIB")
 
@@ -327,11 +325,11 @@ def _header(code: int, epoch: int, snapshot: bool) -> bytes:  # noqa: FBT001 - a
 def encode_order(
     position: Position, *, epoch: int = 0, snapshot: bool = False, phase: int = UPSERT_PHASE
 ) -> bytes:
-    """Return the order of an event as bytes that compare like the events do.
+    """Return the order of an event as bytes that sort like the source's history.
 
     Args:
         position: The event's position in its source.
-        epoch: Raised when the source's history changes (docs/merge-rule.md, Orders).
+        epoch: The number of the source's history (docs/merge-rule.md, Orders).
         snapshot: The event is a row of the epoch's first snapshot and sorts below its stream.
         phase: :data:`DELETE_PHASE` or :data:`UPSERT_PHASE`.
 
@@ -344,7 +342,7 @@ def encode_order(
 
 
 def order_text(order: bytes) -> str:
-    """Return an order as text for people; a MySQL file is given by its number.
+    """Return an order as readable text; a MySQL binary log file appears as its number.
 
     >>> order_text(encode_order(MySqlPosition("binlog.000003", 4711)))
     'binary log 3, position 4711'
@@ -367,9 +365,7 @@ def _position_text(code: int, key: bytes) -> str:
             return f"binary log {file}, position {pos}" + (f", row {row}" if row else "")
         case PostgresPosition.code:
             commit, lsn, _ = struct.unpack_from(">QQI", key)
-            return (
-                f"LSN {lsn >> 32:X}/{lsn & _U32:X} after commit {commit >> 32:X}/{commit & _U32:X}"
-            )
+            return f"LSN {_lsn_text(lsn)} after commit {_lsn_text(commit)}"
         case ScnPosition.code:
             commit, scn = int.from_bytes(key[:16], "big"), int.from_bytes(key[16:32], "big")
             return f"commit SCN {commit}, SCN {scn}"
@@ -387,9 +383,9 @@ def _position_text(code: int, key: bytes) -> str:
             return f"position {key.hex()}"
 
 
-def _lsn(number: int) -> str:
+def _lsn_text(number: int) -> str:
     """Return an LSN as PostgreSQL prints it."""
-    return f"{number >> 32:X}/{number & 0xFFFFFFFF:X}"
+    return f"{number >> 32:X}/{number & _U32:X}"
 
 
 def domain_of(order: bytes) -> int:
@@ -418,7 +414,7 @@ def at_phase(order: bytes, phase: int) -> bytes:
 
 
 def is_comparable(first: bytes, second: bytes) -> bool:
-    """Whether two orders may be compared: same version and domain, and one partition."""
+    """Whether two orders are comparable: of the same version, domain and, if needed, partition."""
     if first[:2] != second[:2]:
         return False
     if first[1] not in BY_PARTITION:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reason codes of the quarantine: the cause of each, and the way out.
+"""The reason codes of the quarantine, each with its cause and the way out.
 
-``docs/quarantine.md`` has them as a table, generated from this module.
+The table of reason codes in ``docs/quarantine.md`` is generated from this module.
 """
 
 from enum import StrEnum
@@ -9,9 +9,9 @@ from typing import Self
 
 
 class ReasonCode(StrEnum):
-    """Why a message or an event is in the quarantine.
+    """The reason why a message or an event is in the quarantine.
 
-    A member is its own text, such as ``malformed_json``, in reports, metrics and the quarantine.
+    The value of a member, such as ``malformed_json``, is its text in reports, metrics and entries.
 
     Attributes:
         cause: The cause, as a sentence.
@@ -22,7 +22,7 @@ class ReasonCode(StrEnum):
     fix: str
 
     def __new__(cls, code: str, cause: str = "", fix: str = "") -> Self:
-        """Create a member from its text, its cause and its way out."""
+        """Create a member from its code, its cause and its way out."""
         member = str.__new__(cls, code)
         member._value_ = code
         member.cause = cause
@@ -30,13 +30,13 @@ class ReasonCode(StrEnum):
         return member
 
     def __repr__(self) -> str:
-        """Return the text as Python writes it, so that no message shows the class."""
+        """Return the quoted value without the class name, which users do not know."""
         return repr(self.value)
 
     # messages and files that cannot be read
     MALFORMED = (
         "malformed",
-        "The message is not of the source's format.",
+        "The message is not in the format of the source.",
         "Replay with the right `--format`, or repair the message.",
     )
     MALFORMED_JSON = (
@@ -66,8 +66,8 @@ class ReasonCode(StrEnum):
     )
     TOO_DEEP = (
         "too_deep",
-        "A value nests more than 200 arrays and objects.",
-        "Let the producer write such a value as text, repair the message, or discard it.",
+        "A value has more than 200 levels of nested arrays and objects.",
+        "Let the producer write the value as text, repair the message, or discard it.",
     )
     TOO_MANY_COLUMNS = (
         "too_many_columns",
@@ -76,12 +76,12 @@ class ReasonCode(StrEnum):
     )
     WRONG_TYPE = (
         "wrong_type",
-        "A field of the message has another type than its format defines.",
+        "A field of the message does not have the type that its format defines.",
         "Check `source.format` and its options, or repair the message.",
     )
     WRONG_LENGTH = (
         "wrong_length",
-        "An image has another number of values than the record has fields.",
+        "The number of values in an image differs from the number of fields of the record.",
         "Repair the message, or let the producer send it again.",
     )
     WRONG_SCHEMA = (
@@ -91,7 +91,7 @@ class ReasonCode(StrEnum):
     )
     WRONG_IMAGE = (
         "wrong_image",
-        "The before and after flags of a row do not belong to its operation.",
+        "The before and after flags of a row do not match its operation.",
         "Check the producer, or repair the message.",
     )
     VALUE_OUT_OF_RANGE = (
@@ -111,7 +111,7 @@ class ReasonCode(StrEnum):
     )
     MISSING_IMAGE = (
         "missing_image",
-        "The change has no image of the row, or a delete no before image.",
+        "The change has no image of the row, or the delete has no before image.",
         "Let the database log full images (REPLICA IDENTITY, supplemental logging).",
     )
     UNEXPECTED_IMAGE = (
@@ -121,7 +121,7 @@ class ReasonCode(StrEnum):
     )
     INCOMPLETE_ROW = (
         "incomplete_row",
-        "The message has only the key of the row, or a link to it.",
+        "The message contains only the key of the row, or a link to the row.",
         "Let TiCDC send whole rows: no `large-message-handle-option`.",
     )
     UNKNOWN_COLUMN = (
@@ -131,27 +131,27 @@ class ReasonCode(StrEnum):
     )
     UNKNOWN_FORMAT = (
         "unknown_format",
-        "No format recognises the first messages.",
-        "Name the format.",
+        "The format cannot be detected from the first messages.",
+        "Name the format, for example with `-f`.",
     )
     UNKNOWN_KIND = (
         "unknown_kind",
-        "The message is no row change and no other known message of its format.",
+        "The message is not of a kind that its format defines.",
         "Replay with the right `--format`, or discard the message.",
     )
     UNKNOWN_OPERATION = (
         "unknown_operation",
-        "The format has no such operation.",
+        "The format does not define the operation.",
         "Replay with the right `--format`, or repair the message.",
     )
     UNKNOWN_TYPE = (
         "unknown_type",
-        "The format has no such column type.",
+        "The format does not define the column type.",
         "Check the version of the producer, or repair the message.",
     )
     UNKNOWN_VERSION = (
         "unknown_version",
-        "The message has another version of the format.",
+        "The message is in another version of the format.",
         "Replay with the format of that version.",
     )
     NOT_A_RECORD = (
@@ -162,27 +162,27 @@ class ReasonCode(StrEnum):
     LINE_TOO_LONG = (
         "line_too_long",
         "A line is longer than the limit.",
-        "Split the file by messages, or let the producer write smaller ones.",
+        "Split the file between messages, or let the producer write smaller messages.",
     )
     CORRUPT_COMPRESSION = (
         "corrupt_compression",
-        "A compressed file is damaged or ends too early.",
-        "Replace the file by a complete one, then replay.",
+        "A compressed file is damaged or incomplete.",
+        "Replace the file with a complete one, then replay.",
     )
     EXPANSION = (
         "expansion",
-        "A compressed file expands far more than any data does.",
-        "If you trust the file, decompress it, replace it, then replay.",
+        "A compressed file expands to more than 1000 times its size.",
+        "If you trust the file, replace it with a decompressed one, then replay.",
     )
     UNREADABLE_FILE = (
         "unreadable_file",
         "A file cannot be read.",
-        "Replace the file or its permissions, then replay.",
+        "Correct the file or its permissions, then replay.",
     )
     DEFECT = (
         "defect",
-        "A defect of changelane.",
-        "Report it, update changelane, then replay.",
+        "changelane failed on the message or event because of a bug.",
+        "Report the bug, update changelane, then replay.",
     )
 
     # events that the transforms reject
@@ -199,7 +199,7 @@ class ReasonCode(StrEnum):
     MASK = (
         "mask",
         "A value cannot be masked.",
-        "Choose another method of the mask, then replay.",
+        "Choose another `method` of the mask, then replay.",
     )
     MASK_MISSING = (
         "mask_missing",
@@ -233,7 +233,7 @@ class ReasonCode(StrEnum):
     )
     SHARD_STATEMENT = (
         "shard_statement",
-        "A truncate or DDL statement of one of several tables that are merged into one.",
+        "A truncate or DDL statement changes one of several tables that a route merges.",
         "Apply its effect by hand, then discard the entry.",
     )
     UNTRANSLATED_STATEMENT = (
@@ -270,7 +270,7 @@ class ReasonCode(StrEnum):
     )
     KEY_CHANGED = (
         "key_changed",
-        "The table has another key than its events have now.",
+        "The key of the events differs from the key of the table.",
         "Write into a new table, or name the old key in `options.keys`, then replay.",
     )
     UNORDERED = (
@@ -285,8 +285,8 @@ class ReasonCode(StrEnum):
     )
     AMBIGUOUS_KEY_MOVE = (
         "ambiguous_key_move",
-        "It is undecidable which of two rows left a key in a transaction.",
-        "Let the producer write full before images; correct the two rows by hand.",
+        "Two rows had one key in a transaction, and the event does not identify its row.",
+        "Let the producer write full before images; correct both rows by hand.",
     )
     SCHEMA_MISMATCH = (
         "schema_mismatch",
@@ -300,7 +300,7 @@ class ReasonCode(StrEnum):
     )
     CASE_COLLISION = (
         "case_collision",
-        "Two columns differ by case only.",
+        "The names of two columns differ only by case.",
         "Rename one of them with the transform `rename`, then replay.",
     )
     MODE_CONFLICT = (
@@ -310,12 +310,12 @@ class ReasonCode(StrEnum):
     )
     SOURCE_CONFLICT = (
         "source_conflict",
-        "The event is of another database server than the table's rows.",
+        "The event comes from another database server than the rows of the table.",
         "Set `source_servers: multiple` if their keys are disjoint, then replay.",
     )
     FOREIGN_TABLE = (
         "foreign_table",
-        "The table's folder contains a table that is not this source table's.",
+        "The folder of the table contains a table of another source or program.",
         "Choose another folder, or a `route`, then replay.",
     )
     LOST_PARTITION = (
@@ -330,7 +330,7 @@ class ReasonCode(StrEnum):
     )
     LATE_STATEMENT = (
         "late_statement",
-        "A DDL statement arrived after newer events of the columns that it moves.",
+        "A DDL statement arrived after newer events of the columns that it changes.",
         "Run `changelane schema plan`, alter the table as it shows, then replay.",
     )
 
@@ -338,7 +338,7 @@ class ReasonCode(StrEnum):
     UNSUPPORTED = (
         "unsupported",
         "The sink's format cannot carry a part of the event.",
-        "Accept the loss by name in `on_loss`, then replay.",
+        "Accept the loss by its name in `on_loss`, then replay.",
     )
     NOT_ENCODABLE = (
         "not_encodable",
@@ -347,7 +347,7 @@ class ReasonCode(StrEnum):
     )
     ORPHAN_HALF = (
         "orphan_half",
-        "Half of an update, whose other half is in another batch or partition.",
+        "The other half of the update is in another batch or partition.",
         "Replay both halves together.",
     )
     HELD = (
@@ -372,7 +372,7 @@ class ReasonCode(StrEnum):
     )
     NO_TOPIC_NAME = (
         "no_topic_name",
-        "The names of the table are not allowed in the name of a topic.",
+        "The name of the table contains characters that a topic name must not contain.",
         "Give the table a topic with a `route`, then replay.",
     )
     TWO_TOPICS = (
@@ -392,7 +392,7 @@ class ReasonCode(StrEnum):
     )
     NO_SCHEMA = (
         "no_schema",
-        "The DataHub topic does not exist, and the event has no types to create it by.",
+        "The DataHub topic does not exist, and the event has no types to create it from.",
         "Create the topic, then replay.",
     )
     TWO_TABLES = (
@@ -402,17 +402,17 @@ class ReasonCode(StrEnum):
     )
     TRUNCATE = (
         "truncate",
-        "DataHub TUPLE has no truncate.",
-        "Delete the rows at the reader, then discard the entry.",
+        "A DataHub TUPLE topic cannot represent a truncate.",
+        "Delete the rows in the reader's table, then discard the entry.",
     )
     NO_ROW = (
         "no_row",
-        "DataHub TUPLE has no row for such an event.",
+        "A DataHub TUPLE topic cannot represent an event of this kind.",
         "Discard the entry.",
     )
     SEQUENCE = (
         "sequence",
-        "The coordinates of the message are too large for DataHub's sequence.",
+        "The coordinates of the message do not fit into DataHub's sequence.",
         "Use a source format with positions.",
     )
     RECORD_TOO_LARGE = (
@@ -423,5 +423,5 @@ class ReasonCode(StrEnum):
     REFUSED_BY_DATAHUB = (
         "refused_by_datahub",
         "DataHub rejected the record.",
-        "Follow the reason in the entry, then replay.",
+        "Correct the reason in the entry, then replay.",
     )

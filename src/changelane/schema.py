@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables, columns and schemas as messages describe them."""
+"""Table names, columns and table schemas."""
 
 import hashlib
 from collections import Counter
@@ -56,7 +56,7 @@ class TableSchema(msgspec.Struct, frozen=True, dict=True):
         """Raise if two columns have one name: an image could not separate them."""
         if len(self.names) < len(self.columns):
             counts = Counter(column.name for column in self.columns)
-            raise ValueError(f"the column {counts.most_common(1)[0][0]!r} is named twice")
+            raise ValueError(f"two columns have the name {counts.most_common(1)[0][0]!r}")
 
     @cached_property
     def by_name(self) -> Mapping[str, Column]:
@@ -70,7 +70,7 @@ class TableSchema(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def id(self) -> str:
-        """Sixteen hex digits that differ when the schema differs (8 bytes of SHA-256)."""
+        """The identity of the schema: sixteen hex digits (8 bytes of SHA-256)."""
         text = "\x00".join(
             f"{c.name}\x01{c.type}\x01{c.source_type}\x01{c.nullable}\x01{c.generated}\x01{c.default!r}"
             for c in self.columns

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors for a value of a file that does not fit its type: the path to it, and the allowed values.
+"""Typed parsing of configuration, with errors that name the path and the allowed values.
 
-msgspec omits keys from its paths, and names the type it got, not the type it wants. So a rejected
-value is checked part by part until the wrong part is found. An error quotes a value only as it is
-written in the file, where secrets are ``${NAME}``.
+The paths of msgspec's errors omit keys. So a rejected value is checked part by part until the
+invalid part is found. An error quotes a value only as written in the file, with ``${NAME}`` for
+secrets.
 """
 
 import difflib
@@ -38,7 +38,7 @@ FORMER_KEYS: Final = {
     "spark": "spark_options",
     "starting": "starting_offsets",
 }
-"""Former name of an option -> its name now."""
+"""Former name of an option -> its present name."""
 FORMER_VALUES: Final = {
     "clear": "truncate",
     "direct": "per_batch",
@@ -50,12 +50,13 @@ FORMER_VALUES: Final = {
     "records": "record",
     "values": "value",
 }
-"""Former value of an option -> its value now."""
+"""Former value of an option -> its present value."""
 
 _PATH_SUFFIX: Final = re.compile(r" - at (`key` in )?`\$[^`]*`$")
 _MAX_QUOTED: Final = 60
 _MISSING: Final = re.compile(r"Object missing required field `([^`]+)`$")
 _EXPECTED: Final = re.compile(r"Expected `([a-z |]+)`, got `([a-z]+)`$")
+_LIMIT: Final = re.compile(r"Expected `(?:int|float)` (>=|<=) (\S+)$")
 _TYPE_WORDS: Final = {
     "str": "a text",
     "int": "a whole number",
@@ -68,17 +69,17 @@ _TYPE_WORDS: Final = {
     "datetime": "a time",
 }
 _UNQUOTED: Final = {"int", "float", "bool", "null", "date", "datetime"}
-"""The types that YAML gives to text without quotes."""
+"""Types that YAML infers for unquoted text."""
 
 
 class _Part(NamedTuple):
-    """A part of a value.
+    """A part of a configuration value.
 
     Attributes:
-        path: The path to it.
-        value: The part.
+        path: The path to the part.
+        value: The value of the part.
         kind: The expected type.
-        written: The same part as written in the file; ``None`` = not known.
+        written: The part as written in the file; ``None`` if unknown.
     """
 
     path: str
@@ -88,16 +89,16 @@ class _Part(NamedTuple):
 
 
 def parse_as(value: Any, kind: type[T], *, written: Any = None, strict: bool = True) -> T:
-    """Return a value as a type.
+    """Convert a value to a type.
 
     Args:
         value: The value as YAML reads it.
         kind: A class of msgspec, or any type that msgspec converts to.
-        written: The value as written in the file, before variables are filled in.
-        strict: Numbers are no text.
+        written: The value as written in the file, before variables are replaced.
+        strict: Reject text where a number or a boolean is expected.
 
     Raises:
-        ConfigError: The value does not fit; the error names the path and the allowed values.
+        ConfigError: The value does not match; the error names the path and the allowed values.
         UnknownNameError: A key is unknown; the error suggests the nearest one.
     """
     root = _Part("", value, kind, written)
@@ -121,7 +122,7 @@ def check_keys(raw: Mapping[str, Any], known_keys: Iterable[str], where: str) ->
 
 
 def former_name_hint(name: object, known_names: Iterable[str]) -> str:
-    """Return the present name of a renamed option; empty = it has no other name.
+    """Return a hint with the present name of a renamed option; empty if it was not renamed.
 
     >>> former_name_hint("servers", ["bootstrap_servers"])
     'it is now called bootstrap_servers'
@@ -144,7 +145,7 @@ def _check_keys(part: _Part) -> None:
 
 
 def _structs(part: _Part) -> list[type[msgspec.Struct]]:
-    """Return the classes that a mapping may become; only one if its tag selects it."""
+    """Return the possible classes of a mapping; one class if the tag selects it."""
     structs = [struct for struct in _alternatives(part.kind) if _is_struct(struct)]
     if len(structs) < 2 or not isinstance(part.value, Mapping):
         return structs
@@ -220,7 +221,7 @@ def _child_written(written: Any, key: Any) -> Any:
 
 
 def _mismatch_text(part: _Part, error: msgspec.ValidationError, *, strict: bool) -> str:
-    """Return the path to the innermost part that does not fit, and the reason."""
+    """Return the path to the innermost invalid part, and the reason."""
     for inner in _parts(part):
         try:
             msgspec.convert(inner.value, inner.kind, strict=strict)
@@ -245,42 +246,44 @@ def _mismatch_reason(part: _Part, error: msgspec.ValidationError) -> str:
     path_match = _PATH_SUFFIX.search(text)
     reason = text[: path_match.start()] if path_match else text
     if reason.startswith("Invalid"):
-        # msgspec quotes an invalid value, which may come from a secret
+        # msgspec quotes an invalid value, which may be a secret
         reason = reason.partition(" '")[0].partition(" `")[0]
     if (missing := _MISSING.match(reason)) is not None:
         reason = f"{missing[1]} is missing"
     if (expected := _EXPECTED.match(reason)) is not None:
         reason = _expected_text(*expected.groups())
+    if (limit := _LIMIT.match(reason)) is not None:
+        reason = f"must be at {'least' if limit[1] == '>=' else 'most'} {limit[2]}"
     if path_match and path_match.group(1):
         reason = f"one of its keys: {reason}"
     kinds = _structs(part) if isinstance(part.value, Mapping) else []
     if len(kinds) > 1:  # without a tag that selects one of them
         tags = ", ".join(str(kind.__struct_config__.tag) for kind in kinds)
-        reason = f"{reason}, which is one of {tags}"
+        reason = f"{reason}; expected one of {tags}"
     return reason
 
 
 def _allowed_words(kind: Any) -> Sequence[Any]:
-    """Return the words that a type allows; empty = the type is no list of words."""
+    """Return the allowed words of an enum or literal type; empty for any other type."""
     if isinstance(kind, type) and issubclass(kind, Enum):
         return [member.value for member in kind]
     return get_args(kind) if get_origin(kind) is Literal else ()
 
 
 def _expected_text(expected: str, got: str) -> str:
-    """Return the expected types in the words of YAML."""
+    """Return the expected type and the given type in the words of YAML."""
     expected_words = " or ".join(_TYPE_WORDS.get(word, word) for word in expected.split(" | "))
     hint = ": put it in quotes" if expected == "str" and got in _UNQUOTED else ""
-    return f"{expected_words} is needed, and not {_TYPE_WORDS.get(got, got)}{hint}"
+    return f"expected {expected_words}, got {_TYPE_WORDS.get(got, got)}{hint}"
 
 
 def _choice_text(part: _Part, allowed: Sequence[str]) -> str:
-    # suggest a word near the written text, not near the value of a variable
+    # the suggestion is near the written text: the value of a variable may be a secret
     quoted_value = part.value if part.written is None else part.written
     nearest = difflib.get_close_matches(str(quoted_value), allowed, n=1, cutoff=0.5)
     hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
     if (present_value := FORMER_VALUES.get(str(quoted_value))) in allowed:
         hint = f"; it is now called {present_value!r}"
-    is_told = isinstance(part.written, str) and len(part.written) <= _MAX_QUOTED
-    quoted = repr(part.written) if is_told else "its value"
-    return f"{quoted} is none of {', '.join(allowed)}{hint}"
+    is_quotable = isinstance(part.written, str) and len(part.written) <= _MAX_QUOTED
+    quoted = repr(part.written) if is_quotable else "its value"
+    return f"{quoted} is not one of {', '.join(allowed)}{hint}"

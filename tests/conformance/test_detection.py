@@ -55,7 +55,7 @@ def test_a_message_of_a_schema_registry_is_not_taken_for_dts(schema_id):
 
 @pytest.mark.parametrize("data", [b'{"id":1,"note":"x"}', b"1,2,3", b"\xff\xfe", b'["INSERT"]'])
 def test_what_is_no_change_is_not_guessed(data):
-    with pytest.raises(DecodeError, match="name one with -f"):
+    with pytest.raises(DecodeError, match="name it with -f"):
         detect([Message(data)])
 
 

@@ -28,7 +28,7 @@ def test_what_is_told_can_be_refused(name):
     codec = get_codec(name)
     for row in ROWS:
         found = outcome(codec, row)
-        if found.told or found.fate in TOLD:
+        if found.reports or found.fate in TOLD:
             with pytest.raises(EncodeError):
                 codec.encode(event_of(row), on_loss="raise")
 

@@ -62,10 +62,10 @@ def test_dev_makes_topics_and_fills_them_from_a_file_of_records(
         assert done.exit_code == code, done.output
         return done.output
 
-    assert run("topic", name, "--partitions", "2") == f"{name} is made\n"
-    assert run("topic", name) == f"{name} is there\n"
+    assert run("topic", name, "--partitions", "2") == f"{name} created\n"
+    assert run("topic", name) == f"{name} exists\n"
     assert run("send", str(records)) == f"{name}: 4 messages sent\n"
-    assert "names no topic: give --topic" in run("send", str(values), code=2)
+    assert "has no topic: set --topic" in run("send", str(values), code=2)
     assert run("send", str(values), "--topic", f"{name}-v") == f"{name}-v: 2 messages sent\n"
 
     topics = Topics(broker)

@@ -1,4 +1,4 @@
-"""One local Spark for all tests of this folder, and what they share."""
+"""The session and the lakes of all tests of this folder."""
 
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -17,29 +17,29 @@ if find_spec("datahub") is None:
     collect_ignore += [
         "test_datahub_sink.py",
         "test_datahub_source.py",
-    ]  # `make test-datahub` has the vendor's client
+    ]  # `make test-datahub` installs the vendor's client
 
 
 @pytest.fixture(scope="session")
 def spark(
     tmp_path_factory: pytest.TempPathFactory,
-    own_place: None,  # noqa: ARG001 - the tests read timestamps back in the zone of the JVM
+    machine_locale: None,  # noqa: ARG001 - the tests read timestamps back in the zone of the JVM
 ) -> Iterator[SparkSession]:
     settings = CHEAP | {
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.driver.memory": "3g",
     }
     if "hudi" in LAKES:
-        settings["hoodie.bucket.index.num.buckets"] = "2"  # few rows: each bucket is a file
-    # a catalog in a file, which Iceberg's tests have, needs its driver
+        settings["hoodie.bucket.index.num.buckets"] = "2"  # each bucket is a file, and rows are few
+    # the SQLite driver, for the JDBC catalog of Iceberg's tests
     lakes = (*LAKES, "kafka", *(["sqlite"] if "sqlite" in spark_packages() else []))
-    found = session("changelane tests", master="local[2]", settings=settings, lakes=lakes)
-    found.sparkContext.setLogLevel("OFF")
-    yield found
-    found.stop()
+    started = session("changelane tests", master="local[2]", settings=settings, lakes=lakes)
+    started.sparkContext.setLogLevel("OFF")
+    yield started
+    started.stop()
 
 
 @pytest.fixture(params=LAKES)
 def lake(tmp_path: Path, request: pytest.FixtureRequest) -> str:
-    """The folder of a stream's tables; its name is their format."""
+    """A folder for tables, named after their format."""
     return str(tmp_path / request.param)

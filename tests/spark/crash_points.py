@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a pipeline and kills itself with -9 when it comes to a named point for the first time.
+"""Runs a pipeline and kills itself with -9 the first time it reaches a named point.
 
 Usage: crash_points.py POINT PIPELINE.yaml    POINT is one of POINTS, or "never"
 """
@@ -21,7 +21,7 @@ from changelane.spark.state.tombstones import TombstoneTable
 
 
 def die() -> None:
-    # the driver's JVM and Python's workers with it
+    # with the driver's JVM and the Python workers
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
@@ -47,9 +47,9 @@ def between_tables() -> None:
     def dying(self: Any, batch: Any, one: Any, **more: Any) -> Any:
         if done:
             die()
-        found = method(self, batch, one, **more)
+        result = method(self, batch, one, **more)
         done.append(one)
-        return found
+        return result
 
     TableWriter.write = dying
     # one after the other, so that there is a between
@@ -59,7 +59,7 @@ def between_tables() -> None:
 
 
 POINTS: Final[dict[str, Callable[[], None]]] = {
-    "after the files are noted, before the batch": after((FileLog, "start_batch")),
+    "after the files are listed, before the batch": after((FileLog, "start_batch")),
     "after the quarantine": after((Quarantine, "record")),
     "after the side table": after((TombstoneTable, "record")),
     "between two tables": between_tables,

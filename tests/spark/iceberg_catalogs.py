@@ -1,7 +1,7 @@
-"""Catalogs of Iceberg's that are processes of their own: REST, and Hive's metastore.
+"""Iceberg catalogs in their own processes: REST, and Hive's metastore.
 
-Both keep what they know in a database in a file. Python drives them through py4j. The REST catalog
-is Iceberg's own server for tests; Jetty and Hive are Spark's.
+Both keep their entries in a database file. Python drives them through py4j. The REST catalog
+is Iceberg's server for tests; Jetty and Hive are those of Spark.
 """
 
 import os
@@ -37,36 +37,36 @@ IVY: Final = """\
   </dependencies>
 </ivy-module>
 """
-"""``spark.jars.packages`` has no words for the jar of a project's tests, where the server is."""
+"""The server is in the jar of Iceberg's tests, which ``spark.jars.packages`` cannot name."""
 HIVE_SITE: Final = {
     "javax.jdo.option.ConnectionURL": "jdbc:derby:;databaseName={folder}/derby;create=true",
     "javax.jdo.option.ConnectionDriverName": "org.apache.derby.jdbc.EmbeddedDriver",
     "datanucleus.schema.autoCreateAll": "true",
     "hive.metastore.schema.verification": "false",
     "hive.metastore.warehouse.dir": "file:{folder}/warehouse",
-    # neither pools nor logs need jars that Spark does not have
+    # use a pool and a logger whose jars Spark has
     "datanucleus.connectionPoolingType": "HikariCP",
     "hive.async.log.enabled": "false",
-    # or a column could be neither dropped nor renamed: Iceberg's documentation says so
+    # needed to drop or rename columns, according to Iceberg's documentation
     "hive.metastore.disallow.incompatible.col.type.changes": "false",
 }
 
 
 def rest_jars() -> Path:
-    """Return the folder of the REST server's jars (17 MB), fetched once by Spark's own Ivy."""
-    kept = ivy_dir()
-    assert kept is not None
+    """Return the folder of the REST server's jars (17 MB), downloaded once by Spark's Ivy."""
+    ivy = ivy_dir()
+    assert ivy is not None
     version = packages("iceberg").rpartition(":")[2]
-    folder = kept / f"rest-{version}"
+    folder = ivy / f"rest-{version}"
     if not folder.is_dir():
-        kept.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(dir=kept))
+        ivy.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(dir=ivy))
         (fresh / "ivy.xml").write_text(IVY.format(version=version))
         command = ["java", "-cp", f"{SPARK}/*", "org.apache.ivy.Main", "-warn"]
         command += ["-ivy", str(fresh / "ivy.xml"), "-cache", str(fresh / "cache")]
         command += ["-types", "jar", "bundle"]
-        place = fresh / "jars" / "[artifact]-[revision](-[classifier]).[ext]"
-        subprocess.run([*command, "-retrieve", str(place)], check=True)
+        target = fresh / "jars" / "[artifact]-[revision](-[classifier]).[ext]"
+        subprocess.run([*command, "-retrieve", str(target)], check=True)
         (fresh / "jars").rename(folder)
         shutil.rmtree(fresh)
     return folder
@@ -74,7 +74,7 @@ def rest_jars() -> Path:
 
 @contextmanager
 def _java(folder: Path, *jars: str) -> Iterator[Any]:
-    """Start a JVM of its own with these jars before Spark's; return what py4j calls it."""
+    """Start a JVM with these jars ahead of Spark's; return its view in py4j."""
     port, process = launch_gateway(
         classpath=os.pathsep.join([*jars, f"{SPARK}/*"]),
         jarpath=str(next(SPARK.glob("py4j-*.jar"))),
@@ -88,13 +88,13 @@ def _java(folder: Path, *jars: str) -> Iterator[Any]:
     finally:
         gateway.close()
         process.kill()
-        process.wait()  # threads of py4j's read what it says to its end
+        process.wait()  # threads of py4j read its output to the end
         process.stdin.close()
 
 
 @contextmanager
 def rest(folder: Path) -> Iterator[Options]:
-    """Start a REST catalog whose files lie in a folder; return the options that name it."""
+    """Start a REST catalog with its files in a folder; return the options to connect to it."""
     sqlite = [str(jar) for jar in cached_jars("sqlite") if "sqlite" in jar.name]
     with _java(folder, f"{rest_jars()}/*", *sqlite) as jvm:
         options = jvm.java.util.HashMap()
@@ -116,7 +116,7 @@ def rest(folder: Path) -> Iterator[Options]:
 
 @contextmanager
 def hive(folder: Path) -> Iterator[Options]:
-    """Start Hive's metastore over a folder; return the options that name it."""
+    """Start Hive's metastore with its files in a folder; return the options to connect to it."""
     entries = (
         f"<property><name>{key}</name><value>{value.format(folder=folder)}</value></property>"
         for key, value in HIVE_SITE.items()
@@ -127,11 +127,11 @@ def hive(folder: Path) -> Iterator[Options]:
         port = free.getsockname()[1]
     with _java(folder, str(folder)) as jvm:
         metastore = jvm.org.apache.hadoop.hive.metastore
-        # the tables of locks, which are not among those that it makes by itself
+        # the tables for locks, which it does not create by itself
         metastore.txn.TxnDbUtil.prepDb(jvm.org.apache.hadoop.hive.conf.HiveConf())
 
         def serve() -> None:
-            with suppress(Exception):  # it ends with its process
+            with suppress(Exception):  # stopped with its process
                 metastore.HiveMetaStore.startMetaStore(port, None)
 
         threading.Thread(target=serve, daemon=True).start()

@@ -1,4 +1,4 @@
-"""Topics of the tests' broker: made, filled, read back, cut and made again."""
+"""Topics of the tests' broker: create, fill, read, truncate and recreate them."""
 
 import time
 import uuid
@@ -12,18 +12,18 @@ from changelane import Message
 
 
 class Topics:
-    """What a test does with the broker at *servers*; its topics have names of their own."""
+    """A client of the broker at *servers*; :meth:`name` gives each test its own topics."""
 
     def __init__(self, servers: str) -> None:
         self.servers = servers
-        self._told = {"bootstrap.servers": servers, "log_level": 0}
-        self._admin = AdminClient(self._told)
+        self._settings = {"bootstrap.servers": servers, "log_level": 0}
+        self._admin = AdminClient(self._settings)
 
     def name(self, word: str) -> str:
         return f"{word}.{uuid.uuid4().hex[:8]}"
 
     def create(self, name: str, partitions: int = 1, **config: str) -> str:
-        """Make a topic; return its name."""
+        """Create a topic; return its name."""
         settings = {key.replace("_", "."): value for key, value in config.items()}
         new = NewTopic(name, partitions, 1, config=settings)
         until = time.monotonic() + 60
@@ -31,7 +31,7 @@ class Topics:
             try:
                 self._admin.create_topics([new])[name].result(30)
             except Exception:
-                # one of this name that was deleted just now is still going
+                # the deletion of a topic of this name may not be complete
                 if time.monotonic() > until:
                     raise
                 time.sleep(0.2)
@@ -43,17 +43,17 @@ class Topics:
         self._admin.create_partitions([NewPartitions(name, partitions)])[name].result(30)
 
     def names(self) -> set[str]:
-        """Return the names of all topics but the broker's own."""
-        found = self._admin.list_topics(timeout=30).topics
-        return {name for name in found if not name.startswith("__")}
+        """Return the names of all topics except the internal ones."""
+        topics = self._admin.list_topics(timeout=30).topics
+        return {name for name in topics if not name.startswith("__")}
 
     def delete(self, name: str) -> None:
         self._admin.delete_topics([name])[name].result(30)
 
     def send(self, name: str, messages: Iterable[Message]) -> None:
-        """Produce messages into their partitions (0 where they name none), in their order."""
+        """Produce messages into their partitions (0 if they have none), in order."""
         failed: list[Any] = []
-        producer = Producer({**self._told, "linger.ms": 5, "enable.idempotence": True})
+        producer = Producer({**self._settings, "linger.ms": 5, "enable.idempotence": True})
         for one in messages:
             producer.produce(
                 name,
@@ -68,28 +68,30 @@ class Topics:
         assert not failed, failed[0]
 
     def send_in_transactions(
-        self, name: str, told: Iterable[tuple[Iterable[Message], bool]]
+        self, name: str, transactions: Iterable[tuple[Iterable[Message], bool]]
     ) -> None:
-        """Produce messages in transactions, of which some are committed and others aborted."""
-        producer = Producer({**self._told, "transactional.id": uuid.uuid4().hex})
+        """Produce messages in transactions; the flag is whether to commit or abort."""
+        producer = Producer({**self._settings, "transactional.id": uuid.uuid4().hex})
         producer.init_transactions(60)
-        for messages, is_committed in told:
+        for messages, is_committed in transactions:
             producer.begin_transaction()
             for one in messages:
                 producer.produce(name, one.value, one.key, one.partition or 0)
             assert producer.flush(60) == 0
             (producer.commit_transaction if is_committed else producer.abort_transaction)(60)
 
-    def cut(self, name: str, before: dict[int, int]) -> None:
+    def delete_before(self, name: str, before: dict[int, int]) -> None:
         """Delete the messages before an offset of each partition, as retention does."""
-        told = [TopicPartition(name, number, offset) for number, offset in before.items()]
-        for future in self._admin.delete_records(told).values():
+        targets = [TopicPartition(name, number, offset) for number, offset in before.items()]
+        for future in self._admin.delete_records(targets).values():
             future.result(30)
 
     def read(self, name: str) -> list[Message]:
-        """Return what a topic holds, by partition and offset."""
-        consumer = Consumer({**self._told, "group.id": uuid.uuid4().hex, "fetch.wait.max.ms": 20})
-        found: list[Message] = []
+        """Return the messages of a topic, by partition and offset."""
+        consumer = Consumer(
+            {**self._settings, "group.id": uuid.uuid4().hex, "fetch.wait.max.ms": 20}
+        )
+        messages: list[Message] = []
         try:
             partitions = consumer.list_topics(name, timeout=30).topics[name].partitions
             left: dict[int, int] = {}
@@ -103,20 +105,20 @@ class Topics:
                 for one in consumer.consume(5000, 0.2):
                     assert one.error() is None, one.error()
                     headers = tuple((key, value) for key, value in one.headers() or ())
-                    found.append(
+                    messages.append(
                         Message(
                             one.value(), one.key(), headers, name, one.partition(), one.offset()
                         )
                     )
-                for place in consumer.position([TopicPartition(name, n) for n in left]):
-                    if place.offset >= left[place.partition]:
-                        del left[place.partition]
+                for position in consumer.position([TopicPartition(name, n) for n in left]):
+                    if position.offset >= left[position.partition]:
+                        del left[position.partition]
             assert not left, left
         finally:
             consumer.close()
-        return sorted(found, key=lambda one: (one.partition, one.offset))
+        return sorted(messages, key=lambda one: (one.partition, one.offset))
 
 
 def spread(values: Sequence[bytes], partitions: int) -> list[Message]:
-    """Return messages of values, in turn to the partitions."""
+    """Return a message for each value, with the partitions in turn."""
     return [Message(value, partition=number % partitions) for number, value in enumerate(values)]

@@ -1,4 +1,4 @@
-"""Lands events in tables through the whole way of the main job, and reads them back."""
+"""Applies events to tables as a pipeline does, and reads the tables back."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -28,11 +28,11 @@ from changelane.testing.reference.upsert import MemoryTables
 
 CODEC: Final = get_codec("native-json")
 LAKES: Final = tuple(name for name in spark_packages() if name in LAKE_SETTINGS)
-"""The table formats of the Spark that runs: a lake is a folder that has the name of one."""
+"""The table formats of the installed Spark; a lake's folder is named after its format."""
 
 
 class Landed(NamedTuple):
-    """A table as it lies there, by canonical key."""
+    """The content of a table, by canonical key."""
 
     rows: Mapping[bytes, Mapping[str, Any]]
     unknown: Mapping[bytes, frozenset[str]]
@@ -55,9 +55,9 @@ def apply(
     **options: Any,
 ) -> BatchReport:
     """Apply one batch of events."""
-    told = decode(messages(spark, events), "native-json")
+    event_rows = decode(messages(spark, events), "native-json")
     return Applier(spark, lake, table_format=Path(lake).name, **options).apply(
-        told, Marker("test", query, batch)
+        event_rows, Marker("test", query, batch)
     )
 
 
@@ -93,7 +93,7 @@ def path(lake: str, table: TableId) -> str:
 
 
 def table_of(spark: SparkSession, lake: str, table: TableId | str) -> DataFrame:
-    """Return a table as it lies there; a text names one of changelane's own."""
+    """Return a table of a lake; a text is the name of one of changelane's own tables."""
     if isinstance(table, str):
         name = table
     else:
@@ -112,17 +112,17 @@ def read(
     keys: Sequence[str],
     convert: Mapping[str, Callable[[Any], Any]] | None = None,
 ) -> Landed:
-    """Read a table back, with what its state columns say.
+    """Read a table with its state columns.
 
-    *convert* makes the values of the oracle of those columns that Spark has another type for.
+    *convert* maps the values of columns to the oracle's, where Spark has another type.
     """
     rows, unknown, orders = {}, {}, {}
     tables = open_lake(spark, lake, Path(lake).name)
     added = additions_of(tables.properties(name_of(table_id_text(table))))
-    found = table_of(spark, lake, table)
-    columns = [name for name in found.columns if name not in {ORDER, COLUMNS}]
-    told = found.select(*(F.col(f"`{name}`") for name in [*columns, ORDER, COLUMNS])).collect()
-    for one in told:
+    frame = table_of(spark, lake, table)
+    columns = [name for name in frame.columns if name not in {ORDER, COLUMNS}]
+    stored = frame.select(*(F.col(f"`{name}`") for name in [*columns, ORDER, COLUMNS])).collect()
+    for one in stored:
         row = {name: python(one[index]) for index, name in enumerate(columns)}
         for name, make in (convert or {}).items():
             row[name] = make(row[name])
@@ -136,7 +136,7 @@ def read(
 
 
 def remembered(tables: MemoryTables, table: TableId) -> Landed:
-    """Return the same of the oracle."""
+    """Return the content that the oracle expects of a table."""
     rows = tables.keyed(table)
     states, added = tables.states(table), tables.additions(table)
     orders = {

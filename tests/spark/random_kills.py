@@ -1,6 +1,6 @@
-"""Pipelines that are killed with -9 at random times, and what their tables must hold at the end.
+"""Pipelines killed with -9 at random times, and the expected content of their tables.
 
-``scripts/soak.py`` does it for as long as one likes.
+``scripts/soak.py`` repeats this for any length of time.
 """
 
 import json
@@ -44,13 +44,13 @@ FEW: Final[list[list[ChangeEvent]]] = [
     ],
     [insert(ONE, 9, 2), insert(ONE, 20, 3), change(TWO, "d", 21, None, {"id": 5})],
 ]
-"""Two tables with a key and one without, in few steps: ``test_crash`` and :func:`drawn` have more.
+"""Two tables with a key and one without, in few steps; ``test_crash`` and :func:`drawn` have more.
 
-The third batch has an event that comes later than the delete of its row.
+The third batch has an event that is older than the delete of its row.
 """
 MAINTENANCE: Final = {"every_commits": 2, "small_files": 2, "snapshot_retention": "0 seconds"}
 LONGEST_S: Final = 20
-"""How long after it took the fence a run is killed at the latest."""
+"""The longest time from a run's fence to its kill."""
 
 
 class Stream(NamedTuple):
@@ -62,21 +62,21 @@ class Stream(NamedTuple):
 
 
 def write(folder: Path, table_format: str, batches: Sequence[Sequence[ChangeEvent]]) -> Stream:
-    """Write a pipeline that takes one file of events a batch, each with one broken line."""
+    """Write a pipeline of files, one for each batch, each with one malformed line."""
     source = folder / "in"
     source.mkdir(parents=True)
     for number, batch in enumerate(batches):
         lines = [m.value for event in batch for m in lake_tables.CODEC.encode(event).messages]
         (source / f"{number}.jsonl").write_bytes(b"\n".join([*lines, b"{broken"]) + b"\n")
         os.utime(source / f"{number}.jsonl", (number, number))  # Spark reads the oldest first
-    told = {"type": "files", "path": "in", "format": "native-json", "max_files_per_batch": 1}
-    return _stream(folder, table_format, batches, told)
+    options = {"type": "files", "path": "in", "format": "native-json", "max_files_per_batch": 1}
+    return _stream(folder, table_format, batches, options)
 
 
 def write_topic(
     folder: Path, table_format: str, batches: Sequence[Sequence[ChangeEvent]], topics: Topics
 ) -> Stream:
-    """Write a pipeline that takes the same from a topic, in about as many batches."""
+    """Write a pipeline of a topic with the same messages, in about as many batches."""
     topic = topics.create(topics.name("killed"), 2)
     values = [
         value
@@ -88,14 +88,14 @@ def write_topic(
         if value is not None
     ]
     topics.send(topic, spread(values, 2))
-    told = {
+    options = {
         "type": "kafka",
         "bootstrap_servers": topics.servers,
         "topics": topic,
         "format": "native-json",
         "max_offsets_per_trigger": len(values) // len(batches) + 1,
     }
-    return _stream(folder, table_format, batches, told)
+    return _stream(folder, table_format, batches, options)
 
 
 def _stream(
@@ -120,19 +120,19 @@ def _stream(
 
 
 def drawn(chance: Random, files: int = 6, histories: int = 8) -> list[list[ChangeEvent]]:
-    """Return events of several tables with keys, and of one without, in so many files.
+    """Return random events of several tables with keys, and of one without, by file.
 
-    A table is in half of the files, so that a batch is short and kills come between batches, too.
+    A table is in half of the files, so that batches are short and some kills are between them.
     """
     batches: list[list[ChangeEvent]] = [[] for _ in range(files)]
     for name, kinds in CROWDS.items():
         table = TableId("killed", None, name)
-        held = chance.sample(range(files), files // 2)
+        own_files = chance.sample(range(files), files // 2)
         for number in range(histories):
             profile, deliver = kinds[number % len(kinds)]
-            told = history(chance, msgspec.structs.replace(profile, truncates=False))
-            delivered = deliver(chance, told)
-            places = sorted(chance.choice(held) for _ in delivered)
+            events = history(chance, msgspec.structs.replace(profile, truncates=False))
+            delivered = deliver(chance, events)
+            places = sorted(chance.choice(own_files) for _ in delivered)
             for place, part in zip(places, delivered, strict=True):
                 batches[place] += [rekeyed(chance, e, table, shift=number * 100) for e in part]
     schema = TableSchema((Column("id", Integer()),))
@@ -144,7 +144,7 @@ def drawn(chance: Random, files: int = 6, histories: int = 8) -> list[list[Chang
 
 
 def killed_at(stream: Stream, points: Sequence[str]) -> None:
-    """Run a pipeline once for each point of ``crash_points.py``, where it must die."""
+    """Run a pipeline once for each of these points of ``crash_points.py``; assert that it died."""
     program = str(Path(__file__).with_name("crash_points.py"))
     for point in points:
         done = subprocess.run(
@@ -164,22 +164,22 @@ def finish(stream: Stream) -> None:
 
 
 def killed_run(stream: Stream, chance: Random, *, longest_s: float | None = LONGEST_S) -> bool:
-    """Run a pipeline and kill it at a random time; return whether it came to its end before.
+    """Run a pipeline and kill it at a random time; return whether it finished before.
 
     Args:
         stream: The pipeline.
-        chance: When.
-        longest_s: How long after it took the fence at the latest; ``None`` = never.
+        chance: For the time of the kill.
+        longest_s: The longest time from the fence to the kill; ``None`` = do not kill.
 
     Raises:
-        RuntimeError: It failed by itself.
+        RuntimeError: The run failed without being killed.
     """
     began = time.time()
-    with tempfile.TemporaryFile() as told:
+    with tempfile.TemporaryFile() as errors:
         run = subprocess.Popen(
             [sys.executable, "-m", "changelane", "run", str(stream.file), "--master", "local[2]"],
             stdout=subprocess.DEVNULL,
-            stderr=told,
+            stderr=errors,
             start_new_session=True,
         )
         until = time.monotonic() + 120
@@ -192,34 +192,34 @@ def killed_run(stream: Stream, chance: Random, *, longest_s: float | None = LONG
             run.wait()
             return False
         if run.returncode:
-            told.seek(0)
-            raise RuntimeError(told.read().decode()[-2000:])
+            errors.seek(0)
+            raise RuntimeError(errors.read().decode()[-2000:])
     return True
 
 
 def _wrote(stream: Stream, since: float) -> bool:
-    """Say whether a run took the fence: nothing else writes before."""
+    """Return whether a run has written its fence, which is the first thing it writes."""
     try:
         files = (Path(stream.lake) / "_changelane").rglob("*")
         return any(file.stat().st_mtime > since for file in files)
-    except OSError:  # one went meanwhile
+    except OSError:  # a file was deleted meanwhile
         return True
 
 
 def differences(spark: SparkSession, stream: Stream) -> list[str]:
-    """Return in which tables a stream differs from the oracle."""
+    """Return the tables that differ from the oracle."""
     tables = lake_tables.oracle(stream.batches)
-    found = []
+    differing = []
     for name in {e.table for batch in stream.batches for e in batch if isinstance(e, DataChange)}:
         if name.name == "log":
             if lake_tables.table_of(spark, stream.lake, name).count() != len(tables.rows(name)):
-                found.append(str(name))
+                differing.append(str(name))
         elif lake_tables.read(spark, stream.lake, name, ("id",)) != lake_tables.remembered(
             tables, name
         ):
-            found.append(str(name))
-    refused = [one.code for one in tables.quarantine] + ["malformed_json"] * len(stream.batches)
-    aside = lake_tables.table_of(spark, stream.lake, "_changelane/quarantine").collect()
-    if sorted(row["code"] for row in aside) != sorted(refused):
-        found.append("quarantine")
-    return found
+            differing.append(str(name))
+    expected = [one.code for one in tables.quarantine] + ["malformed_json"] * len(stream.batches)
+    quarantine = lake_tables.table_of(spark, stream.lake, "_changelane/quarantine").collect()
+    if sorted(row["code"] for row in quarantine) != sorted(expected):
+        differing.append("quarantine")
+    return differing

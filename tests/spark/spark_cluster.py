@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A standalone cluster of Spark: a master and two workers, each with one core and 1 GB.
 
-As a program, it is a driver that runs pipelines there and tells what reached it.
+As a program, it is a driver that runs pipelines on the cluster and prints how much data it got.
 
 Usage: spark_cluster.py MASTER PIPELINE.yaml ... -- TABLE ...    TABLE is a folder to read
 """
@@ -28,7 +28,7 @@ _WORKER: Final = "org.apache.spark.deploy.worker.Worker"
 
 
 class Cluster(NamedTuple):
-    """A master, and the Python of its workers, which has no package at all."""
+    """The address of the master, and the Python of its workers, without any packages."""
 
     master: str
     python: str
@@ -36,49 +36,49 @@ class Cluster(NamedTuple):
 
 @contextlib.contextmanager
 def cluster(folder: Path) -> Iterator[Cluster]:
-    """Start a cluster whose workers have a bare Python of their own."""
+    """Start a cluster; its workers have a Python without packages."""
     bare = folder / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
     running: list[subprocess.Popen[bytes]] = []
     try:
         master = _start(running, folder / "master.log", _MASTER, "--port", "0")
-        url = _told(folder / "master.log", _STARTED, master)
+        url = _wait_for(folder / "master.log", _STARTED, master)
         logs = [folder / f"worker-{number}.log" for number in range(2)]
         for number, log in enumerate(logs):
             work = ["--work-dir", str(folder / f"work-{number}"), "--cores", "1", "--memory", "1g"]
             _start(running, log, _WORKER, *work, url)
         for log, worker in zip(logs, running[1:], strict=True):
-            _told(log, _REGISTERED, worker)
+            _wait_for(log, _REGISTERED, worker)
         yield Cluster(url, str(bare / "bin" / "python"))
     finally:
         for one in reversed(running):
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(one.pid, signal.SIGKILL)  # a worker's executors with it
+                os.killpg(one.pid, signal.SIGKILL)  # with the executors of a worker
             one.wait()
 
 
 def _start(running: list["subprocess.Popen[bytes]"], log: Path, name: str, *more: str) -> Any:
-    kept = ("PATH", "JAVA_HOME", "HOME", "TMPDIR", "LANG")
-    environment = {one: os.environ[one] for one in kept if one in os.environ}
+    inherited = ("PATH", "JAVA_HOME", "HOME", "TMPDIR", "LANG")
+    environment = {one: os.environ[one] for one in inherited if one in os.environ}
     environment |= {
         "SPARK_HOME": str(HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
     }
-    place = ["--host", "127.0.0.1", "--webui-port", "0"]
-    with log.open("wb") as told:
+    address = ["--host", "127.0.0.1", "--webui-port", "0"]
+    with log.open("wb") as output:
         started = subprocess.Popen(
-            [str(HOME / "bin" / "spark-class"), name, *place, *more],
+            [str(HOME / "bin" / "spark-class"), name, *address, *more],
             env=environment,
-            stdout=told,
-            stderr=told,
+            stdout=output,
+            stderr=output,
             start_new_session=True,
         )
     running.append(started)
     return started
 
 
-def _told(log: Path, words: re.Pattern[str], process: "subprocess.Popen[bytes]") -> str:
+def _wait_for(log: Path, words: re.Pattern[str], process: "subprocess.Popen[bytes]") -> str:
     until = time.monotonic() + 60
     while time.monotonic() < until and process.poll() is None:
         if match := words.search(log.read_text("utf-8", "replace")):
@@ -95,7 +95,7 @@ def _driver(master: str, files: list[str], tables: list[str]) -> None:
 
     from changelane.cli import main
 
-    told: dict[str, Any] = {"runs": [], "tables": {}}
+    report: dict[str, Any] = {"runs": [], "tables": {}}
     before = 0
     for file in files:
         main(["run", file, "--master", master], standalone_mode=False)
@@ -103,7 +103,7 @@ def _driver(master: str, files: list[str], tables: list[str]) -> None:
         results = _results(spark)
         spark._jvm.System.gc()
         heap = spark._jvm.java.lang.management.ManagementFactory.getMemoryMXBean()
-        told["runs"].append(
+        report["runs"].append(
             {
                 "result_bytes": results - before,
                 "python_peak_kb": _peak_kb(),
@@ -112,13 +112,13 @@ def _driver(master: str, files: list[str], tables: list[str]) -> None:
         )
         before = results
     for path in tables:
-        found = spark.read.format("delta").load(path).selectExpr("count(*)", "sum(total)").head()
-        told["tables"][path] = [int(found[0]), int(found[1])]
-    sys.stdout.write(json.dumps(told) + "\n")
+        sums = spark.read.format("delta").load(path).selectExpr("count(*)", "sum(total)").head()
+        report["tables"][path] = [int(sums[0]), int(sums[1])]
+    sys.stdout.write(json.dumps(report) + "\n")
 
 
 def _results(spark: Any) -> int:
-    """Return how many bytes of results all tasks so far sent to the driver."""
+    """Return the bytes of results that all tasks so far have sent to the driver."""
     context = spark._jsc.sc()
     context.listenerBus().waitUntilEmpty()
     every = spark._jvm.java.util.ArrayList()
@@ -128,8 +128,8 @@ def _results(spark: Any) -> int:
 
 
 def _peak_kb() -> int:
-    told = Path("/proc/self/status").read_text("utf-8")
-    match = re.search(r"VmHWM:\s+(\d+) kB", told)
+    status = Path("/proc/self/status").read_text("utf-8")
+    match = re.search(r"VmHWM:\s+(\d+) kB", status)
     assert match is not None
     return int(match[1])
 

@@ -202,7 +202,7 @@ def test_topics_into_tables_are_told_and_nothing_is_written(
     assert found["checkpoint"][0].text.startswith("a run continues at the offsets of ")
     assert found[f"topic {topic}"][0].text == "2 partitions; 1 messages would be read"
     assert found[f"messages of {topic}"][0].text == "all 1 first messages read as native-json"
-    topics.cut(topic, {0: len([m for m in topics.read(topic) if m.partition == 0])})
+    topics.delete_before(topic, {0: len([m for m in topics.read(topic) if m.partition == 0])})
     gone = told(file, 2)["source"][-1]
     assert "gone from the broker" in gone.text
     assert "--allow-data-loss" in gone.text
@@ -286,7 +286,7 @@ def test_what_does_not_answer_ends_with_1_what_is_wrong_with_2_and_no_secret_is_
     (tmp_path / "flat").write_text("")
     lines(tmp_path, [])
     flat = told(written(tmp_path, files(), sink | {"path": "flat/lake"}), 2)
-    assert flat["configuration"][0].text.endswith("flat is a file, and a folder is needed")
+    assert flat["configuration"][0].text.endswith("flat is a file, not a folder")
     marks = {"checkpoint": "flat/marks"}
     flat = told(written(tmp_path, files(glob="*.none"), sink, options=marks), 2)
     assert flat["source"][0].state == "warning"

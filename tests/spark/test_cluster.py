@@ -22,8 +22,8 @@ FEW: Final = 2_000
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory, own_place: None) -> Iterator[Cluster]:
-    del own_place
+def cluster(tmp_path_factory: pytest.TempPathFactory, machine_locale: None) -> Iterator[Cluster]:
+    del machine_locale
     with spark_cluster.cluster(tmp_path_factory.mktemp("cluster")) as found:
         yield found
 

@@ -237,5 +237,5 @@ def test_a_pipeline_that_cannot_begin_says_why(
     topics.send(source, [change(0)])
     file = written(tmp_path, topics, server, source, topic="all", format="datahub-blob")
     output = run(file, code=1).output
-    assert "DataHub says NoPermission" in output
+    assert "DataHub answers NoPermission" in output
     assert KEY not in output

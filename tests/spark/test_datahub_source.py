@@ -97,7 +97,7 @@ def test_a_topic_is_followed_through_splits_and_what_is_lost_stops_the_run(
     rows = Rows(server)
     for nr in range(400):
         rows.add(nr % 2, "I", nr, "ä" if nr else None)
-    server.most = 70
+    server.max_read = 70
     looked = CliRunner().invoke(main, ["check", str(write(tmp_path, server))])
     assert looked.exit_code == 0, looked.output
     assert "topic orders: 2 shards; 400 records would be read" in looked.output
@@ -106,7 +106,7 @@ def test_a_topic_is_followed_through_splits_and_what_is_lost_stops_the_run(
     assert sum(batch["messages"] for batch in told["batches"]) == 400
     assert table(spark, tmp_path) == {nr: "ä" if nr else None for nr in range(400)}
 
-    server.tells_last = False
+    server.latest_is_last = False
     rows.add(0, "U", 2, "before the split")
     rows.add(0, "U", 4, "before the split")
     server.split("orders", "0")

@@ -79,7 +79,7 @@ def test_a_topic_is_an_input_as_a_file_of_records_is(topics: Topics, tmp_path: P
 
     shown = ask("inspect", f"{place}?max=6", "--output", "json")
     assert "looks like native-json" in shown.stderr
-    assert "these are 6 of " in shown.stderr
+    assert "6 of " in shown.stderr
     assert [json.loads(line)["after"]["id"] for line in shown.stdout.splitlines()] == [
         *(0, 2, 4),
         *(1, 3, 5),

@@ -254,4 +254,4 @@ def test_a_topic_that_is_not_there_ends_with_2_and_one_line(
     assert "there is no topic nowhere.at.all" in done.stderr
     status = CliRunner().invoke(main, ["status", str(file)])
     assert status.exit_code == 2
-    assert "it has no tables" in status.stderr
+    assert "has no tables" in status.stderr

@@ -229,7 +229,7 @@ def test_messages_that_are_gone_before_they_were_read_stop_the_run_and_skip_lost
     run(spark, told)
     read = {n: len(values(ALL[0])[n::PARTITIONS]) for n in range(PARTITIONS)}
     topics.send(topic, [Message(value) for value in values(ALL[1])])
-    topics.cut(topic, {0: read[0] + 1})
+    topics.delete_before(topic, {0: read[0] + 1})
     done = CliRunner().invoke(main, ["run", str(file)])
     assert done.exit_code == 2
     assert f"1 offsets of {topic}-0 that were not read yet are gone" in done.stderr

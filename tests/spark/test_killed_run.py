@@ -14,7 +14,7 @@ from changelane.testing.conformance import EFFORT
 
 NAMED = {
     "delta": [
-        "after the files are noted, before the batch",
+        "after the files are listed, before the batch",
         "between two tables",
         "in maintenance, after old versions expired",
     ],

@@ -381,4 +381,4 @@ def test_a_purge_needs_a_time() -> None:
     for text in ("yesterday", "2026-13-01"):
         done = CliRunner().invoke(main, ["purge", "none.yaml", "--before", text])
         assert done.exit_code == 2
-        assert "--before takes a time" in done.stderr
+        assert "--before must be a time" in done.stderr

@@ -195,7 +195,7 @@ def test_what_was_set_aside_is_mended_and_goes_through_its_pipeline_once(
     assert not any(word in hidden for word in ('"topic"', "wide", "old"))
     call(file, "replay", "--table", "orders", code=2)
     told = call(file, "list").stdout
-    assert "not from here" in told
+    assert "not replayable" in told
     assert told.index("malformed_json") < told.index("schema_change")
 
     file = configured(tmp_path, changes="evolve", epoch=1)

@@ -123,7 +123,7 @@ def checkout(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.usefixtures("own_place")
+@pytest.mark.usefixtures("machine_locale")
 def test_the_blocks_of_the_readme_run_as_printed(checkout: Path) -> None:
     page = (checkout / "README.md").read_text("utf-8")
     blocks = list(blocks_of(page))

@@ -126,8 +126,8 @@ def test_a_format_without_positions_is_said_aloud_at_the_start(
     assert "sends again" not in said
     file.write_text(file.read_text().replace("native-json", "canal-json"))
     said = run(file).stderr
-    assert "canal-json tells no positions: its events are ordered by their offsets" in said
-    assert said.count("what a producer that was killed sends again is added again") == 1
+    assert "canal-json has no positions, so events are ordered by their offsets" in said
+    assert said.count("that a producer sends again after a restart are added again") == 1
 
 
 def test_the_reason_of_a_failed_run_quotes_no_value() -> None:
@@ -143,7 +143,7 @@ def test_the_reason_of_a_failed_run_quotes_no_value() -> None:
 @pytest.mark.parametrize(
     ("more", "path", "message"),
     [
-        ("", "nowhere", "there is no folder"),
+        ("", "nowhere", "does not exist"),
         ("optoins: {}", "input", "did you mean 'options'"),
         ("options: {checkpoint: '${NOT_SET_ANYWHERE}'}", "input", "NOT_SET_ANYWHERE is not set"),
     ],
@@ -233,7 +233,7 @@ def test_a_run_that_is_interrupted_in_a_batch_says_so_and_nothing_else(
         done = run(file)
     assert (done.exit_code, done.stdout) == (130, "")
     assert done.stderr == (
-        f"changelane: {STOP_NOTE}\nchangelane: interrupted: the next run goes on from here\n"
+        f"changelane: {STOP_NOTE}\nchangelane: interrupted; the next run continues from here\n"
     )
     assert capfd.readouterr() == ("", "")
     assert "1 events" in run(file).stdout

@@ -1,17 +1,17 @@
-"""DataHub in memory that fails as it is told to: a project to write to, and a topic to read."""
+"""DataHub in memory, with faults that a test chooses: a project to write, and a topic to read."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from changelane.datahub.service import RANGE, Content, ServiceError, Shard, Taken, Topic
+from changelane.datahub.service import RANGE, Content, ReadRecord, ServiceError, Shard, Topic
 from changelane.datahub.shard_writer import Patience
 
 READ = "orders"
-"""The name of the topic that is read."""
+"""The topic that :class:`FakeTopic` has."""
 
 
 def even_shards(count: int) -> list[Shard]:
-    """Shards that share the range of hash keys evenly, as the service makes them."""
+    """Return shards with equal ranges of hash keys, as the service creates them."""
     ends = [RANGE * number // count for number in range(1, count)] + [RANGE - 1]
     begins = [0, *ends[:-1]]
     return [
@@ -20,7 +20,7 @@ def even_shards(count: int) -> list[Shard]:
 
 
 class Time:
-    """A clock that goes on when somebody sleeps."""
+    """A clock that only :meth:`sleep` advances."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -39,9 +39,9 @@ class FakeService:
 
     Args:
         shards: The shards of each topic.
-        faults: What goes wrong with each ``put``, in turn; nothing when it is at its end.
-        bad: Records that it never takes.
-        is_whole: As in the interface.
+        faults: The fault of each ``put``, in turn; no fault after the last one.
+        bad: Whether it rejects a record.
+        writes_all_or_none: As in the interface.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class FakeService:
         *,
         faults: Iterable[str] = (),
         bad: Callable[[Content], bool] = lambda _: False,
-        is_whole: bool = True,
+        writes_all_or_none: bool = True,
     ) -> None:
-        self.is_whole = is_whole
+        self.writes_all_or_none = writes_all_or_none
         self.topics: dict[str, Topic] = {}
-        self.told = list(shards)
+        self.current_shards = list(shards)
         self.written: list[tuple[str, str, Content]] = []
         self.puts: list[tuple[str, int]] = []
         self.created: list[tuple[str, int, int]] = []
@@ -70,20 +70,20 @@ class FakeService:
 
     def shards(self, topic: str) -> Sequence[Shard]:
         del topic
-        # what was opening is open when it is asked for again
-        told = list(self.told)
-        self.told = [
+        # an opening shard is active in the next answer
+        shards = list(self.current_shards)
+        self.current_shards = [
             s._replace(state={"OPENING": "ACTIVE", "CLOSING": "CLOSED"}.get(s.state, s.state))
-            for s in told
+            for s in shards
         ]
-        return told
+        return shards
 
     def put(self, topic: str, shard: str, records: Sequence[Content]) -> Mapping[int, ServiceError]:
         self.puts.append((shard, len(records)))
         fault = next(self._faults, "")
         if fault == "split":
             self._split(shard)
-        state = next(s.state for s in self.told if s.id == shard)
+        state = next(s.state for s in self.current_shards if s.id == shard)
         if state != "ACTIVE":
             raise ServiceError("InvalidShardOperation", 400)
         if fault == "limit":
@@ -93,10 +93,10 @@ class FakeService:
         if fault == "denied":
             raise ServiceError("NoPermission", 403)
         bad = {n for n, one in enumerate(records) if self._bad(one)}
-        if self.is_whole and bad:
+        if self.writes_all_or_none and bad:
             raise ServiceError("MalformedRecord", 400)
         failed = {n: ServiceError("MalformedRecord") for n in bad}
-        if fault.startswith("part") and not self.is_whole:
+        if fault.startswith("part") and not self.writes_all_or_none:
             step = int(fault[4:])
             failed |= {
                 n: ServiceError("LimitExceeded")
@@ -109,36 +109,41 @@ class FakeService:
         return failed
 
     def _split(self, shard: str) -> None:
-        old = next(s for s in self.told if s.id == shard)
+        old = next(s for s in self.current_shards if s.id == shard)
         middle = (old.begin + old.end) // 2
-        number = len(self.told)
-        self.told[self.told.index(old)] = old._replace(state="CLOSED")
-        self.told += [
+        number = len(self.current_shards)
+        self.current_shards[self.current_shards.index(old)] = old._replace(state="CLOSED")
+        self.current_shards += [
             Shard(str(number), old.begin, middle, "OPENING"),
             Shard(str(number + 1), middle, old.end, "OPENING"),
         ]
 
     def of(self, topic: str) -> list[Any]:
-        """What was written to a topic, in the order in which it was taken."""
+        """Return what was written to a topic, in the order of arrival."""
         return [content for name, _, content in self.written if name == topic]
 
 
 class FakeTopic:
-    """A topic to read, in memory; a shard has a state, parents, and records from a number on."""
+    """A topic to read, in memory: shards with a state, parents and numbered records.
 
-    def __init__(self, *, tells_last: bool = True, most: int = 1000) -> None:
+    Args:
+        latest_is_last: ``LATEST`` is the number of the last record, or else of the next one.
+        max_read: Records of one answer.
+    """
+
+    def __init__(self, *, latest_is_last: bool = True, max_read: int = 1000) -> None:
         self.kind = Topic("BLOB")
         self.state: dict[str, tuple[str, tuple[str, ...]]] = {}
-        self.records: dict[str, dict[int, Taken]] = {}
-        self.tells_last = tells_last
-        self.most = most
-        self.troubles: list[ServiceError] = []
+        self.records: dict[str, dict[int, ReadRecord]] = {}
+        self.latest_is_last = latest_is_last
+        self.max_read = max_read
+        self.read_errors: list[ServiceError] = []
 
     def shard(self, name: str, *values: str, state: str = "ACTIVE", parents: str = "") -> None:
         self.state[name] = state, tuple(parents)
-        told = self.records.setdefault(name, {})
+        records = self.records.setdefault(name, {})
         for value in values:
-            told[len(told)] = Taken(len(told), value.encode())
+            records[len(records)] = ReadRecord(len(records), value.encode())
 
     def expire(self, name: str, before: int) -> None:
         self.records[name] = {n: one for n, one in self.records[name].items() if n >= before}
@@ -150,18 +155,18 @@ class FakeTopic:
         assert topic == READ
         return [Shard(n, 0, 1, state, parents) for n, (state, parents) in self.state.items()]
 
-    def edge(self, topic: str, shard: str, which: str) -> int:
+    def end_sequence(self, topic: str, shard: str, which: str) -> int:
         assert topic == READ
-        told = self.records[shard]
+        records = self.records[shard]
         if which == "OLDEST":
-            return min(told, default=-1)
-        return max(told, default=-1) + (0 if self.tells_last else 1)
+            return min(records, default=-1)
+        return max(records, default=-1) + (0 if self.latest_is_last else 1)
 
-    def read(self, topic: str, shard: str, sequence: int, limit: int) -> Sequence[Taken]:
+    def read(self, topic: str, shard: str, sequence: int, limit: int) -> Sequence[ReadRecord]:
         assert topic == READ
-        if self.troubles:
-            raise self.troubles.pop()
-        told = self.records[shard]
-        if not min(told, default=0) <= sequence <= max(told, default=-1) + 1:
+        if self.read_errors:
+            raise self.read_errors.pop()
+        records = self.records[shard]
+        if not min(records, default=0) <= sequence <= max(records, default=-1) + 1:
             raise ServiceError("SeekOutOfRange", 400)
-        return [one for n, one in told.items() if n >= sequence][: min(limit, self.most)]
+        return [one for n, one in records.items() if n >= sequence][: min(limit, self.max_read)]

@@ -1,7 +1,7 @@
-"""A small DataHub in memory that speaks the client's protocol over HTTP: REST and protobuf.
+"""A small DataHub in memory with the protocol of the service over HTTP: REST and protobuf.
 
-It knows nothing of the client: requests are authenticated, decompressed and decoded here by the
-protocol's own rules (A 4.5 of the format notes; ``datahub_record_proto`` for the numbers of
+It uses no code of the client: requests are authenticated, decompressed and decoded here by the
+rules of the protocol (A 4.5 of the format notes; ``datahub_record_proto`` for the numbers of
 fields). ``test_datahub_sdk`` compares its answers with those of the real service.
 """
 
@@ -35,7 +35,7 @@ STATUS = {"NoSuchTopic": 404, "NoSuchProject": 404, "Unauthorized": 401, "Intern
 
 
 class Failed(Exception):  # noqa: N818 - an answer
-    """The answer is an error."""
+    """Makes the answer an error."""
 
     def __init__(self, code: str, status: int | None = None) -> None:
         super().__init__(code)
@@ -44,7 +44,7 @@ class Failed(Exception):  # noqa: N818 - an answer
 
 
 class Put(NamedTuple):
-    """A record that was taken: values are bytes or ``None`` for NULL."""
+    """A stored record: values are bytes or ``None`` for NULL."""
 
     shard: str
     values: tuple[bytes | None, ...]
@@ -72,16 +72,16 @@ class TopicState:
 
 
 class Server:
-    """What the service holds, and what goes wrong with it.
+    """The state of the service, and its faults.
 
     Attributes:
         faults: Called with each ``put`` (topic, shard or ``None``, count of records); it may raise,
-            and returns the numbers of records to refuse and their error codes.
-        answers: What is answered instead, by method and path: status and body.
-        requests: What was asked: method, path, content type.
-        is_lost: The answer that comes next is lost; a fault may say so.
-        tells_last: ``LATEST`` is the number of the last record, or else that of the next one.
-        most: Records of one answer.
+            and returns the numbers of rejected records with their error codes.
+        answers: Fixed answers, by method and path: status and body.
+        requests: Method, path and content type of each request.
+        is_lost: Drop the next answer; a fault may set it.
+        latest_is_last: ``LATEST`` is the number of the last record, or else of the next one.
+        max_read: Records of one answer.
     """
 
     def __init__(self, port: int) -> None:
@@ -92,8 +92,8 @@ class Server:
         self.answers: dict[tuple[str, str], tuple[int, bytes]] = {}
         self.requests: list[tuple[str, str, str]] = []
         self.is_lost = False
-        self.tells_last = True
-        self.most = 1000
+        self.latest_is_last = True
+        self.max_read = 1000
 
     def answer(self, method: str, path: str, headers: Any, body: bytes) -> bytes:
         kind = headers.get("Content-Type", "")
@@ -114,10 +114,10 @@ class Server:
             case "POST", ["projects", "shop", "topics", name, "shards"]:
                 failed = self._put(name, None, decoded(kind, body))
                 return put_answer(kind, failed)
-            case "POST", ["projects", "shop", "topics", name, "shards", shard] if asked := read_of(
+            case "POST", ["projects", "shop", "topics", name, "shards", shard] if query := read_of(
                 kind, headers, body
             ):
-                return self._read(self._topic(name), name, (shard, kind), asked)
+                return self._read(self._topic(name), name, (shard, kind), query)
             case "POST", ["projects", "shop", "topics", name, "shards", shard]:
                 if self._put(name, shard, decoded(kind, body)):
                     raise Failed("MalformedRecord")
@@ -136,8 +136,8 @@ class Server:
             if number in failed:
                 continue
             target = shard if shard is not None else record.shard
-            found = [one for one in topic.shards if one["ShardId"] == target]
-            if not found or found[0]["State"] != "ACTIVE":
+            matching = [one for one in topic.shards if one["ShardId"] == target]
+            if not matching or matching[0]["State"] != "ACTIVE":
                 failed[number] = "InvalidShardOperation"
                 if shard is not None:
                     raise Failed("InvalidShardOperation")
@@ -152,26 +152,28 @@ class Server:
         return failed
 
     def _read(
-        self, topic: TopicState, name: str, place: tuple[str, str], asked: tuple[str, Any, int]
+        self, topic: TopicState, name: str, shard_kind: tuple[str, str], query: tuple[str, Any, int]
     ) -> bytes:
-        """Answer where a cursor stands, or with the records behind one."""
-        (shard, kind), (action, where, limit) = place, asked
+        """Answer with a cursor, or with the records from one on."""
+        (shard, kind), (action, where, limit) = shard_kind, query
         if shard not in {one["ShardId"] for one in topic.shards}:
             raise Failed("NoSuchShard")
         self.faults(name, shard, 0)
-        there = [one for one in topic.records if one.shard == shard]
+        stored = [one for one in topic.records if one.shard == shard]
         oldest = topic.expired.get(shard, 0)
         if action == "cursor":
-            newest = max(oldest, len(there) - 1) if self.tells_last else max(oldest, len(there))
+            newest = (
+                max(oldest, len(stored) - 1) if self.latest_is_last else max(oldest, len(stored))
+            )
             at = {"OLDEST": oldest, "LATEST": newest}.get(where[0], where[1])
-            if not oldest <= at <= len(there):
+            if not oldest <= at <= len(stored):
                 raise Failed("SeekOutOfRange")
             return _json({"Cursor": f"{at:032X}", "RecordTime": 0, "Sequence": at})
         first = int(where, 16)
-        found = list(enumerate(there))[first : first + min(limit, self.most)]
+        records = list(enumerate(stored))[first : first + min(limit, self.max_read)]
         if first < oldest:
             raise Failed("InvalidCursor")
-        return records_answer(kind, topic, found, first)
+        return records_answer(kind, topic, records, first)
 
     def split(self, name: str, shard: str) -> None:
         """Split a shard in the middle."""
@@ -215,8 +217,8 @@ def hex32(number: int) -> str:
     return f"{number:032X}"
 
 
-def _json(told: object) -> bytes:
-    return json.dumps(told).encode()
+def _json(body: object) -> bytes:
+    return json.dumps(body).encode()
 
 
 def _check_signature(method: str, path: str, headers: Any) -> None:
@@ -227,53 +229,54 @@ def _check_signature(method: str, path: str, headers: Any) -> None:
         raise Failed("Unauthorized")
 
 
-# -- the forms of records
+# -- records in requests and answers
 
 
 def decoded(kind: str, body: bytes) -> list[Put]:
-    """Return the records of a request."""
+    """Return the records of a ``put`` request."""
     if kind == "application/x-protobuf":
-        return [_entry(told) for number, told in fields(unframed(body)) if number == 1]
-    told = json.loads(body)
-    assert told["Action"] == "pub"
+        return [_entry(entry) for number, entry in fields(unframed(body)) if number == 1]
+    request = json.loads(body)
+    assert request["Action"] == "pub"
     return [
         Put(one["ShardId"], _json_values(one["Data"]), one.get("Attributes", {}))
-        for one in told["Records"]
+        for one in request["Records"]
     ]
 
 
 def read_of(kind: str, headers: Any, body: bytes) -> tuple[str, Any, int] | None:
-    """Return what is asked of a shard when it is no record that is to be put."""
+    """Return action, cursor and limit of a request to read; ``None`` for a ``put``."""
     if kind == "application/x-protobuf":
         if headers.get("x-datahub-request-action") != "sub":
             return None
-        told = dict(fields(unframed(body)))
-        return "sub", told[1].decode(), told.get(2, 0)
-    asked = json.loads(body)
-    if asked["Action"] == "cursor":
-        return "cursor", (asked["Type"], asked.get("Sequence")), 0
-    return ("sub", asked["Cursor"], asked["Limit"]) if asked["Action"] == "sub" else None
+        numbered = dict(fields(unframed(body)))
+        return "sub", numbered[1].decode(), numbered.get(2, 0)
+    request = json.loads(body)
+    if request["Action"] == "cursor":
+        return "cursor", (request["Type"], request.get("Sequence")), 0
+    return ("sub", request["Cursor"], request["Limit"]) if request["Action"] == "sub" else None
 
 
-def records_answer(kind: str, topic: TopicState, found: list[tuple[int, Put]], at: int) -> bytes:
-    """Return records with their numbers."""
-    after = f"{at + len(found):032X}"
+def records_answer(kind: str, topic: TopicState, records: list[tuple[int, Put]], at: int) -> bytes:
+    """Return the answer with records and their numbers."""
+    after = f"{at + len(records):032X}"
     if kind != "application/x-protobuf":
-        told = [
+        listed = [
             {"SystemTime": 1, "Sequence": number, "NextCursor": f"{number + 1:032X}"}
             | {"Data": _data(topic, one), "Attributes": one.attributes}
-            for number, one in found
+            for number, one in records
         ]
-        answer = {"NextCursor": after, "RecordCount": len(told), "StartSeq": at, "Records": told}
+        answer = {"NextCursor": after, "RecordCount": len(listed), "StartSeq": at}
+        answer["Records"] = listed
         return _json(answer)
-    parts = [text(1, after), varint(2 << 3) + varint(len(found)), varint(3 << 3) + varint(at)]
-    for number, one in found:
+    parts = [text(1, after), varint(2 << 3) + varint(len(records)), varint(3 << 3) + varint(at)]
+    for number, one in records:
         values = [b"" if v is None else message(1, v) for v in one.values]
         pairs = [message(1, text(1, k) + text(2, v)) for k, v in one.attributes.items()]
-        told = text(5, f"{number + 1:032X}") + varint(6 << 3) + varint(number)
-        told += varint(7 << 3) + varint(1) + message(8, b"".join(pairs))
-        told += message(9, b"".join(message(1, value) for value in values))
-        parts.append(message(4, told))
+        entry = text(5, f"{number + 1:032X}") + varint(6 << 3) + varint(number)
+        entry += varint(7 << 3) + varint(1) + message(8, b"".join(pairs))
+        entry += message(9, b"".join(message(1, value) for value in values))
+        parts.append(message(4, entry))
     return frame(b"".join(parts))
 
 
@@ -289,31 +292,33 @@ def _json_values(data: str | list[str | None]) -> tuple[bytes | None, ...]:
     return tuple(None if one is None else one.encode() for one in data)
 
 
-def _entry(told: bytes) -> Put:
-    found = dict(fields(told))
-    values = tuple(dict(fields(field)).get(1) for number, field in fields(found[9]) if number == 1)
-    pairs = [dict(fields(pair)) for number, pair in fields(found.get(8, b"")) if number == 1]
+def _entry(body: bytes) -> Put:
+    numbered = dict(fields(body))
+    values = tuple(
+        dict(fields(field)).get(1) for number, field in fields(numbered[9]) if number == 1
+    )
+    pairs = [dict(fields(pair)) for number, pair in fields(numbered.get(8, b"")) if number == 1]
     attributes = {pair[1].decode(): pair[2].decode() for pair in pairs}
-    return Put(found.get(1, b"").decode(), values, attributes)
+    return Put(numbered.get(1, b"").decode(), values, attributes)
 
 
 def put_answer(kind: str, failed: dict[int, str]) -> bytes:
-    """Return what is said of the records of a request."""
+    """Return the answer to a ``put``: the failed records."""
     if kind == "application/x-protobuf":
         parts = [varint(1 << 3) + varint(len(failed))]
         for index, code in failed.items():
             one = varint(1 << 3) + varint(index) + text(2, code) + text(3, MESSAGES[code])
             parts.append(varint(2 << 3 | 2) + varint(len(one)) + one)
         return frame(b"".join(parts))
-    told = [{"Index": n, "ErrorCode": c, "ErrorMessage": MESSAGES[c]} for n, c in failed.items()]
-    return _json({"FailedRecordCount": len(told), "FailedRecords": told})
+    listed = [{"Index": n, "ErrorCode": c, "ErrorMessage": MESSAGES[c]} for n, c in failed.items()]
+    return _json({"FailedRecordCount": len(listed), "FailedRecords": listed})
 
 
 # -- protobuf, and the frame around it
 
 
 def fields(body: bytes) -> Iterator[tuple[int, Any]]:
-    """Yield the fields of a message: numbers, or bytes."""
+    """Yield number and value of each field of a message; a value is a number or bytes."""
     at = 0
     while at < len(body):
         tag, at = _varint(body, at)
@@ -345,8 +350,8 @@ def varint(value: int) -> bytes:
 
 
 def text(number: int, value: str) -> bytes:
-    told = value.encode()
-    return varint(number << 3 | 2) + varint(len(told)) + told
+    encoded = value.encode()
+    return varint(number << 3 | 2) + varint(len(encoded)) + encoded
 
 
 def message(number: int, value: bytes) -> bytes:
@@ -376,10 +381,10 @@ def frame(body: bytes) -> bytes:
     return b"DHUB" + struct.pack(">II", crc32c(body), len(body)) + body
 
 
-def unframed(told: bytes) -> bytes:
-    crc, size = struct.unpack(">II", told[4:12])
-    body = told[12:]
-    if told[:4] != b"DHUB" or size != len(body) or crc != crc32c(body):
+def unframed(framed: bytes) -> bytes:
+    crc, size = struct.unpack(">II", framed[4:12])
+    body = framed[12:]
+    if framed[:4] != b"DHUB" or size != len(body) or crc != crc32c(body):
         raise Failed("InvalidParameter")
     return body
 
@@ -405,33 +410,33 @@ class _Handler(BaseHTTPRequestHandler):
         status = 200
         with self.state.lock:
             if (self.command, path) in self.state.answers:
-                status, told = self.state.answers[self.command, path]
+                status, content = self.state.answers[self.command, path]
             else:
                 try:
-                    told = self.state.answer(self.command, path, self.headers, body)
+                    content = self.state.answer(self.command, path, self.headers, body)
                 except Failed as error:
                     message = MESSAGES.get(error.code, "It failed.")
-                    told = _json({"ErrorCode": error.code, "ErrorMessage": message})
+                    content = _json({"ErrorCode": error.code, "ErrorMessage": message})
                     status = error.status
             is_lost, self.state.is_lost = self.state.is_lost, False
         if is_lost:
             self.close_connection = True
             return
         self.send_response(status)
-        self.send_header("Content-Length", str(len(told)))
+        self.send_header("Content-Length", str(len(content)))
         self.send_header("x-datahub-request-id", "1")
         self.end_headers()
-        self.wfile.write(told)
+        self.wfile.write(content)
 
     do_GET = do_POST = do_PUT = _handle  # noqa: N815
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 class _Http(ThreadingHTTPServer):
     def handle_error(self, *_: Any) -> None:
-        """Say nothing: clients go away."""
+        """Log nothing: clients may disconnect at any time."""
 
 
 @contextmanager

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of DTS for tests, written by fastavro with the schema."""
+"""Records of DTS, written by fastavro with the schema of the format."""
 
 import io
 from typing import Any
@@ -55,9 +55,9 @@ def text(label: str, value: str) -> tuple[str, Any]:
 
 def record(*, schema: Any = V2, source: str = "MySQL", **changes: Any) -> bytes:
     """Return the bytes of :data:`PLAIN` with changes."""
-    told = PLAIN | {"source": {"sourceType": source, "version": "8.0.28"}} | changes
+    fields = PLAIN | {"source": {"sourceType": source, "version": "8.0.28"}} | changes
     out = io.BytesIO()
-    fastavro.schemaless_writer(out, schema, told)
+    fastavro.schemaless_writer(out, schema, fields)
     return out.getvalue()
 
 
@@ -76,7 +76,7 @@ def decode(data: bytes, **options: Any) -> Any:
 def read_by_fastavro(data: bytes) -> dict[str, Any]:
     """Return a record as fastavro reads it, to its last byte."""
     stream = io.BytesIO(data)
-    found = fastavro.schemaless_reader(stream, V2, return_named_type=True)
+    record = fastavro.schemaless_reader(stream, V2, return_named_type=True)
     assert stream.read() == b""
-    assert isinstance(found, dict)
-    return found
+    assert isinstance(record, dict)
+    return record

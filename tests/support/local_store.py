@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A local folder as the store of a log of files."""
+"""A store for ``changelane.spark.state.file_log`` in a local folder."""
 
 from pathlib import Path
 
 
 class LocalStore:
-    """The methods of a store, on a local folder."""
+    """The files of a log, in a local folder."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every implementation fits its protocol. mypy reads this file; nothing runs it."""
+"""Each implementation has the types of its protocol. Checked by mypy, never run."""
 
 from typing import assert_type
 
@@ -49,7 +49,7 @@ FORMATS: tuple[Format, ...] = (
 
 
 def public_api(message: Message, event: ChangeEvent, error: UnsupportedError) -> None:
-    """What users write has these types."""
+    """The public API returns these types."""
     codec = get_codec("debezium-json", time_zone="UTC")
     assert_type(codec, Codec)
     assert_type(codec.decode(message), tuple[ChangeEvent, ...])
@@ -59,5 +59,5 @@ def public_api(message: Message, event: ChangeEvent, error: UnsupportedError) ->
     assert_type(error.losses, tuple[tuple[str, str], ...])
 
 
-def service(told: Sdk) -> Service:
-    return told
+def service(sdk: Sdk) -> Service:
+    return sdk

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The types that users and implementations rely on, as mypy sees them."""
+"""mypy accepts ``protocols.py``: the types of the public API and of the implementations."""
 
 import subprocess
 import sys

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How change events become rows: registers that only grow.
+"""The merge rule: change events become rows by raising registers (docs/merge-rule.md).
 
-Applying an event raises registers of its table. So order, duplicates, batches and replays cannot
-change the result. :func:`operations_of` lists the operations of an event, :func:`resolve` applies
-them to registers; both are pure.
+Registers only grow, so order, duplicates, batches and replays do not change the result.
+:func:`operations_of` returns the operations of an event, and :func:`resolve` applies them to
+registers; both are pure.
 """
 
 from changelane.apply.event_operations import (

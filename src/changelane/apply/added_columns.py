@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Columns that a source added without a DDL statement, and their values in older rows.
 
-The log of PostgreSQL, and that of every source whose statements are not read, contains no
-``ALTER TABLE``. A new column first appears in the schema of an event. Older rows have NULL there
-only if the schema proves it: a nullable column without a default. Otherwise the source gave them
-a value that no event carries: a default or, if another column disappeared at the same place,
-perhaps the values of that column under its new name. Such values are unknown.
+PostgreSQL's log contains no ``ALTER TABLE``, and neither do the events of some other sources. A new
+column first appears in the schema of an event. Older rows certainly have NULL in it if it is
+nullable and has no default. Otherwise the source gave older rows a value that no event contains:
+a default or, if another column disappeared at the same place, perhaps the values of that column
+after a rename. Such values are unknown.
 
-The table keeps an :class:`Addition` and rewrites no row. The column is unknown in each row whose
-base order is below the addition's, unless the row lists an order of its own for the column.
+The table stores an :class:`Addition` and rewrites no row. The column is unknown in each row with a
+base order below that of the addition, unless the row lists an own order for the column.
 """
 
 import datetime as dt
@@ -24,21 +24,21 @@ from changelane.schema import Column
 from changelane.types import UNKNOWN
 
 _AFTER: Final = b"\x02"
-"""A phase above those of events: an order that ends in it lies between two events."""
+"""A phase above the phases of events, for orders between two events."""
 
 
 class Cause(StrEnum):
-    """Why older rows may have a value other than NULL in a new column."""
+    """The reason why older rows may have a value other than NULL in a new column."""
 
     DEFAULT = "default"
-    """The schema declares a literal default: older rows have that value."""
+    """The schema declares a literal default, which older rows have."""
     COMPUTED = "computed"
     """The schema declares a default that an expression may have computed."""
     NOT_NULL = "not_null"
     """The column is NOT NULL, and the schema declares no default."""
     RENAMED = "renamed"
     """Another column disappeared at the same place."""
-    UNTOLD = "untold"
+    UNDECLARED = "untold"
     """The events contain neither the nullability of the column nor its default."""
 
 
@@ -55,9 +55,9 @@ class ColumnTraits(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         name: The column, as the table spells it.
-        nullable: ``None`` if the schema does not contain it.
-        default: The kind of its default; ``None`` if not known.
-        value: The literal default: as JSON of a row with one field ``v``, and its Spark type.
+        nullable: ``None`` if the schema does not declare it.
+        default: The kind of its default; ``None`` if unknown.
+        value: The literal default, as JSON of a row with one field ``v``, and its Spark type.
     """
 
     name: str
@@ -70,10 +70,10 @@ class SchemaColumns(msgspec.Struct, frozen=True, omit_defaults=True):
     """The columns of a table in the events of one schema.
 
     Attributes:
-        order: The oldest event with this schema.
-        columns: By their names in lower case.
-        is_complete: The table had no other columns. Otherwise a missing column proves nothing.
-        last: The newest event with this schema; empty = the oldest.
+        order: The order of the oldest event with this schema.
+        columns: The columns by their names in lower case.
+        is_complete: The schema lists all columns of the table; else a missing one proves nothing.
+        last: The order of the newest event with this schema; empty if it equals *order*.
     """
 
     order: bytes
@@ -83,7 +83,7 @@ class SchemaColumns(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def end(self) -> bytes:
-        """The newest event with this schema."""
+        """The order of the newest event with this schema."""
         return self.last or self.order
 
 
@@ -92,17 +92,16 @@ class Addition(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         column: The column, as the table spells it.
-        order: Rows below it do not know the column, unless they list an order for it.
-        cause: Why their value may not be NULL.
-        gone: The columns that disappeared at the same place.
-        value: The value of the default, if known: as JSON of a row with one field ``v``, and its
-            Spark type.
+        order: The column is unknown in rows below this order that list no order for it.
+        cause: The reason why its value in older rows may not be NULL.
+        dropped: The columns that disappeared at the same place.
+        value: The default, if known, as JSON of a row with one field ``v``, and its Spark type.
     """
 
     column: str
     order: bytes
     cause: Cause
-    gone: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = msgspec.field(default=(), name="gone")
     value: tuple[str, str] | None = None
 
     @property
@@ -126,11 +125,11 @@ def additions(
 ) -> list[Addition]:
     """Return the columns that were added to a table, with their values in older rows.
 
-    The result omits nullable columns without a default: older rows have NULL there.
+    The result omits nullable columns without a default, because older rows have NULL in them.
 
     Args:
-        before: The newest earlier schema of the table; ``None`` = the table is new, and the oldest
-            complete schema is its first.
+        before: The newest earlier schema of the table; ``None`` if the table is new: then its first
+            schema is the oldest complete one of *later*.
         later: The schemas of a batch.
         known_columns: Names, in lower case, of all earlier columns of the table.
     """
@@ -170,7 +169,7 @@ def additions(
 def newest_schema(
     before: SchemaColumns | None, later: Iterable[SchemaColumns]
 ) -> SchemaColumns | None:
-    """Return the newest complete schema of a table and a batch."""
+    """Return the newest complete schema of a table, including those of a batch."""
     complete = [schema for schema in later if schema.is_complete]
     if before is not None:
         complete.append(before)
@@ -179,7 +178,7 @@ def newest_schema(
 
 def _cause(traits: ColumnTraits, dropped_traits: Sequence[ColumnTraits]) -> Cause | None:
     if traits.default is DefaultKind.LITERAL:
-        # a rename does not change the default either
+        # a rename keeps the default, too
         is_possible = any(
             column.default is None or _default(column) == _default(traits)
             for column in dropped_traits
@@ -190,7 +189,7 @@ def _cause(traits: ColumnTraits, dropped_traits: Sequence[ColumnTraits]) -> Caus
     if traits.default is DefaultKind.COMPUTED:
         return Cause.COMPUTED
     if traits.nullable is None:
-        return Cause.UNTOLD
+        return Cause.UNDECLARED
     return None if traits.nullable else Cause.NOT_NULL
 
 
@@ -199,10 +198,10 @@ def _default(traits: ColumnTraits) -> tuple[DefaultKind | None, tuple[str, str] 
 
 
 def unlisted_order(column: str, base: bytes, added: Iterable[Addition]) -> bytes:
-    """Return the order of a column that a row does not list: its base order, or empty = unknown.
+    """Return the order of a column that a row does not list: its base order; empty if unknown.
 
     The base order of a row that moved to another key begins with the order of that key change. The
-    last bytes of an inherited value's order are the order of the event that carried the value.
+    last bytes of an inherited value's order are the order of the event with the value.
     """
     for addition in added:
         is_older = base[-len(addition.order) :] < addition.order
@@ -214,7 +213,7 @@ def unlisted_order(column: str, base: bytes, added: Iterable[Addition]) -> bytes
 def later_additions(
     order: bytes, names: Collection[str], added: Iterable[Addition]
 ) -> tuple[Addition, ...]:
-    """Return the columns that were added after a full-row event and are missing in it.
+    """Return the columns that a full-row event lacks because they were added after it.
 
     Args:
         order: The order of the event.
@@ -229,27 +228,27 @@ def later_additions(
 
 
 class ColumnHistory(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The state of a table about the columns of its source.
+    """The column history of a source table, stored with its lake table.
 
     Attributes:
         newest: The newest complete schema.
-        known: All columns that events ever contained, in lower case.
+        known_columns: All columns that any event contained, in lower case.
         added: The columns that were added while the table had rows.
     """
 
     newest: SchemaColumns | None = None
-    known: tuple[str, ...] = ()
+    known_columns: tuple[str, ...] = msgspec.field(default=(), name="known")
     added: tuple[Addition, ...] = ()
 
     def has_new(self, listings: Iterable[SchemaColumns]) -> bool:
-        """Whether schemas contain a column that is new in a table with other columns."""
-        known_columns = set(self.known)
+        """Whether one of the schemas contains a column that is new in an existing table."""
+        known_columns = set(self.known_columns)
         return self.newest is not None and any(
             not known_columns >= listing.columns.keys() for listing in listings
         )
 
     def reaching(self, high: bytes) -> "ColumnHistory":
-        """Return the same history with *high* as the newest order of the newest schema."""
+        """Return the history with *high* as the newest order of its newest schema."""
         if self.newest is None:
             return self
         newest = msgspec.structs.replace(self.newest, last=max(high, self.newest.end))
@@ -260,10 +259,10 @@ class ColumnHistory(msgspec.Struct, frozen=True, omit_defaults=True):
 
         Args:
             listings: The schemas.
-            high: The newest order of all events, if orders are offsets of several partitions: a
-                column may be new to rows of another partition with greater offsets.
+            high: The newest order of all events, if orders are offsets of several partitions:
+                older rows of another partition may have greater offsets.
         """
-        new = additions(self.newest, listings, self.known)
+        new = additions(self.newest, listings, self.known_columns)
         if high:
             above = high[:-1] + _AFTER
             new = [
@@ -273,12 +272,12 @@ class ColumnHistory(msgspec.Struct, frozen=True, omit_defaults=True):
         names = {name for schema in listings for name in schema.columns}
         return ColumnHistory(
             newest_schema(self.newest, listings),
-            tuple(sorted({*self.known, *names})),
+            tuple(sorted({*self.known_columns, *names})),
             (*self.added, *new),
         )
 
     def without(self, columns: Iterable[str]) -> "ColumnHistory":
-        """Return the history without the additions of some columns (in lower case)."""
+        """Return the history without the additions of some columns, given in lower case."""
         stated = set(columns)
         other_additions = tuple(
             addition for addition in self.added if addition.column.lower() not in stated
@@ -350,10 +349,10 @@ _PLACEHOLDERS: Final = (
 def default_of(column: Column) -> DefaultKind:
     """Return the kind of a column's default.
 
-    Debezium's connector for PostgreSQL declares 0, empty text, 1970-01-01 and the like for a
-    default that is an expression (``PostgresDefaultValueConverter``), such as ``now()``,
-    ``nextval(...)`` or ``gen_random_uuid()``: such a value proves nothing. Only ``false`` does: a
-    flag has no default but a constant.
+    For an expression such as ``now()``, ``nextval(...)`` or ``gen_random_uuid()``, Debezium's
+    connector for PostgreSQL declares a placeholder as the default: 0, empty text or 1970-01-01
+    (``PostgresDefaultValueConverter``). So such a value counts as computed. ``false`` counts as a
+    literal, because the default of a flag is a constant.
     """
     value = column.default
     if value is msgspec.UNSET or value is None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Maps the columns of events to columns of a lake table, over all renames and drops.
 
-A name changes its column over time: a column is renamed or dropped, and another one gets its
-name. A column is identified by a *field id* that survives renames, as in Iceberg. An event names
-its columns as they were called at its order; it updates the registers of field ids.
+A name may denote several columns over time: a column is renamed or dropped, and another column
+gets its name. A column is identified by a *field id* that survives renames, as in Iceberg. An event
+contains the names at its order; it updates the registers of their field ids.
 
 The mapping depends only on the schema history (:mod:`changelane.apply.schema_history`) and on
 orders, so replays, late events and batches do not change it.
@@ -17,9 +17,9 @@ from changelane.apply.schema_history import Backfill, ColumnAdded, TableAltered
 
 
 class FieldId(NamedTuple):
-    """The identity of a column: its first name, and the number of the schema change that added it.
+    """The identity of a column: its first name, and the number of the change that added it.
 
-    Number 0 is the state before the first change.
+    Number 0 denotes the state before the first change.
     """
 
     name: str
@@ -27,7 +27,7 @@ class FieldId(NamedTuple):
 
 
 class _NameChange(NamedTuple):
-    """The effect of one schema change on names, all at once; *names* are those before it."""
+    """The effect of one schema change on names; all old names are those before the change."""
 
     order: bytes
     ended: tuple[str, ...]
@@ -38,10 +38,10 @@ class _NameChange(NamedTuple):
 class FieldIdTimeline:
     """The field id of each name in each interval between two schema changes.
 
-    A name that no change contains is one field id over the whole log.
+    A name that no change contains is one field id over the complete log.
 
     Args:
-        changes: In the order of the log.
+        changes: The changes, in the order of the log.
     """
 
     def __init__(self, changes: Sequence[_NameChange]) -> None:
@@ -72,7 +72,7 @@ class FieldIdTimeline:
 
 
 def _initial_names(changes: Sequence[_NameChange]) -> dict[str, FieldId | None]:
-    """Return the names before all changes: those that the changes rename or drop exist then."""
+    """Return the names before all changes: the names that the changes rename or drop."""
     names: dict[str, FieldId | None] = {}
     for change in changes:
         for name in (*change.ended, *(old for old, _ in change.renamed)):
@@ -97,12 +97,12 @@ def _names_after(
 
 
 class ColumnBackfill(NamedTuple):
-    """The value of a column in events from before the column was added.
+    """The value of an added column in older events.
 
     Attributes:
         column: The column of the table.
-        added: The addition, from its DDL statement.
-        order: The order of that statement.
+        added: The addition by a DDL statement.
+        order: The order of the statement.
     """
 
     column: str
@@ -111,11 +111,11 @@ class ColumnBackfill(NamedTuple):
 
 
 class EventColumns(NamedTuple):
-    """How the events of one schema and time map to the table.
+    """The mapping of events with one schema and time to the table.
 
     Attributes:
-        columns: Name in the event -> column of the table; ``None`` = the column is dropped.
-        backfills: The event's values of columns that were added after it.
+        columns: Name in the event -> column of the table; ``None`` if the column is dropped.
+        backfills: The values of columns that were added after the event.
     """
 
     columns: Mapping[str, str | None]
@@ -126,8 +126,8 @@ class ColumnChanges(NamedTuple):
     """The changes of a lake table's columns that one schema change requires.
 
     Attributes:
-        dropped: Columns that are dropped first.
-        renamed: Then old and new names, one after the other; no new name exists before.
+        renamed: Old and new names, to be applied one by one after the drops.
+        dropped: The columns to drop first.
     """
 
     order: bytes
@@ -147,8 +147,8 @@ class ColumnMapping:
 
     Args:
         entries: The schema changes of the table, each once, in the order of the log.
-        keep: A dropped column stays in the table; it is renamed when a new column needs its name.
-        followed_count: How many of the changes the table has applied; ``None`` = all.
+        keep: A dropped column stays in the table; it is renamed if a new column needs its name.
+        followed_count: The number of changes that the table has applied; ``None`` = all.
     """
 
     def __init__(
@@ -168,25 +168,27 @@ class ColumnMapping:
         self._names_in_lake = self._lake_names()
 
     def _change(self, entry: TableAltered, before: int) -> _NameChange:
-        added_names = [column.name for column in entry.added if not self._is_there(column, before)]
+        added_names = [
+            column.name for column in entry.added if not self._already_exists(column, before)
+        ]
         for name in (*added_names, *(new for _, new in entry.renamed)):
             self._spellings.setdefault(name.lower(), name)
-        # a rename that changes only the case changes nothing here
+        # names are compared without case, so a change of case is no rename
         renamed = tuple((old, new) for old, new in map(_lower, entry.renamed) if old != new)
         return _NameChange(entry.order, _lower(entry.dropped), renamed, _lower(added_names))
 
-    def _is_there(self, added: ColumnAdded, before: int) -> bool:
+    def _already_exists(self, added: ColumnAdded, before: int) -> bool:
         if not added.may_exist:
             return False
-        is_known: bool | None = None
+        exists: bool | None = None
         for entry in self.entries[:before]:
             if added.name.lower() in _lower((*entry.dropped, *(old for old, _ in entry.renamed))):
-                is_known = False
+                exists = False
             if added.name.lower() in _lower(
                 (*(new for _, new in entry.renamed), *(column.name for column in entry.added))
             ):
-                is_known = True
-        return is_known is not False
+                exists = True
+        return exists is not False
 
     def _lake_names(self) -> dict[FieldId, str | None]:
         """Return the lake column of every field id in the history; collect ``changes``."""
@@ -239,7 +241,7 @@ class ColumnMapping:
         number: int,
         renamed: list[tuple[str, str]],
     ) -> None:
-        """Rename dropped columns that are kept where a new column needs their name."""
+        """Rename kept dropped columns if a new column needs their name."""
         current_ids = {
             field_id for field_id in self.names.states[number].values() if field_id is not None
         }
@@ -250,14 +252,14 @@ class ColumnMapping:
                 names_by_id[field_id] = temporary_name
 
     def spelling_of(self, name: str) -> str:
-        """Return a lower-case name as statements spell it."""
+        """Return a lower-case name in the spelling of the statements."""
         return self._spellings.get(name, name)
 
     def column(self, field_id: FieldId) -> str | None:
         """Return the lake column of a field id, in lower case; ``None`` if it is dropped."""
         if field_id in self._names_in_lake:
             return self._names_in_lake[field_id]
-        # a change that the table did not apply may add a name that another column still has
+        # a change that the table has not applied may add a name that another column still has
         return None if field_id.name in self._names_in_lake.values() else field_id.name
 
     def event_columns(self, names: Iterable[str], order: bytes) -> EventColumns:
@@ -275,7 +277,7 @@ class ColumnMapping:
         return EventColumns(columns, tuple(self._backfills(interval)))
 
     def _last_field_id(self, name: str, interval: int) -> FieldId | None:
-        """Return the last field id of a name that no column has; kept columns still take values."""
+        """Return the last field id of an unused name; kept columns still get values."""
         if not self._keep:
             return None
         for state in reversed(self.names.states[:interval]):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recognises an event that its producer sends again after a restart.
+"""Recognises events that their producer sends again after a restart.
 
 The second message has another offset. So an event is identified by its position in the source's
-log and its content and, if several row changes can share a position, by its number in the
-transaction. Without that number, equal events at one position may be equal rows of one COPY, or
+log and its content. If several row changes can have one position, its number in the transaction is
+needed, too. Without that number, equal events at one position may be equal rows of one COPY, or
 one row that was sent twice.
 """
 
@@ -14,7 +14,7 @@ from changelane.event import Transaction
 from changelane.position import Position, PositionScope
 
 ONLY_CHANGE: Final = 0
-"""The ordinal of an event alone at its position; transaction numbers start at 1."""
+"""The ordinal of the only event at a position; numbers in transactions start at 1."""
 
 
 def ordinal_of(
@@ -24,15 +24,15 @@ def ordinal_of(
     is_snapshot: bool,
     shared: Container[str] = (),
 ) -> int | None:
-    """Return the number of an event among the changes at its position; ``None`` if not known.
+    """Return the number of an event among the changes at its position; ``None`` if unknown.
 
     Two events of equal position, content and ordinal are the same change.
 
     Args:
         position: The event's position.
-        transaction: Its position in its transaction.
-        is_snapshot: It is a row of a snapshot; all rows of a snapshot share one position.
-        shared: Domains whose positions several changes may share in the event's format.
+        transaction: The event's position in its transaction.
+        is_snapshot: The event is a row of a snapshot; all rows of a snapshot have one position.
+        shared: Domains in which several changes of the event's format may have one position.
     """
     is_shared = is_snapshot or position.__struct_config__.tag in shared
     if position.scope is PositionScope.EVENT or (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Change events as row operations: the effect of each event on the registers of a key."""
+"""Converts change events to row operations, which raise the registers of keys."""
 
 from collections.abc import Iterable, Mapping
 
@@ -30,12 +30,12 @@ def last_known_states(
 ) -> dict[bytes, KeyState]:
     """Return the last known values of deleted rows, for soft deletes.
 
-    A deleted row keeps each column's newest value, of all events since the row last existed.
+    The value of a column is that of the newest event since the row last existed.
 
     Args:
-        rows: The stored rows: those that exist, and the last known values of those that do not.
-        operations: Operations of one batch.
-        keys: The keys whose rows are deleted after it.
+        rows: The stored rows; for a deleted row, its last known values.
+        operations: The operations of one batch.
+        keys: The keys of the rows that are deleted after the batch.
     """
     deleted_states = {key: rows.get(key, EMPTY_STATE) for key in keys}
     for operation in operations:
@@ -72,20 +72,21 @@ def operations_of(
 ) -> tuple[RowOperation, ...]:
     """Return the operations of an event on its table; none for events without a row.
 
-    A change of the sink's key is a delete of the old key and an upsert of the new one, at one
+    A change of the sink's key is a delete of the old key and an upsert of the new key, at one
     position. Two halves of an update that keeps the sink's key are a plain update: the first half
-    has no operation, the second has all. Two halves that only a pair id connects do not contain the
-    other key: the first deletes its row, the second upserts it at the later phase of the same
-    position. So either may arrive first.
+    has no operation. Two halves with a pair id do not contain the other key: the first half is a
+    delete, the second an upsert at the later phase of the same position. So the halves may arrive
+    in any order.
 
     Args:
         event: A canonical event.
-        keys: The key columns of the sink; without, those of the event.
-        epoch: Raised when the source's history changes (docs/merge-rule.md, Orders).
-        fallback: The position of an event without one: its offset in the topic.
+        keys: The key columns of the sink; the default is the key of the event.
+        epoch: The number of the source's history (docs/merge-rule.md, Orders).
+        fallback: The position for an event without one: its offset in the topic.
 
     Raises:
-        ApplyError: The key's values or the required image are missing; ``code`` names which.
+        NoKeyError: A value of the key is missing.
+        MissingImageError: The required image is missing.
         UnorderedError: There is no position.
     """
     match event:
@@ -109,7 +110,7 @@ class _Orders:
     def __init__(self, event: DataChange | Truncate, epoch: int, fallback: Position | None) -> None:
         position = fallback if event.position is None else event.position
         if position is None:
-            raise UnorderedError("the event has no position, and nothing stands in for it")
+            raise UnorderedError("the event has no position, and its message has no offset")
         self._position: Position = position
         self._epoch = epoch
         self._snapshot = is_first_snapshot(event.source)
@@ -119,7 +120,7 @@ class _Orders:
 
 
 def _key_of(image: Image | None, columns: tuple[str, ...]) -> bytes | None:
-    """Return the canonical key in an image; ``None`` if a part of it is not known."""
+    """Return the canonical key in an image; ``None`` if a part of it is unknown."""
     if image is None:
         return None
     values = {name: image.get(name, UNAVAILABLE) for name in columns}
@@ -133,7 +134,7 @@ def _key_columns(event: DataChange, keys: tuple[str, ...] | None) -> tuple[str, 
 
 
 def known_values(image: Image | None) -> Mapping[str, Value] | None:
-    """Return the columns of an image whose values are known."""
+    """Return the columns of an image with known values."""
     if image is None:
         return None
     return {name: value for name, value in image.items() if value is not UNAVAILABLE}
@@ -187,7 +188,7 @@ def _paired_half_operations(
 ) -> tuple[RowOperation, ...]:
     if change.op is Op.DELETE:
         return (_key_delete(change, orders, _key_columns(change, keys), None),)
-    # the row after an update: a column that it does not name is not NULL
+    # as an update: a column that the half does not contain is not NULL
     update = msgspec.structs.replace(change, op=Op.UPDATE)
     return (_upsert(update, orders, _key_columns(change, keys), None),)
 
@@ -197,7 +198,7 @@ def _key_delete(
 ) -> KeyDelete:
     key = _key_of(event.before, columns) if columns else None
     if key is None:
-        raise NoKeyError("a delete does not tell the key of its row")
+        raise NoKeyError("the delete does not contain the key of its row")
     return KeyDelete(
         key=key,
         order=orders.at(DELETE_PHASE),
@@ -211,7 +212,7 @@ def _upsert(
     event: DataChange, orders: _Orders, columns: tuple[str, ...], moved_from: bytes | None
 ) -> Upsert:
     if event.after is None:
-        raise MissingImageError("a change has no after image")
+        raise MissingImageError("the change has no after image")
     values = dict(known_values(event.after) or {})
     if event.op is not Op.UPDATE and event.schema is not None:
         # A column missing in an insert or a snapshot row is NULL (docs/merge-rule.md, Registers).
@@ -226,7 +227,7 @@ def _upsert(
                 values[name] = value
     key = _key_of(values, columns) if columns else None
     if columns and key is None:
-        raise NoKeyError("a column of the key is not in the image")
+        raise NoKeyError("the image does not contain all columns of the key")
     return Upsert(
         key=key,
         order=orders.at(UPSERT_PHASE),
@@ -242,7 +243,7 @@ def _upsert(
 def _completed_values(
     event: DataChange, upsert: Upsert, before: Mapping[str, Value]
 ) -> dict[str, Value]:
-    """Return the values of a key insert, completed from the row before.
+    """Return the values of a key insert, completed from the before image.
 
     See docs/merge-rule.md, Key changes that lack columns.
     """

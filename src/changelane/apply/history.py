@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The versions of a row: the values of a key from one order to the next, from all its events.
+"""The versions of a row: the values of a key between two orders, from all of its events.
 
-The registers of a history (docs/merge-rule.md, Registers), for every order instead of the newest:
-the values that each upsert of a key *carried*, by its order, and the orders at which a life of
-the key *ended*. A life ends at a delete, a truncate, or an insert by a key change, before which
-another row had the key. Both sets only grow, so order, duplicates and batches do not matter.
+A history has registers (docs/merge-rule.md, Registers) for every order: the values of each upsert
+of a key, and the orders at which a life of the key ends. A life ends at a delete, a truncate, or
+the arrival of another row by a key change. Both sets only grow, so order, duplicates and batches do
+not matter.
 
 Every upsert begins a version, which lasts until the next upsert or end. A column has the value of
-the newest event that carries it and is not older than the newest end before the version.
-Otherwise it is unknown.
+the newest event that contains it, if that event is not older than the newest end before the
+version. Otherwise the column is unknown.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -28,8 +28,8 @@ class RowChange(msgspec.Struct, frozen=True):
     """The values of the upserts at one order.
 
     Attributes:
-        values: The columns that they carry.
-        is_full_row: They set the full row: a column that is not in *values* is NULL.
+        values: The columns that the upserts contain.
+        is_full_row: The upserts set the full row: a column that is not in *values* is NULL.
         time_us: When the source made the change, microseconds since 1970-01-01 UTC.
         arrival: The upsert, if a key change moved the row here.
     """
@@ -45,7 +45,7 @@ class LifeEnd(msgspec.Struct, frozen=True):
 
     Attributes:
         time_us: When the source made the change, microseconds since 1970-01-01 UTC.
-        key_delete: The delete, if there was one: it may name an earlier row
+        key_delete: The delete, if there was one; its row may be an earlier one
             (docs/merge-rule.md, Keys inside one transaction).
     """
 
@@ -68,12 +68,12 @@ class Version(msgspec.Struct, frozen=True):
 
     Attributes:
         row: The values; an unknown column is NULL.
-        unknown: The columns whose values no event carried.
+        unknown: The columns with an unknown value.
         order: The first order.
-        end_order: The end, exclusive; empty = the version is current.
+        end_order: The end (exclusive); empty if the version is current.
         from_us: The source's time of the event at *order*, microseconds since 1970-01-01 UTC.
-            Times are shown, never compared: clocks are no order.
-        until_us: The same of the event at *end_order*.
+            Times are never compared: a clock time is no order.
+        until_us: The source's time of the event at *end_order*.
     """
 
     row: Mapping[str, Value]
@@ -85,12 +85,12 @@ class Version(msgspec.Struct, frozen=True):
 
     @property
     def is_current(self) -> bool:
-        """Whether no known event ended the version."""
+        """Whether no known event ends the version."""
         return not self.end_order
 
 
 def with_upsert(row_history: RowHistory, upsert: Upsert, time_us: int | None) -> RowHistory:
-    """Return a history with an upsert: the values that it carries, by its order.
+    """Return a history with the values of an upsert at its order.
 
     Of two upserts at one order the greater value wins, column by column (docs/merge-rule.md,
     Orders).
@@ -137,7 +137,7 @@ def _joined_change(first: RowChange, second: RowChange) -> RowChange:
 
 
 def later_time(first: int | None, second: int | None) -> int | None:
-    """Return the later of two times, either of which may be unknown."""
+    """Return the later of two times; ``None`` is an unknown time."""
     return max((time for time in (first, second) if time is not None), default=None)
 
 
@@ -147,7 +147,7 @@ def versions(
     truncates: Mapping[bytes, int | None] | None = None,
     added: Sequence[Addition] = (),
 ) -> tuple[list[Version], list[KeyDelete]]:
-    """Return the versions of a key in their order, and the deletes whose row is undecided.
+    """Return the versions of a key in order, and the deletes that do not identify their row.
 
     Args:
         row_history: All changes of the key.
@@ -195,11 +195,11 @@ def versions(
 def _ends(
     row_history: RowHistory, truncates: Mapping[bytes, int | None]
 ) -> tuple[dict[bytes, int | None], list[KeyDelete]]:
-    """Return order -> time of all ends, and the deletes whose row is undecided.
+    """Return order -> time of all ends, and the deletes that do not identify their row.
 
-    Under deferred constraints a key may have two rows inside one transaction: the row that arrived
-    and the earlier one, which the arrival ended and whose delete follows. That delete ends nothing
-    more (docs/merge-rule.md, Keys inside one transaction).
+    Under deferred constraints a key may have two rows inside a transaction: the earlier row, and
+    the row that arrived. The arrival ended the life of the earlier row, so its later delete has no
+    effect (docs/merge-rule.md, Keys inside one transaction).
     """
     ends = dict(truncates)
     for order, row_change in row_history.changes.items():
@@ -219,7 +219,7 @@ def _ends(
 def _is_of_newest_row(
     row_history: RowHistory, ends: Mapping[bytes, int | None], key_delete: KeyDelete | None
 ) -> bool | None:
-    """Whether a delete removes the row that had the key last; ``None`` = undecided."""
+    """Whether a delete removes the row that had the key last; ``None`` if undecidable."""
     if key_delete is None:
         return True
     cleared = max((order for order in ends if order < key_delete.order), default=NO_ORDER)
@@ -270,9 +270,9 @@ def _is_consistent(before: Mapping[str, Value], row: Mapping[str, Value]) -> boo
 def versions_of_tracked(all_versions: Sequence[Version], columns: Iterable[str]) -> list[Version]:
     """Merge versions that differ only in columns that are not tracked.
 
-    Neighbours in one life whose tracked columns are equal are one version, with the newest values
-    of the other columns. To do this for late events as well, all versions must be stored; the
-    result is always computed from all of them.
+    Adjacent versions of one life with equal tracked columns become one version, with the newest
+    values of the other columns. The result must be computed from all versions, so that late events
+    have their effect.
     """
     names = tuple(columns)
     tracked_versions: list[Version] = []

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The canonical bytes of key values: equal exactly if two keys identify the same row.
+"""The canonical bytes of key values: equal if and only if two keys identify the same row.
 
-Compact JSON array text in UTF-8, in the order of the key columns. Values of different types never
-collide, because every type that JSON lacks is an object with one tag:
+The bytes are a compact JSON array in UTF-8, in the order of the key columns. Values of different
+types are never equal, because every type that JSON lacks is an object with one tag:
 
 =========================  ========================================================================
 value                      text
@@ -74,7 +74,7 @@ def _moment(value: dt.datetime) -> str:
         return f'{{"local":"{dt.datetime.isoformat(value)}"}}'
     try:
         utc = value.astimezone(dt.UTC)
-    except OverflowError:  # within a day of the calendar's ends
+    except OverflowError:  # within a day of the limits of Python's calendar
         return f'{{"t":{(value - _EPOCH) // _MICROSECOND}}}'
     return f'{{"t":"{utc.isoformat()}"}}'
 
@@ -117,7 +117,7 @@ def canonical(value: Value) -> str:
     ('{"d":"1"}', '1', '"1"')
 
     Raises:
-        ApplyError: The type of the value is no column type (code ``no_key``).
+        NoKeyError: The class of the value is not that of a column value.
     """
     write = _TEXTS.get(type(value))
     if write is None:
@@ -128,7 +128,7 @@ def canonical(value: Value) -> str:
 
 
 class NoKeyError(ApplyError):
-    """The key of an event is not known, so the row is not known either."""
+    """The key of an event is unknown, so the row is unknown, too."""
 
     code = ReasonCode.NO_KEY
 
@@ -162,7 +162,7 @@ def key_values(key: bytes) -> tuple[Value, ...]:
 
 def _moment_of(moment: str | int) -> dt.datetime | tuple[str, int]:
     if isinstance(moment, int):
-        # Beyond the calendar in UTC: use a zone in which it is within.
+        # Outside of Python's calendar in UTC: use a zone in which the time is representable.
         shift = dt.timezone(dt.timedelta(hours=14 if moment < 0 else -12))
         return (_EPOCH.astimezone(shift) + moment * _MICROSECOND).replace(tzinfo=shift)
     return dt.datetime.fromisoformat(moment)

@@ -9,12 +9,12 @@ from changelane.types import Value
 
 
 class Upsert(msgspec.Struct, frozen=True):
-    """A row exists, with these values.
+    """A row exists and has these values.
 
     Attributes:
         key: Canonical key bytes; ``None`` if the table has no key.
-        order: Of phase 1.
-        values: The columns that the event carries, and only these.
+        order: The order of the event, with phase 1.
+        values: The columns that the event contains.
         is_full_row: The event sets the full row: a column that it does not contain is NULL.
         moved_from: The key of the row before this key change.
         transaction: The id of the transaction.
@@ -36,7 +36,7 @@ class KeyDelete(msgspec.Struct, frozen=True):
     """The row of a key is deleted, or moved to another key.
 
     Attributes:
-        order: Of phase 0.
+        order: The order of the event, with phase 0.
         before: The columns of the before image, which identify the deleted row.
     """
 

@@ -12,7 +12,7 @@ UNORDERED: Final = ReasonCode.UNORDERED
 
 
 class Rejection(NamedTuple):
-    """An operation that is not applied, and the reason; it belongs in the quarantine."""
+    """A rejected operation and the reason; its event is quarantined."""
 
     key: bytes | None
     code: ReasonCode

@@ -6,7 +6,7 @@ newest event that set the full row (every column without a newer ``C`` is NULL s
 the newest upsert, is the greatest of ``W`` and all ``C``: every upsert carries its key columns.
 With ``d = max(D, T)``, the row exists iff ``U > d``; a column is known iff its order is above d.
 
-The registers are LWW registers (last write wins) of a CRDT.
+The registers are last-write-wins registers of a CRDT.
 """
 
 import datetime as dt
@@ -25,11 +25,11 @@ from changelane.apply.operations import KeyDelete, Upsert
 from changelane.types.scalars import Geometry, Value
 
 NO_ORDER: Final = b""
-"""The order below every order: of an event that never happened, and of an unknown column."""
+"""The order below every order: that of a missing event and of an unknown column."""
 
 
 class ColumnVersion(NamedTuple):
-    """A column's register ``C``: the newest event that carries it, and its value there."""
+    """A column's register ``C``: the order of the newest event with the column, and its value."""
 
     order: bytes
     value: Value
@@ -40,8 +40,8 @@ class KeyState(msgspec.Struct, frozen=True):
 
     Attributes:
         deleted: ``D``.
-        moved_to: The new key of the row of that delete.
-        full_row_order: ``W``: columns that are not in *cells* are NULL since then.
+        moved_to: The new key of the row, if the newest delete is the departure of a key change.
+        full_row_order: ``W``; a column that is not in *cells* is NULL from this order on.
         cells: ``C`` by column.
         transactions: The stored records of transactions that moved rows to the key or away.
     """
@@ -76,15 +76,15 @@ class TransactionRecord(msgspec.Struct, frozen=True):
     """The operations of one transaction on one key: a set that only grows.
 
     Inside a transaction two rows may have one key, and only the complete transaction decides which
-    of them remains. So its operations are stored (docs/merge-rule.md, Keys inside one transaction).
+    row remains. So its operations are stored (docs/merge-rule.md, Keys inside one transaction).
 
     Attributes:
-        transaction: The id of the transaction; empty for the record of all forgotten ones.
-        operations: Upserts and deletes of the key, and deletes that move a row to it, by order.
-            None for forgotten transactions.
+        transaction: The name of the transaction; empty for the record of all forgotten ones.
+        operations: Upserts and deletes of the key, and deletes that move a row to it, by order;
+            empty for forgotten transactions.
         outside_state: The registers of the key without all such transactions, up to the last of the
             operations. For forgotten transactions, ``D`` is their last operation: a later row
-            replaced what they and their predecessors left.
+            replaced their rows and all earlier rows.
     """
 
     transaction: bytes
@@ -93,7 +93,7 @@ class TransactionRecord(msgspec.Struct, frozen=True):
 
     @property
     def last(self) -> bytes:
-        """The order of the last operation; an insert known only from its delete counts as one."""
+        """The order of the last operation, including an insert that only its delete reveals."""
         return max(
             (operation.order for operation in self.operations), default=self.outside_state.deleted
         )
@@ -106,7 +106,7 @@ def stored_state(
     deleted: bytes = NO_ORDER,
     moved_to: bytes | None = None,
 ) -> KeyState:
-    """Return the registers of a stored row, from its values and ``unpack_orders``."""
+    """Return the registers of a stored row, from its values and its unpacked orders."""
     cells = {
         column: ColumnVersion(order, values[column]) for column, order in orders.items() if order
     }
@@ -138,7 +138,7 @@ def _is_nan(value: float | decimal.Decimal) -> bool:
 
 
 def sort_key(value: Value) -> tuple[Any, ...]:
-    """Return a value that sorts like a column value: it decides conflicts, as Spark's ``>`` does.
+    """Return a sort key for column values, which decides conflicts like Spark's ``>``.
 
     NULL is lowest; False < True; numbers numerically, NaN above all; text by UTF-8 bytes (which
     is the order of code points); bytes by bytes; dates and times by the calendar; lists element by
@@ -172,11 +172,11 @@ def sort_key(value: Value) -> tuple[Any, ...]:
 
 
 class Rule:
-    """The decision points of the rule. Tests replace them, to check that the tests detect it.
+    """The decisions of the merge rule; mutation tests replace them one by one.
 
     Attributes:
-        added: The columns that were added to the table without a statement: older full-row events
-            do not carry them.
+        added: The columns that were added to the table without a statement; older full-row events
+            do not contain them.
     """
 
     added: Sequence[Addition] = ()
@@ -218,7 +218,7 @@ RULE: Final = Rule()
 
 
 def join(first: KeyState, second: KeyState, rule: Rule = RULE) -> KeyState:
-    """Return the least state above both: commutative, associative and idempotent."""
+    """Return the least upper bound of two states: commutative, associative and idempotent."""
     cells = dict(first.cells)
     for column, cell in second.cells.items():
         known_cell = cells.get(column)
@@ -261,7 +261,7 @@ def _joined_transactions(
 def prune(
     cells: Mapping[str, ColumnVersion], full_order: bytes, rule: Rule = RULE
 ) -> Mapping[str, ColumnVersion]:
-    """Return the column versions that the newest full-row event did not replace."""
+    """Return the column versions that the newest full-row event does not replace."""
     if not full_order or all(cell.order >= full_order for cell in cells.values()):
         return cells
     return {
@@ -277,7 +277,7 @@ def is_live(state: KeyState, truncated: bytes = NO_ORDER, rule: Rule = RULE) -> 
 
 
 def compact(state: KeyState, truncated: bytes = NO_ORDER, rule: Rule = RULE) -> KeyState:
-    """Return the state without the values that its newest delete, or a truncate, cleared."""
+    """Return the state without the values that its newest delete, or a truncate, clears."""
     cleared = max(state.deleted, truncated)
     deleted = rule.stored_delete(state.deleted)
     if not rule.is_newer(state.upserted, cleared):
@@ -297,7 +297,7 @@ def row_of(
     truncated: bytes = NO_ORDER,
     rule: Rule = RULE,
 ) -> tuple[dict[str, Value], frozenset[str]] | None:
-    """Return the row and its unknown columns (NULL there); ``None`` if there is no row."""
+    """Return the row and its unknown columns, with NULL values; ``None`` if there is no row."""
     if not is_live(state, truncated, rule):
         return None
     compacted = compact(state, truncated, rule)
@@ -311,11 +311,11 @@ def row_of(
     return row, frozenset(unknown)
 
 
-# How a row's orders are stored: ``_changelane_order`` and ``_changelane_columns``.
+# The stored orders of a row: ``_changelane_order`` and ``_changelane_columns``.
 
 
 def base_order_of(orders: Mapping[str, bytes | None]) -> bytes:
-    """Return the order that most columns have; of equally frequent ones, the greatest."""
+    """Return the most frequent order of the columns; the greatest of equally frequent orders."""
     counts = Counter(order for order in orders.values() if order)
     return max(counts, key=lambda order: (counts[order], order), default=NO_ORDER)
 
@@ -339,7 +339,7 @@ def unpack_orders(
     columns: Iterable[str],
     added: Sequence[Addition] = (),
 ) -> dict[str, bytes | None]:
-    """Return the order of each column; ``None`` = unknown.
+    """Return the order of each column; ``None`` for an unknown column.
 
     Args:
         base: The row's base order.

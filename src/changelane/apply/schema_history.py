@@ -2,7 +2,7 @@
 """The schema history: the changes of tables by DDL statements, each at its order in the log.
 
 The mapping of a table's columns depends only on its schema history and on the order of an event
-(:mod:`changelane.apply.column_mapping`). So a replay reads every event with the names of its time.
+(:mod:`changelane.apply.column_mapping`). So a replay maps every event by the names at its order.
 """
 
 import re
@@ -28,7 +28,7 @@ from changelane.ddl import (
     SetPrimaryKey,
     Statement,
 )
-from changelane.ddl.parse_column import is_stored, zero
+from changelane.ddl.parse_column import implicit_default, is_stored_unchanged
 from changelane.schema import TableId
 from changelane.types import LogicalType, Value
 
@@ -46,8 +46,8 @@ class ColumnAdded(msgspec.Struct, frozen=True):
 
     Attributes:
         fill: The value of existing rows.
-        value: That value for ``fill = value``; of the type *kind*.
-        may_exist: A column of this name may exist, and is kept then.
+        value: The value for ``fill = value``, of the type *kind*.
+        may_exist: An existing column of this name stays unchanged.
     """
 
     name: str
@@ -58,12 +58,12 @@ class ColumnAdded(msgspec.Struct, frozen=True):
 
 
 class TableAltered(msgspec.Struct, frozen=True):
-    """One statement changed a table's columns: all names but the new ones are those before it.
+    """The changes of a table's columns by one statement; old names are those before it.
 
     Attributes:
-        order: Its position in the log (docs/merge-rule.md, Orders), of phase 0.
-        part: Counts the changes at one position.
-        key: The key columns after it, by their new names; ``None`` = it does not change the key.
+        order: Its position in the log (docs/merge-rule.md, Orders), with phase 0.
+        part: The number of the change among those at one position.
+        key: The key columns after it, by their new names; ``None`` if the key stays unchanged.
     """
 
     order: bytes
@@ -76,10 +76,10 @@ class TableAltered(msgspec.Struct, frozen=True):
 
 
 class TableDropped(msgspec.Struct, frozen=True):
-    """The table is dropped with its rows; another table may have replaced it.
+    """A table is dropped with its rows.
 
     Attributes:
-        is_replaced: A new table of this name exists.
+        is_replaced: The statement creates a new table of this name.
     """
 
     order: bytes
@@ -97,7 +97,7 @@ class SchemaDropped(msgspec.Struct, frozen=True):
 
 
 class TableRenamed(msgspec.Struct, frozen=True):
-    """The table has another name from this order on."""
+    """A table has a new name from this order on."""
 
     order: bytes
     part: int
@@ -106,7 +106,7 @@ class TableRenamed(msgspec.Struct, frozen=True):
 
 
 class ShadowSwapped(msgspec.Struct, frozen=True):
-    """The table takes the columns of its shadow table, and keeps its rows."""
+    """A table gets the columns of its shadow table, and keeps its rows."""
 
     order: bytes
     part: int
@@ -117,7 +117,7 @@ class ShadowSwapped(msgspec.Struct, frozen=True):
 SchemaChangeEntry = TableAltered | TableDropped | SchemaDropped | TableRenamed | ShadowSwapped
 
 PARTS_PER_TEXT: Final = 1000
-"""The number of parts that one text of statements may use at a position in the log."""
+"""The maximum number of changes by one text of statements at one position in the log."""
 _SHADOW: Final = re.compile(r"_{1,10}(?P<of>.+?)(?:_\d{14})?_(?P<what>gho|ghc|del|new|old)")
 
 
@@ -148,9 +148,9 @@ def schema_changes_of(
         order: The position.
         statements: The statements, in their order.
         dialect: The SQL dialect: the value of existing rows in a new column depends on it.
-        shadows: Tables of online schema changes are shadow tables; otherwise they are tables.
-        before: The number of other texts of statements at this position before this one: Debezium
-            sends one event for each table that a RENAME TABLE renames.
+        shadows: Treat the tables of online schema changes as shadow tables.
+        before: The number of earlier texts of statements at this position: Debezium sends one event
+            for each table of a RENAME TABLE.
     """
     entries: list[SchemaChangeEntry] = []
     for statement in statements:
@@ -177,7 +177,7 @@ def _entries(
             case RenameTable(old, new) if shadows and table_of_shadow(old) == new:
                 yield ShadowSwapped(order, 0, new, old)
             case RenameTable(old, new) if shadows and table_of_shadow(new) == old:
-                pass  # the renamed old table; the shadow table contains its rows as well
+                pass  # the renamed old table; the shadow table contains its rows, too
             case RenameTable(old, new):
                 yield TableRenamed(order, 0, old, new)
             case _:
@@ -226,26 +226,26 @@ def _backfill_of(
 ) -> tuple[Backfill, Value]:
     """Return the value of existing rows in a new column, from its statement.
 
-    A literal default is that value, if the source stores it unchanged. The source computed an
-    expression and does not send its value: unknown. MySQL fills NOT NULL without a default with the
-    type's own zero.
+    The value is the literal default if the source stores it unchanged, and MySQL's implicit default
+    for a NOT NULL column without default. The value of an expression is unknown, because the source
+    does not send it.
     """
     column = change.column
     if column.generated:
         return Backfill.UNKNOWN, None
     if column.default is not UNSET and column.default is not None:
-        if is_stored(column.default, column, dialect):
+        if is_stored_unchanged(column.default, column, dialect):
             return Backfill.VALUE, column.default
         return Backfill.UNKNOWN, None
     if change.default is not None:
         return Backfill.UNKNOWN, None
     if dialect != "mysql" or column.nullable:
         return Backfill.NULL, None
-    # a column of a key may be AUTO_INCREMENT; old TIMESTAMPs are filled with the time
+    # a key column may be AUTO_INCREMENT; a TIMESTAMP may have the current time as its default
     if column.nullable is None or column.name in key_columns:
         return Backfill.UNKNOWN, None
-    value = zero(column.type)
-    if value is None or not is_stored(value, column, dialect):
+    value = implicit_default(column.type)
+    if value is None or not is_stored_unchanged(value, column, dialect):
         return Backfill.UNKNOWN, None
     return Backfill.VALUE, value
 

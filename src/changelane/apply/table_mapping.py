@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Maps a table of events to a lake table: a renamed table keeps its lake table.
+"""Maps the table names of events to lake tables: a renamed table keeps its lake table.
 
-The new name continues the history of the old one; the old name, used again, is another table. As
-for columns (:mod:`changelane.apply.column_mapping`), the mapping depends only on the schema history
-and on an event's order.
+If the old name is used again, it denotes another table. As for columns
+(:mod:`changelane.apply.column_mapping`), the mapping depends only on the schema history and on the
+order of an event.
 """
 
 import hashlib
@@ -31,8 +31,8 @@ class LakeTable(NamedTuple):
 
     Attributes:
         table: Its first name.
-        generation: Separates it from an older table with the same first name that is renamed now;
-            empty for the first.
+        generation: An id that distinguishes it from an older, renamed table with the same first
+            name; empty for the oldest table.
     """
 
     table: TableId
@@ -43,7 +43,7 @@ class TableEnd(NamedTuple):
     """The drop of a table with its rows.
 
     Attributes:
-        is_replaced: A new table of the name exists.
+        is_replaced: A new table of the same name exists.
     """
 
     order: bytes
@@ -64,7 +64,7 @@ class TableMapping:
         for rename in self._renames:
             state = dict(self._states[-1])
             state[rename.new_table] = _table_named(state, rename.table)
-            # from here on, the old name is another table
+            # after the rename, the old name denotes another table
             state[rename.table] = LakeTable(rename.table, _incarnation_of(rename))
             self._states.append(state)
         self._related_names: dict[TableId, frozenset[TableId]] = {}
@@ -89,7 +89,7 @@ class TableMapping:
         lake_table = _table_named(self._states[interval], table)
         if lake_table is not None:
             return lake_table
-        # no table has the name yet: the event is of a dropped table, or it is too early
+        # no table has the name: the event is of a dropped table, or older than the rename
         later = next(
             index for index in range(interval, len(self._states)) if self._states[index].get(table)
         )
@@ -136,7 +136,7 @@ class TableMapping:
     def _shadow_alterations(self, swap: ShadowSwapped) -> list[TableAltered]:
         """Return the changes of a shadow table since its creation, at the order of the swap."""
         alterations: list[TableAltered] = []
-        # a shadow table is no lake table, so its changes are listed under its own name
+        # a shadow table has no lake table; its changes are listed under its own name
         for entry in self._entries_by_table.get(self.lake_table(swap.shadow, swap.order), ()):
             if entry.order >= swap.order:
                 break

@@ -11,10 +11,10 @@ TRANSACTION_BYTES: Final = {
     ScnPosition.code: 16,  # the commit's SCN
     LsnPosition.code: 24,  # the commit's LSN
 }
-"""The length of the position's prefix that all changes of one transaction share, by domain."""
+"""The length of the position's prefix that is equal for all changes of a transaction, by domain."""
 _EPOCH_END: Final = 6
 IMMEDIATE_DOMAINS: Final = frozenset({PostgresPosition.code, MySqlPosition.code})
-"""Domains where a before image of only the key proves immediate constraints.
+"""Domains in which a before image of the key only proves immediate constraints.
 
 PostgreSQL accepts no deferrable key as a replica identity; MySQL checks each row.
 """
@@ -23,7 +23,7 @@ HEADER_BYTES: Final = 7
 
 
 def transaction_of(order: bytes) -> bytes | None:
-    """Return the part of an order that all changes of one transaction share, if there is one."""
+    """Return the prefix of an order that is equal for all changes of a transaction, if any."""
     length = TRANSACTION_BYTES.get(domain_of(order)) if order else None
     if length is None:
         return None
@@ -34,7 +34,7 @@ def transaction_of(order: bytes) -> bytes | None:
 def name_of_transaction(operation: Upsert | KeyDelete) -> bytes | None:
     """Return the name of an operation's transaction: its id, or else a part of its position.
 
-    Ids of different epochs are different: a source may count from the beginning again.
+    The name contains the epoch, because a source may use its ids again in another epoch.
     """
     if operation.transaction:
         identity = operation.transaction.encode("utf-8", "surrogatepass")
@@ -43,7 +43,7 @@ def name_of_transaction(operation: Upsert | KeyDelete) -> bytes | None:
 
 
 def is_one_transaction(upsert: Upsert, key_delete: KeyDelete) -> bool:
-    """Whether an upsert and a delete belong to one transaction, as far as known."""
+    """Whether an upsert and a delete are known to belong to one transaction."""
     if upsert.transaction is not None and key_delete.transaction is not None:
         return upsert.transaction == key_delete.transaction
     shared_part = transaction_of(upsert.order)

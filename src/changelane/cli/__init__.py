@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: one module a command, imported when it is called."""
+"""The command line: one module per command, imported when the command is called."""
 
 import importlib
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from changelane.cli.failures import failure_of, fault_of
+from changelane.cli.failures import failure_of, unexpected_failure_of
 from changelane.errors import (
     ChangelaneError,
     ConfigError,
@@ -17,26 +17,26 @@ from changelane.errors import (
 )
 
 COMMANDS: Final[dict[str, str]] = {
-    "convert": "Turn messages of one format into another.",
+    "convert": "Convert messages of one format into another.",
     "inspect": "Detect the format of a file or topic, and show its events.",
     "check": "Check a pipeline without writing anything, and show what it would do (Spark).",
     "run": "Apply a pipeline's changes to its tables (Spark).",
-    "unpause": "Let paused tables apply their pending events (Spark).",
+    "unpause": "Resume paused tables (Spark).",
     "status": "Show a pipeline's tables: rows, position, lag (Spark).",
     "quarantine": "List, show and replay quarantined events (Spark).",
     "trace": "Show the row, versions and events of one key of a table (Spark).",
     "schema": "Show or run the DDL that schema evolution needs (Spark).",
-    "maintain": "Compact a pipeline's tables and expire old versions now (Spark).",
+    "maintain": "Compact a pipeline's tables and expire old snapshots now (Spark).",
     "purge": "Delete tombstones that are older than the retention (Spark).",
     "package": "Package changelane for the executors of a cluster.",
-    "dev": "Start a local Kafka broker to try things out.",
+    "dev": "Start a local Kafka broker for experiments.",
     "formats": "List the formats, their capabilities, and the losses of a conversion.",
     "profiles": "List the profiles of producers: topics, keys and partitions in Kafka.",
 }
-"""Command -> its one line of help. The command is the object of that name in the module of it."""
+"""Command -> its help line. The command is the object of that name in the module of that name."""
 
 FORMER_COMMANDS: Final = {"resume": "unpause", "explain": "trace"}
-"""Former name of a command -> its name now."""
+"""Former name of a command -> its present name."""
 FORMER_OPTIONS: Final = {
     "--max-failures": "--max-errors",
     "--input-as": "--input-line-format",
@@ -47,17 +47,17 @@ FORMER_OPTIONS: Final = {
     "--orphan-halves": "--unpaired-updates",
     "--servers": "--bootstrap-servers",
 }
-"""Former name of an option -> its name now."""
+"""Former name of an option -> its present name."""
 
 
 class _WrongUse(click.ClickException):
-    """One line, and exit code 2."""
+    """An error with one line of text and exit code 2."""
 
     exit_code = 2
 
 
 class Commands(click.Group):
-    """A group that imports a command only to run it: `convert` never waits for Spark."""
+    """A group that imports a command only to run it, so that `convert` never imports Spark."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
@@ -87,20 +87,20 @@ class Commands(click.Group):
                 raise
             raise click.UsageError(f"{error.option_name} is now called {name}", error.ctx) from None
         except UnreachableError as error:
-            raise click.ClickException(failure_of(error)) from None  # the file may be right
+            raise click.ClickException(failure_of(error)) from None  # the file may be valid
         except (ConfigError, MissingExtraError) as error:
             raise _WrongUse(failure_of(error)) from None
         except ChangelaneError as error:
             raise click.ClickException(failure_of(error)) from None
         except BrokenPipeError:
-            raise  # click ends quietly when the reader of our output is gone
+            raise  # click exits without a message if the reader of the output is closed
         except OSError as error:
-            sentence = fault_of(error) if isinstance(error, ConnectionError) else None
+            sentence = unexpected_failure_of(error) if isinstance(error, ConnectionError) else None
             raise click.ClickException(sentence or str(error)) from None
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
-        except Exception as error:  # Spark raises what it likes: py4j, pyarrow, Python's own
-            if (sentence := fault_of(error)) is None:
+        except Exception as error:  # errors of Spark: from py4j, pyarrow or Python
+            if (sentence := unexpected_failure_of(error)) is None:
                 raise
             raise click.ClickException(sentence) from None
 
@@ -118,21 +118,21 @@ def _show_version(ctx: click.Context, parameter: click.Parameter, is_requested: 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--version", is_flag=True, expose_value=False, callback=_show_version, is_eager=True)
 def main() -> None:
-    """Read, convert, deliver and apply database change events in every CDC format.
+    """Read, convert, deliver and apply database change events of many CDC formats.
 
-    Exit codes: 0 done, 1 failed or more failures than allowed, 2 wrong use or configuration.
+    Exit codes: 0 success, 1 failure or more failures than allowed, 2 wrong use or configuration.
     """
 
 
 def options(prefix: str, owner: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return the decorator that adds ``--PREFIX-option NAME=VALUE``, repeatable, as a mapping."""
+    """Return a decorator for the repeatable option ``--PREFIX-option NAME=VALUE``, as a mapping."""
     return click.option(
         f"--{prefix}-option",
         f"{prefix}_options",
         multiple=True,
         metavar="NAME=VALUE",
         callback=_pairs,
-        help=f"An option of the {owner}; may be given more than once.",
+        help=f"An option of the {owner}; repeatable.",
     )
 
 

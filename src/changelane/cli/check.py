@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``changelane check``: check a pipeline without writing anything."""
+"""``changelane check``: check a pipeline without writes."""
 
 import sys
 import tempfile
@@ -25,15 +25,16 @@ from changelane.pipeline.config_checks import (
 @click.command()
 @click.argument("file", metavar="PIPELINE.yaml", type=click.Path(dir_okay=False))
 @click.option("--master", metavar="URL", help="Spark master URL; default: local[*].")
-@click.option("--offline", is_flag=True, help="Check only the file: no broker, no folder.")
+@click.option("--offline", is_flag=True, help="Check only the file, no broker or folder.")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text")
 def check(file: str, *, master: str | None, offline: bool, output: str) -> None:
     """Check whether a pipeline would run, and show what it would do; nothing is written.
 
-    It checks the configuration, brokers, folders and tables, and decodes the first messages of each
-    topic (at most 100, for at most half a minute) or the first lines of files as a run would.
+    The command checks the configuration, brokers, folders and tables. It decodes the first messages
+    of each topic (at most 100, for at most half a minute) or the first lines of files like a run.
 
-    Exit codes: 0 it would run, with warnings at most; 1 a service does not answer; 2 a problem.
+    Exit codes: 0 the pipeline would run, perhaps with warnings; 1 a service does not answer; 2 a
+    problem.
     """
     findings: list[Finding] = []
     for finding in _findings(file, master, offline=offline):
@@ -57,18 +58,18 @@ def _findings(file: str, master: str | None, *, offline: bool) -> Iterator[Findi
     yield from findings
     if offline or exit_code(findings):
         return
-    yield from _asked(pipeline, master)
+    yield from _spark_findings(pipeline, master)
 
 
-def _asked(pipeline: Pipeline, master: str | None) -> Iterator[Finding]:
+def _spark_findings(pipeline: Pipeline, master: str | None) -> Iterator[Finding]:
     options = pipeline.options
     with tempfile.TemporaryDirectory(prefix="changelane-check-") as folder:
-        # Spark makes the folder of its own catalog, where it is started, as soon as it looks there
+        # Spark creates the folder of its catalog in the current folder at the first lookup
         settings = {"spark.sql.warehouse.dir": folder, **options.spark_options}
-        pipeline_offline = replace(pipeline, options=replace(options, spark_options=settings))
+        checked_pipeline = replace(pipeline, options=replace(options, spark_options=settings))
         notes: list[str] = []
         try:
-            spark = session_of(pipeline_offline, master, say=notes.append)
+            spark = session_of(checked_pipeline, master, show_note=notes.append)
             from changelane.spark.check.pipeline import check as check_pipeline
         except (ConfigError, MissingExtraError) as error:
             yield problem("spark", str(error))

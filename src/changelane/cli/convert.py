@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``changelane convert``: messages of one format into another, from file to file."""
+"""``changelane convert``: convert messages of one format into another, from file to file."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ import msgspec
 
 from changelane import profiles
 from changelane.cli import options
-from changelane.cli.progress import Progress, stop_cleanly_when_terminated, tell
+from changelane.cli.progress import Progress, print_failures, stop_cleanly_when_terminated
 from changelane.codec import get_codec
 from changelane.conversion.group_transactions import MAX_BUFFERED
 from changelane.conversion.join_update_halves import Orphans
@@ -39,7 +39,7 @@ _FORMS = click.Choice(["auto", *(form.value for form in LineFormat)])
 
 @click.command(
     epilog="Failures: a message that cannot be read, or an event that cannot be written without "
-    "a loss, is told on stderr, written to --failures, and the conversion goes on. "
+    "a loss, is reported on stderr and written to --failures, and the conversion continues. "
     "Exit code 0: at most --max-errors messages failed; 1: more, or --fail-fast stopped; "
     "2: wrong use."
 )
@@ -58,38 +58,38 @@ _FORMS = click.Choice(["auto", *(form.value for form in LineFormat)])
     "--output-line-format",
     type=_FORMS,
     default="auto",
-    help="The same for OUT; auto (default): as IN.",
+    help="The same for OUT; auto (default): the format of IN.",
 )
 @click.option(
     "--on-loss",
     type=click.Choice([policy.value for policy in OnLoss]),
-    help="What FORMAT cannot carry, and --accept does not name, makes the event a failure (raise), "
+    help="The effect of a loss that --accept does not name: the event fails (raise), or the loss "
     "is counted and listed (warn), or only counted (ignore). Default: raise; --on-loss raise "
-    "without --accept refuses every loss.",
+    "without --accept rejects every loss.",
 )
 @click.option(
     "--accept",
     "accepted",
     metavar="NAME[,NAME]...",
     multiple=True,
-    help="Losses that pass, counted and listed: metadata (source block, types, nullability, "
-    "transaction, position), data (values, column states, operations, keys), a group such as "
-    "source, or one loss such as schema.nullable (docs/losses.md lists them). May be given more "
-    "than once. Default: metadata.",
+    help="Accepted losses, which are counted and listed: metadata (source block, types, "
+    "nullability, transaction, position), data (values, column states, operations, keys), a group "
+    "such as source, or one loss such as schema.nullable (docs/losses.md lists all). Repeatable. "
+    "Default: metadata.",
 )
 @click.option(
     "--failures",
     "failures_path",
     metavar="FILE",
-    help="Write what failed there: unreadable messages as they came, unwritable events as "
-    "native-json, each a record with its line and reason.",
+    help="Write failures to this file, each as a record with line and reason: unreadable messages "
+    "unchanged, events that cannot be written as native-json.",
 )
 @click.option(
     "--max-errors",
     default="0",
     metavar="N|P%",
-    help="How many messages may fail (a number, or a share of those read) with exit code 0 all "
-    "the same. Default: 0. The conversion goes on in any case.",
+    help="The maximum number (or share) of failed messages for exit code 0. Default: 0. The "
+    "conversion continues in any case.",
 )
 @click.option("--fail-fast", is_flag=True, help="Stop at the first failure; OUT is not written.")
 @click.option(
@@ -97,52 +97,52 @@ _FORMS = click.Choice(["auto", *(form.value for form in LineFormat)])
     "orphans",
     type=click.Choice(["fail", "pass"]),
     default="fail",
-    help="Where two messages tell one update (DataHub) and only one of them came: it fails "
-    "(default), or is written as the delete or insert that it looks like.",
+    help="The effect of half an update without its other half (DataHub): it fails (default), or "
+    "it passes as a plain delete or insert.",
 )
 @click.option(
     "--transactions",
     type=click.Choice(["off", "report", "mark"]),
     default="off",
-    help="Write the operations of a transaction together and in their order, once all of them are "
-    "there (formats that number them: SharePlex, Debezium). What came of a transaction that stays "
-    "incomplete is written as well, and told in the summary (report), or there and by a message "
-    "before it (mark). Default: off, the order of IN.",
+    help="Write the operations of a transaction together and in order, as soon as the transaction "
+    "is complete (for formats that number them: SharePlex, Debezium). Incomplete transactions are "
+    "written, too, and listed in the summary (report), or there and in a message before them "
+    "(mark). Default: off, the order of IN.",
 )
 @click.option(
     "--max-buffered-events",
     type=click.IntRange(min=0),
     default=MAX_BUFFERED,
     show_default=True,
-    help="How many events --transactions holds back at most; the oldest transaction that is not "
-    "complete is written when there are more.",
+    help="The maximum number of events that --transactions buffers; beyond it the oldest "
+    "incomplete transaction is written.",
 )
 @click.option(
     "--table",
     "patterns",
     multiple=True,
     metavar="PATTERN",
-    help="Only events of tables whose full name (such as shop.public.orders) matches this glob; "
-    "may be given more than once.",
+    help="Only events of tables with a full name (such as shop.public.orders) that matches this "
+    "glob; repeatable.",
 )
 @click.option(
     "--transform",
     "transforms_path",
     metavar="FILE",
-    help="What becomes of each event before it is written: a YAML file with a list of `transforms` "
-    "(route, include, exclude, project, rename, mask, cast; see docs/transforms.md).",
+    help="Transform each event: a YAML file with a list of `transforms` (route, include, exclude, "
+    "project, rename, mask, cast; see docs/transforms.md).",
 )
 @click.option(
     "--profile",
     "profile_name",
     metavar="NAME",
-    help="Write records as this producer places them in Kafka: topic, key, headers and partition "
-    "(changelane profiles lists them). Default: as the format has them.",
+    help="Write records with the topic, key, headers and partition of this producer in Kafka "
+    "(changelane profiles lists all). Default: those of the format.",
 )
 @click.option(
     "--partitions",
     type=click.IntRange(min=1),
-    help="How many partitions each topic has, for --profile.",
+    help="The number of partitions of each topic, for --profile.",
 )
 @options("from", "format of --from")
 @options("to", "format of --to")
@@ -153,7 +153,7 @@ _FORMS = click.Choice(["auto", *(form.value for form in LineFormat)])
     "summary_form",
     type=click.Choice(["text", "json"]),
     default="text",
-    help="Form of the summary on stderr.",
+    help="Format of the summary on stderr.",
 )
 def convert(
     input_path: str,
@@ -181,13 +181,14 @@ def convert(
     kafka_options: dict[str, str],
     summary_form: str,
 ) -> None:
-    """Turn the messages in IN into another format, and write them to OUT.
+    """Convert the messages of IN into another format, and write them to OUT.
 
-    IN and OUT are paths or - (the default); endings .gz, .zst and .bz2 mean compressed. OUT takes
-    its place when it is complete. A summary goes to stderr.
+    IN and OUT are paths or - (the default); files with the suffixes .gz, .zst and .bz2 are
+    compressed. OUT appears when it is complete. A summary is written to stderr.
 
-    IN may be a topic: its messages up to now are read, partition after partition; max=100 takes so
-    many at most, from=latest the last ones, partition=0 one partition. Nothing is committed.
+    IN may be a topic: its present messages are read, partition after partition. The URL may set the
+    maximum number of messages (max=100), the last ones (from=latest) or one partition
+    (partition=0). Nothing is committed.
 
     \b
     changelane convert -f debezium-json -t canal-json in.jsonl.gz out.jsonl
@@ -209,7 +210,7 @@ def convert(
         profile = profiles.load(profile_name, profile_options)
         writer = profile.codec(target, to_options)
         if output_line_format == LineFormat.VALUE:
-            raise ConfigError("--profile writes records, whose topics and keys are what it tells")
+            raise ConfigError("--profile needs --output-line-format record")
         output_line_format = LineFormat.RECORD
     steps = () if transforms_path is None else load_transforms(transforms_path)
     quiet = summary_form == "json"
@@ -246,16 +247,16 @@ def convert(
             with open_output(output_path) as output, Progress(opened, quiet=quiet) as progress:
                 for _ in conversion.run(lines, output):
                     if not quiet:
-                        reported_errors = tell(summary, reported_errors)
+                        reported_errors = print_failures(summary, reported_errors)
                     progress.advance(summary)
         except StopAtFailureError:
             summary.stopped = "stopped at the first failure (--fail-fast)"
-        except DecodeError as error:  # the input itself cannot be read on
+        except DecodeError as error:  # the rest of the input cannot be read
             summary.stopped = str(error)
     if quiet:
         click.echo(summary.as_json(), err=True)
     else:
-        tell(summary, reported_errors)
+        print_failures(summary, reported_errors)
         click.echo(summary.as_text(), err=True)
     if summary.stopped or not summary.is_within_budget:
         sys.exit(1)
@@ -267,23 +268,23 @@ def _check_topics(
     input_line_format: str,
     kafka_options: dict[str, str],
 ) -> None:
-    """Refuse what does not go with a topic, and topics where none is written.
+    """Reject options that contradict a topic as IN, and topics as outputs.
 
     Raises:
-        ConfigError: It says why.
+        ConfigError: An option or an output is invalid.
     """
     if any(path is not None and is_topic_url(path) for path in outputs):
-        msg = "OUT and --failures are files: a pipeline writes to topics (changelane run)"
+        msg = "OUT and --failures must be files: use a pipeline to write to topics (changelane run)"
         raise ConfigError(msg)
     if not is_topic_url(input_path):
         if kafka_options:
-            raise ConfigError("--kafka-option is for a topic: kafka://host:9092/topic")
+            raise ConfigError("--kafka-option needs a topic as IN: kafka://host:9092/topic")
     elif input_line_format == LineFormat.VALUE:
-        raise ConfigError("messages of a topic are records: leave --input-line-format out")
+        raise ConfigError("messages of a topic are records: remove --input-line-format")
 
 
 def _policy(on_loss: str | None, accepted: tuple[str, ...]) -> OnLoss | LossPolicy:
-    """Return the policy that the command line tells.
+    """Return the policy for losses of the command line.
 
     Raises:
         ConfigError: A name is unknown.

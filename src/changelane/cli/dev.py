@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``changelane dev``: services on this machine, to try things out with."""
+"""``changelane dev``: local services for experiments."""
 
 import contextlib
 import signal
@@ -14,33 +14,36 @@ from changelane.errors import ConfigError, MissingExtraError, UnreachableError
 from changelane.message import Message
 
 _WAIT_S: Final = 60
-"""How long a broker that starts at the same moment is waited for."""
+"""The timeout for a broker that is just starting, in seconds."""
 
 
 @click.group()
 def dev() -> None:
-    """Start services on this machine to try things out with; never for data that anybody needs.
+    """Start a local broker for experiments, create topics in it, and send messages to them.
 
-    A broker, topics in it, and messages in these.
+    Never use it for data that must be kept.
     """
 
 
 @dev.command()
 @click.option(
-    "--port", type=click.IntRange(1, 65535), metavar="N", help="Where it listens; a free port."
+    "--port",
+    type=click.IntRange(1, 65535),
+    metavar="N",
+    help="The port to listen at; default: a free port.",
 )
 @click.option(
     "--partitions",
     type=click.IntRange(1, 1000),
     default=1,
     show_default=True,
-    help="How many partitions a topic has that comes by itself.",
+    help="The number of partitions of automatically created topics.",
 )
 def broker(port: int | None, partitions: int) -> None:
-    """Start a Kafka broker of one process, and print its address; Ctrl-C stops it.
+    """Start a Kafka broker in one process, and print its address; Ctrl-C stops it.
 
-    It is for trying things out: one node without any security, which only this machine reaches,
-    and all its topics are gone when it stops. The first start fetches its jars (40 MB).
+    The broker is for experiments: one node without security, reachable only from this machine. Its
+    topics are deleted when it stops. The first start downloads its jars (40 MB).
     """
     try:
         from changelane.spark.runtime.dev_broker import broker as started
@@ -57,9 +60,9 @@ def broker(port: int | None, partitions: int) -> None:
         started(port=port, partitions=partitions) as broker,
     ):
         click.echo(broker.servers)
-        click.echo("changelane: a broker to try things out with; Ctrl-C stops it", err=True)
+        click.echo("changelane: a broker for experiments; Ctrl-C stops it", err=True)
         code = broker.wait()
-        raise click.ClickException(f"the broker ended by itself (exit code {code})")
+        raise click.ClickException(f"the broker exited unexpectedly (exit code {code})")
 
 
 _servers = click.option(
@@ -80,10 +83,10 @@ _servers = click.option(
     type=click.IntRange(1, 1000),
     default=1,
     show_default=True,
-    help="How many partitions each topic has.",
+    help="The number of partitions of each topic.",
 )
 def topic(names: tuple[str, ...], servers: str, partitions: int) -> None:
-    """Make topics; those that are there stay as they are."""
+    """Create topics; existing topics stay unchanged."""
     kafka = _client("confluent_kafka.admin")
     admin = kafka.AdminClient(_settings(servers))
     existing_topics = _topics(admin, servers)
@@ -91,23 +94,23 @@ def topic(names: tuple[str, ...], servers: str, partitions: int) -> None:
     futures = admin.create_topics(new_topics, operation_timeout=_WAIT_S) if new_topics else {}
     for name in names:
         if (answer := futures.get(name)) is None:
-            click.echo(f"{name} is there")
+            click.echo(f"{name} exists")
             continue
         if (error := answer.exception(_WAIT_S)) is not None:
-            raise ConfigError(f"topic {name} cannot be made: {_words(error)}")
-        click.echo(f"{name} is made")
+            raise ConfigError(f"topic {name} cannot be created: {_reason(error)}")
+        click.echo(f"{name} created")
 
 
 @dev.command()
 @click.argument("file", metavar="FILE")
-@click.option("--topic", "name", metavar="NAME", help="The topic of messages that name none.")
+@click.option("--topic", "name", metavar="NAME", help="The topic for messages without a topic.")
 @_servers
 def send(file: str, name: str | None, servers: str) -> None:
     """Send the messages of FILE to their topics, in their order.
 
     A line of FILE is a record with topic, key, value and headers, or the value of a message (see
-    convert); - is the standard input. Topics that are not there come by themselves, where the
-    broker makes them.
+    convert); - is the standard input. Missing topics are created automatically if the broker does
+    that.
     """
     producer = _client("confluent_kafka").Producer(
         _settings(servers) | {"enable.idempotence": True, "partitioner": "murmur2_random"}
@@ -121,19 +124,19 @@ def send(file: str, name: str | None, servers: str) -> None:
                 raise ConfigError(f"line {line.number} of {file}: {line.content.reason}")
             message = line.content
             if (to := message.topic or name) is None:
-                raise ConfigError(f"line {line.number} of {file} names no topic: give --topic")
+                raise ConfigError(f"line {line.number} of {file} has no topic: set --topic")
             counts[to] = counts.get(to, 0) + 1
             _produce(producer, to, message, failed)
     producer.flush(_WAIT_S)
     for to, count in counts.items():
         click.echo(f"{to}: {count} messages sent")
     if failed or len(producer):
-        words = failed[0] if failed else f"the broker at {servers} does not answer"
-        raise UnreachableError(f"{len(failed) + len(producer)} messages were not sent: {words}")
+        reason = failed[0] if failed else f"the broker at {servers} does not answer"
+        raise UnreachableError(f"{len(failed) + len(producer)} messages were not sent: {reason}")
 
 
 def _produce(producer: Any, to: str, message: Message, failed: list[str]) -> None:
-    """Hand a message to the producer; what becomes of it is known at the end."""
+    """Pass a message to the producer, which adds the errors of its delivery to *failed*."""
 
     def delivered(error: Any, _message: Any) -> None:
         if error is not None:
@@ -166,19 +169,19 @@ def _client(module: str) -> ModuleType:
 
 
 def _settings(servers: str) -> dict[str, Any]:
-    # its log repeats each attempt to connect
+    # the client logs each attempt to connect
     return {"bootstrap.servers": servers, "log_level": 0}
 
 
 def _topics(client: Any, servers: str) -> set[str]:
-    """Return the topics of a broker, once it answers."""
+    """Return the topics of a broker, as soon as it answers."""
     try:
         return set(client.list_topics(timeout=_WAIT_S).topics)
     except _client("confluent_kafka").KafkaException as error:
-        raise UnreachableError(f"{servers} does not answer: {_words(error)}") from None
+        raise UnreachableError(f"{servers} does not answer: {_reason(error)}") from None
 
 
-def _words(error: BaseException) -> str:
-    """Return what Kafka's client says of an error."""
+def _reason(error: BaseException) -> str:
+    """Return the text of an error of Kafka's client."""
     reason = error.args[0] if error.args else error
     return str(reason.str()) if hasattr(reason, "str") else str(reason)

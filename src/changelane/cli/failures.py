@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a command that uses Spark fails: one sentence on stderr, the traces in a log file."""
+"""Failures of a command with Spark: one sentence on stderr, and the traces in a log file."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from changelane.pipeline.yaml import without_secrets
 
 @cache
 def create_log_file() -> Path | None:
-    """Return the log file of this command's Spark session; ``None`` where none can be made."""
+    """Return the log file of this command's Spark session; ``None`` if it cannot be created."""
     from changelane.spark.runtime.jvm import create_log
 
     try:
@@ -22,14 +22,14 @@ def create_log_file() -> Path | None:
 
 
 def failure_of(error: Exception) -> str:
-    """Return the words of an error, and the log file where it has a cause with more of them."""
+    """Return the text of an error, with the log file if the error has a cause."""
     if error.__cause__ is None or (log := _record(error)) is None:
         return str(error)
     return f"{error}\n(the traces are in {log})"
 
 
-def fault_of(error: Exception) -> str | None:
-    """Return one sentence on an error that is none of ours; ``None`` = Spark was not started."""
+def unexpected_failure_of(error: Exception) -> str | None:
+    """Return one sentence on an unexpected error; ``None`` if Spark was not started."""
     if create_log_file.cache_info().currsize == 0:
         return None
     from changelane.spark.runtime.redact import sentence_of
@@ -39,7 +39,7 @@ def fault_of(error: Exception) -> str | None:
 
 
 def _record(error: Exception) -> Path | None:
-    """Add the trace of an error to the log file, where the command has one."""
+    """Add the trace of an error to the log file, if the command has one."""
     if create_log_file.cache_info().currsize == 0 or (log := create_log_file()) is None:
         return None
     from changelane.spark.runtime.redact import without_values

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``changelane formats``: what each format carries, and what a conversion loses."""
+"""``changelane formats``: the capabilities of formats, and the losses of a conversion."""
 
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -59,7 +59,7 @@ _COLUMNS: Final[dict[str, Callable[[Carries], str]]] = {
     "operations": lambda c: " ".join(sorted((op.value for op in c.operations), key="crud".index)),
     "before": _before,
     "column states": _column_states,
-    "missing means": lambda c: _ABSENT[c.absent_means],
+    "missing column": lambda c: _ABSENT[c.absent_means],
     "key": lambda c: "no" if not c.key else "may change" if c.key_change else "yes",
     "schema": lambda c: _SCHEMAS[c.schema],
     "positions": lambda c: _named(sorted(c.positions), 7),
@@ -73,19 +73,18 @@ _COLUMNS: Final[dict[str, Callable[[Carries], str]]] = {
     "--losses",
     nargs=2,
     metavar="A B",
-    help="List what a conversion from format A to format B may lose.",
+    help="List the possible losses of a conversion from format A to format B.",
 )
-@click.option("--markdown", is_flag=True, help="The table as Markdown, as the README has it.")
+@click.option("--markdown", is_flag=True, help="Print the table of the README, in Markdown.")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text")
 def formats(
     names: tuple[str, ...], *, losses: tuple[str, str] | None, markdown: bool, output: str
 ) -> None:
-    """List the formats (or those named), and what each carries with its default options.
+    """List the formats (or some by name), and their capabilities with default options.
 
-    Told of each: row operations (c insert, r snapshot read, u update, d delete); before images of
-    updates; states of a column beside a value; what a column that is missing after an update
-    means; whether the key columns are named; how much of the schema travels; positions; events
-    that are no row changes.
+    The capabilities are: row operations (c insert, r snapshot read, u update, d delete); before
+    images of updates; states of a column without a value; the meaning of a missing column after an
+    update; the key columns; the part of the schema; positions; events other than row changes.
     """
     if losses:
         _show_losses(*losses, output)
@@ -125,7 +124,7 @@ def _show_losses(source: str, target: str, output: str) -> None:
         click.echo(msgspec.json.format(msgspec.json.encode(shown)))
         return
     if not losses:
-        click.echo(f"{target} carries everything that {source} can say.")
+        click.echo(f"A conversion from {source} to {target} has no losses.")
     width = max((len(field) for field, _ in losses), default=0)
     for field, reason in losses:
         click.echo(f"{field:<{width}}  {loss_class(field):<8}  {reason}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``changelane inspect``: what is this file, and what does it say?"""
+"""``changelane inspect``: the format of a file or topic, and its first events."""
 
 import datetime as dt
 import io
@@ -29,11 +29,11 @@ from changelane.types import UNAVAILABLE, UNKNOWN, Value
 from changelane.types.values import value_text
 
 USUAL_LIMIT: Final = 10
-"""Messages of a file that are shown."""
+"""The default number of shown messages."""
 SAMPLE_COUNT: Final = 20
-"""Messages that are asked for their format."""
+"""The number of messages for the detection of the format."""
 MAX_BYTES: Final = 64 << 20
-"""How much of the file is looked at."""
+"""The maximum number of bytes that are read."""
 
 _Object: Final[Any] = dict[str, msgspec.Raw]
 _Objects: Final[Any] = list[dict[str, msgspec.Raw]]
@@ -50,9 +50,7 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @click.command()
 @click.argument("path", metavar="[IN]", default="-")
-@click.option(
-    "-f", "--from", "source", metavar="FORMAT", help="The format; detected when not given."
-)
+@click.option("-f", "--from", "source", metavar="FORMAT", help="The format; default: detected.")
 @options("from", "format of --from")
 @options("kafka", "Kafka client, such as kafka.security.protocol=SASL_SSL; for IN that is a topic")
 @click.option(
@@ -65,7 +63,7 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
     "form",
     type=click.Choice(["text", "json"]),
     default="text",
-    help="text for people, json for lines of native-json.",
+    help="text, or json: lines of native-json.",
 )
 def inspect(
     path: str,
@@ -76,15 +74,14 @@ def inspect(
     limit: int | None,
     form: str,
 ) -> None:
-    """Say what IN holds, and show its first events in the canonical form.
+    """Detect the format of IN, and show its first events in the canonical form.
 
-    IN is a path or - (the default). The file holds a message or a record a line (see convert), or
-    one JSON document over many lines. A detected format is a guess: name it with -f when it is
-    wrong.
+    IN is a path or - (the default). A line is a message or a record (see convert), or the file is
+    one JSON document over many lines. A detected format is a guess: use -f if it is wrong.
 
-    IN may be a topic: kafka://host:9092/topic?max=100 takes so many of its first messages (20
-    where max is not told), as many of each partition as there are, and with &from=latest its last
-    ones. Nothing is committed.
+    IN may be a topic: kafka://host:9092/topic?max=100 reads its first messages (default: 20), with
+    equal numbers from each partition if possible. With &from=latest the last messages are read.
+    Nothing is committed.
     """
     is_topic = is_topic_url(path)
     if is_topic:
@@ -92,7 +89,7 @@ def inspect(
         lines = sample[: limit or None]
     else:
         if kafka_options:
-            raise ConfigError("--kafka-option is for a topic: kafka://host:9092/topic")
+            raise ConfigError("--kafka-option needs a topic as IN: kafka://host:9092/topic")
         with open_input(path) as opened:
             data = opened.stream.read(MAX_BYTES)
         limit = USUAL_LIMIT if limit is None else limit
@@ -100,13 +97,13 @@ def inspect(
         if len(lines) < SAMPLE_COUNT:
             sample = list(islice(_lines_of(data), SAMPLE_COUNT))
     if not lines:
-        click.echo(f"{printable(path)} holds no messages", err=True)
+        click.echo(f"{printable(path)} contains no messages", err=True)
         return
     if source is None:
         source, other_formats = detect([m for m in map(_message, sample) if m is not None])
         click.echo(f"{printable(path)} looks like {source}", err=True)
         if other_formats:
-            click.echo(f"it may as well be {', '.join(other_formats)}: choose with -f", err=True)
+            click.echo(f"it may also be {', '.join(other_formats)}: choose with -f", err=True)
     codec = get_codec(source, **from_options)
     noun = "message" if is_topic else "line"
     shown = _show_native(codec, lines, noun) if form == "json" else _show(codec, lines, noun)
@@ -115,7 +112,7 @@ def inspect(
 
 
 def _of_topic(url: str, kafka_options: dict[str, str], limit: int | None) -> list[Line]:
-    """Return messages of a topic, and say on stderr how many of all they are."""
+    """Return messages of a topic, and print their number to stderr if it has more."""
     lines: list[Line] = []
     size = 0
     limit_of_messages = None if limit == 0 else max(limit or 0, SAMPLE_COUNT)
@@ -127,7 +124,7 @@ def _of_topic(url: str, kafka_options: dict[str, str], limit: int | None) -> lis
             if size >= MAX_BYTES:
                 break
         if len(lines) < opened.total:
-            click.echo(f"these are {len(lines):,} of {opened.total:,} messages (max)", err=True)
+            click.echo(f"{len(lines):,} of {opened.total:,} messages (max)", err=True)
     return lines
 
 
@@ -141,7 +138,7 @@ def _lines_of(data: bytes) -> Iterator[Line]:
 
 
 def _document(data: bytes) -> list[Line] | None:
-    """Return the messages of one JSON document over many lines: an object, or a list of them."""
+    """Return the messages of one JSON document over many lines: an object, or a list of objects."""
     first = data.lstrip().partition(b"\n")[0]
     try:
         json.loads(first, msgspec.Raw)
@@ -166,7 +163,7 @@ def _message(line: Line) -> Message | None:
 def _decoded(
     codec: Codec, lines: list[Line], noun: str
 ) -> Iterator[tuple[Line, tuple[ChangeEvent, ...]]]:
-    """Decode lines; what cannot be is told on stderr."""
+    """Decode lines, and print those that cannot be decoded to stderr."""
     for line in lines:
         try:
             if isinstance(line.content, DecodeError):
@@ -187,7 +184,7 @@ def _show_native(codec: Codec, lines: list[Line], noun: str) -> int:
     return count
 
 
-# -- for people ---------------------------------------------------------------------------------
+# -- text ---------------------------------------------------------------------------------------
 
 
 def _show(codec: Codec, lines: list[Line], noun: str) -> int:

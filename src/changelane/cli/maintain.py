@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``changelane maintain``: compact tables and expire their old versions now."""
+"""``changelane maintain``: compact tables and expire their old snapshots now."""
 
 from typing import TYPE_CHECKING
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 @click.option("--master", metavar="URL", help="Spark master URL; default: local[*].")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text")
 def maintain(file: str, *, master: str | None, output: str) -> None:
-    """Rewrite small files of all tables of a pipeline as larger ones, and expire old versions.
+    """Rewrite small files of all tables of a pipeline as larger ones, and expire old snapshots.
 
-    A run does it itself between its batches unless options.maintenance is `off`; this does it
-    now, whatever was done when. A run of the pipeline that is going on stops, so that nobody else
-    writes; start it again afterwards.
+    A run does so between its batches, unless options.maintenance is `off`. This command does it
+    immediately. A running pipeline stops, so that no other process writes; start it again
+    afterwards.
     """
     pipeline, applier = open_applier(file, master)
     applier.acquire_fencing_token(pipeline.name)
@@ -35,10 +35,10 @@ def maintain(file: str, *, master: str | None, output: str) -> None:
 
 
 def describe(report: "MaintenanceReport") -> str:
-    """Return what was done to a table, in a line."""
+    """Return the maintenance of a table, as one line."""
     phrases = []
     if report.is_compacted:
         phrases.append(f"{report.files} files, {report.small} of them small, were rewritten")
     if report.is_expired:
-        phrases.append("old versions expired")
+        phrases.append("old snapshots expired")
     return f"{printable(report.table)}: {'; '.join(phrases) or 'nothing to do'}"

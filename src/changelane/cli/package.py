@@ -17,7 +17,7 @@ from changelane.errors import MissingExtraError
     "--platform",
     metavar="PLATFORM",
     help="Platform of the executors: linux-x86_64, linux-aarch64 (glibc 2.28 or newer), or a tag "
-    "of pip; default: that of this machine.",
+    "of pip; default: this platform.",
 )
 @click.option(
     "--python",
@@ -49,12 +49,12 @@ def package(
 ) -> None:
     """Package changelane and its dependencies for the executors of a cluster; print the file name.
 
-    The file holds the versions that are installed here, and neither Spark nor Python: these are
-    the cluster's. Name it as options.executor_archive of a pipeline, and `changelane run --master
-    URL` or spark-submit brings it to the executors: nothing is installed there (docs/deploy.md).
+    The archive contains the installed versions, without Spark and Python, which the cluster
+    provides. Set options.executor_archive of a pipeline to its path; `changelane run --master URL`
+    and spark-submit send it to the executors, so nothing is installed there (docs/deploy.md).
 
-    For another platform or another Python the wheels are fetched with pip, from the index that it
-    is configured for; no compiler is needed. The same environment gives the same bytes.
+    For another platform or Python version the wheels are downloaded with pip, from its configured
+    index; no compiler is needed. Equal environments give equal archives.
     """
     if python is not None and not _is_version(python):
         raise click.BadParameter("a minor version, such as 3.12", param_hint="--python")

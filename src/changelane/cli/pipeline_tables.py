@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of a pipeline, opened for a command that is not a run."""
+"""Opens the tables of a pipeline for a command other than `run`."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def open_pipeline(file: str, master: str | None) -> "tuple[Pipeline, Lake]":
-    """Return a pipeline, and its tables in a session of their own.
+    """Return a pipeline and its tables, with a new session.
 
     Raises:
-        ConfigError: The file is wrong.
+        ConfigError: The file is invalid.
         MissingExtraError: pyspark is not installed.
     """
     pipeline, spark = _session(file, master)
@@ -27,10 +27,10 @@ def open_pipeline(file: str, master: str | None) -> "tuple[Pipeline, Lake]":
 
 
 def open_applier(file: str, master: str | None) -> "tuple[Pipeline, Applier]":
-    """Return a pipeline, and what applies its events, in a session of its own.
+    """Return a pipeline and the applier of its events, with a new session.
 
     Raises:
-        ConfigError: The file is wrong.
+        ConfigError: The file is invalid.
         MissingExtraError: pyspark is not installed.
     """
     pipeline, spark = _session(file, master)
@@ -41,13 +41,13 @@ def open_applier(file: str, master: str | None) -> "tuple[Pipeline, Applier]":
 
 
 def tables_of(pipeline: "Pipeline") -> "Pipeline":
-    """Return a pipeline that has tables.
+    """Return the pipeline if it has tables.
 
     Raises:
-        ConfigError: It writes into topics.
+        ConfigError: The pipeline writes into topics.
     """
     if pipeline.sink.is_topics:
-        raise ConfigError(f"pipeline {pipeline.name} writes into topics: it has no tables")
+        raise ConfigError(f"pipeline {pipeline.name} writes into topics and has no tables")
     return pipeline
 
 

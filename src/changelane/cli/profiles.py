@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``changelane profiles``: how producers place their messages in Kafka."""
+"""``changelane profiles``: the profiles of producers, for topics, keys and partitions."""
 
 from collections.abc import Mapping
 
@@ -13,11 +13,11 @@ from changelane import profiles as registry
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text")
 def profiles(names: tuple[str, ...], *, output: str) -> None:
-    """List the producer profiles (or those named): what they write, their options and defaults.
+    """List the producer profiles (or some by name): formats, options and defaults.
 
-    docs/profiles.md has the rules of each, and where they come from.
+    docs/profiles.md has the rules of each profile, with their sources.
     """
-    descriptions = {name: _described(name) for name in names or registry.names()}
+    descriptions = {name: _description_of(name) for name in names or registry.names()}
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(descriptions)))
         return
@@ -28,14 +28,14 @@ def profiles(names: tuple[str, ...], *, output: str) -> None:
             click.echo(f"  option   {option}={msgspec.json.encode(default).decode()}")
 
 
-class _Described(msgspec.Struct, frozen=True):
+class _ProfileDescription(msgspec.Struct, frozen=True):
     about: str
     formats: tuple[str, ...]
     options: Mapping[str, object]
 
 
-def _described(name: str) -> _Described:
+def _description_of(name: str) -> _ProfileDescription:
     module = registry.module(name)
     title = (module.__doc__ or "").partition("\n")[0].partition(": ")[2]
     options = module.Options()
-    return _Described(title, tuple(module.FORMATS), msgspec.structs.asdict(options))
+    return _ProfileDescription(title, tuple(module.FORMATS), msgspec.structs.asdict(options))

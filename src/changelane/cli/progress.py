@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a command tells while it works, and how it ends when it is told to."""
+"""The output of a command while it works, and its end by a signal."""
 
 import contextlib
 import signal
@@ -16,30 +16,30 @@ from changelane.conversion.terminal_text import printable
 from changelane.conversion.topic_input import TopicInput
 
 
-def tell(summary: Summary, reported_errors: int) -> int:
-    """Print the warnings and failures that were not told yet; return how many failures are."""
-    for warning in summary.warnings[summary.warnings_told :]:
+def print_failures(summary: Summary, reported_errors: int) -> int:
+    """Print new warnings and failures; return the number of printed failures."""
+    for warning in summary.warnings[summary.printed_warning_count :]:
         click.echo(f"changelane: {printable(warning)}", err=True)
-    summary.warnings_told = len(summary.warnings)
+    summary.printed_warning_count = len(summary.warnings)
     for failure in summary.first_failures[reported_errors:]:
         click.echo(str(failure), err=True)
     if reported_errors < SHOWN_FAILURES == len(summary.first_failures):
-        click.echo("further failures are only counted", err=True)
+        click.echo("further failures are not listed, only counted", err=True)
     return len(summary.first_failures)
 
 
 def stop_cleanly_when_terminated() -> None:
-    """Let a signal to terminate run what cleans up."""
+    """Make SIGTERM exit the process with its clean-up."""
 
     def stop(number: int, _frame: object) -> None:
         sys.exit(128 + number)
 
-    with contextlib.suppress(ValueError):  # only the main thread may
+    with contextlib.suppress(ValueError):  # allowed in the main thread only
         signal.signal(signal.SIGTERM, stop)
 
 
 class Progress:
-    """A bar on stderr when that is a terminal and the work takes a while."""
+    """A progress bar on stderr, if that is a terminal."""
 
     EVERY = 512
 
@@ -65,7 +65,7 @@ class Progress:
         self._bar.stop()
 
     def advance(self, summary: Summary) -> None:
-        """Show where the conversion is, now and then."""
+        """Update the bar at every :attr:`EVERY` messages."""
         if self._bar.disable or summary.messages % self.EVERY:
             return
         self._bar.update(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of a run for Prometheus: what ``GET /metrics`` answers.
+"""The metrics of a run for Prometheus, at ``GET /metrics``.
 
 Labels are names of topics, partitions, tables and losses, and reason codes; never keys or values
 of rows.
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class Metrics:
-    """What Prometheus calls, from threads of its own.
+    """The collector that Prometheus calls from its own threads.
 
     Args:
         pipeline: The pipeline's name.
-        totals: Returns what the run did up to now.
+        totals: Returns the totals of the run so far.
     """
 
     def __init__(self, pipeline: str, totals: Callable[[], Totals]) -> None:
@@ -41,42 +41,42 @@ class Metrics:
             SummaryMetricFamily,
         )
 
-        totals = self._totals()  # once: all figures are of the same batch
+        totals = self._totals()  # once, so that all metrics belong to one batch
         yield InfoMetricFamily(
             "changelane_pipeline", "The pipeline that runs.", {"name": self._pipeline}
         )
         yield SummaryMetricFamily(
             "changelane_batch_seconds",
-            "How long the batches took, and how many there were.",
+            "The number of batches and their duration.",
             totals.batches,
             totals.seconds,
         )
         for name, help_, value in (
-            ("messages_in", "Messages taken from topics.", totals.messages_in),
-            ("events", "Events of tables in the messages or lines that were taken.", totals.events),
+            ("messages_in", "Messages read from topics.", totals.messages_in),
+            ("events", "Events of tables in messages or lines.", totals.events),
             ("messages_out", "Messages sent to topics.", totals.messages_out),
         ):
             if value is not None:
                 yield CounterMetricFamily(f"changelane_{name}", help_, value)
         yield _counter(
             "table_events",
-            "Events that came for a table, those that were quarantined among them.",
+            "Events of a table, including quarantined ones.",
             "table",
             totals.tables,
         )
         yield _counter(
             "possible_duplicates",
-            "Rows that a table added and may hold already: nothing tells them from others.",
+            "Added rows of a table that may be duplicates.",
             "table",
             totals.possible_duplicates,
         )
-        yield _counter("quarantined", "Events that were quarantined.", "reason", totals.quarantined)
+        yield _counter("quarantined", "Quarantined events.", "reason", totals.quarantined)
         lost: Counter[str] = Counter()
         for text, count in totals.losses.items():
             lost[loss_name(loss_of(text)[0])] += count
         losses = CounterMetricFamily(
             "changelane_losses",
-            "Parts of messages that were sent which their format cannot carry.",
+            "Parts of sent messages that their format cannot carry.",
             labels=["loss", "class"],
         )
         for name, count in lost.items():
@@ -84,7 +84,7 @@ class Metrics:
         yield losses
         lag = GaugeMetricFamily(
             "changelane_lag",
-            "Messages that a partition of the source held behind the last batch.",
+            "Messages of a source partition after the last batch.",
             labels=["topic", "partition"],
         )
         for topic, number, count in partitions(totals.lag or {}):
@@ -93,7 +93,7 @@ class Metrics:
         if totals.last is not None:
             yield GaugeMetricFamily(
                 "changelane_last_batch_timestamp_seconds",
-                "When the last batch was over, as a Unix time.",
+                "The end of the last batch, as a Unix time.",
                 totals.last.time.timestamp(),
             )
 
@@ -109,18 +109,18 @@ def _counter(name: str, help_: str, label: str, counts: Mapping[str, int]) -> "M
 
 
 class Server:
-    """Answers Prometheus until it is closed.
+    """Serves Prometheus until it is closed.
 
     Attributes:
-        address: Where.
+        address: The URL of the metrics.
     """
 
     def __init__(self, metrics: Metrics, host: str, port: int) -> None:
-        """Begin to answer.
+        """Start the server.
 
         Raises:
             MissingExtraError: prometheus-client is not installed.
-            ConfigError: The port is in use, or the address is not one of this machine.
+            ConfigError: The port is in use, or the address does not belong to this machine.
         """
         try:
             from prometheus_client import CollectorRegistry, start_http_server
@@ -134,15 +134,15 @@ class Server:
         except OSError as error:
             place = f"port {port} of {host}"
             if error.errno == errno.EADDRINUSE:
-                msg = f"{place} is in use: give metrics another one (options.metrics_port)"
+                msg = f"{place} is in use: set another port for metrics (options.metrics_port)"
             else:
-                msg = f"metrics cannot be told at {place}: {error.strerror}"
+                msg = f"metrics cannot be served at {place}: {error.strerror}"
             raise ConfigError(msg) from None
         url_host = f"[{host}]" if ":" in host else host
         self.address = f"http://{url_host}:{self._server.server_port}/metrics"
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 def purge(file: str, *, before: str | None, dry_run: bool, master: str | None, output: str) -> None:
     """Delete old tombstones: the records of deleted keys.
 
-    An event older than the deleted tombstones, of a row that is not in the table, is quarantined
-    as `too_late` from then on. Purge only what is older than anything that may still arrive: a
-    partition that lags, a snapshot that runs, a replay from older offsets. A running pipeline
-    stops; start it again afterwards. For regular purges, set options.tombstone_retention.
+    Afterwards, an event that is older than the deleted tombstones is quarantined as `too_late` if
+    its row is not in the table. So choose a time before all events that may still arrive: from a
+    lagging partition, a running snapshot, or a replay from older offsets. A running pipeline stops;
+    start it again afterwards. For regular purges, set options.tombstone_retention.
     """
     before_us = None if before is None else _micros(before)
     pipeline, applier = open_applier(file, master)
-    after_s = pipeline.options.purge_after_s
+    after_s = pipeline.options.tombstone_retention_s
     if before_us is None and after_s is None:
-        raise ConfigError("a purge needs --before TIME or options.tombstone_retention")
+        raise ConfigError("purge needs --before TIME or options.tombstone_retention")
     if not dry_run:
         applier.acquire_fencing_token(pipeline.name)
     purged_tables = applier.maintenance_scheduler(None).purge_tombstones(
@@ -67,7 +67,7 @@ def _micros(text: str) -> int:
     try:
         time = dt.datetime.fromisoformat(text)
     except ValueError:
-        raise ConfigError("--before takes a time such as 2026-01-31T12:00:00Z") from None
+        raise ConfigError("--before must be a time such as 2026-01-31T12:00:00Z") from None
     if time.tzinfo is None:
         time = time.replace(tzinfo=dt.UTC)
     return (time - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)

@@ -29,9 +29,9 @@ SHOWN = 20
 
 @click.group()
 def quarantine() -> None:
-    """List and show messages and events that failed, and replay them once the cause is corrected.
+    """List, show and replay quarantined messages and events.
 
-    Nothing is ever taken out of the quarantine: what was replayed is only marked so.
+    Entries are never deleted from the quarantine: replayed entries are marked.
     """
 
 
@@ -45,10 +45,10 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _choice(command: Callable[..., Any]) -> Callable[..., Any]:
+def _selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for name, destination, text in (
-        ("--entry", "entries", "Only this entry, by its name; repeatable."),
-        ("--table", "tables", "Only of this table, by its name at the source; repeatable."),
+        ("--entry", "entries", "Only this entry, by its id; repeatable."),
+        ("--table", "tables", "Only entries of this table, by its name at the source; repeatable."),
         ("--code", "codes", "Only entries with this reason code; repeatable."),
     ):
         option = click.option(name, destination, multiple=True, metavar=name[2:].upper(), help=text)
@@ -81,9 +81,9 @@ def show_counts(reason_counts: "list[ReasonCount]", console: Console) -> None:
     """Print the counts of entries."""
     table = Table(box=None, pad_edge=False)
     is_withheld = any(reason_count.withheld for reason_count in reason_counts)
-    withheld = ["not from here"] if is_withheld else []
-    for name in ("reason", "table", "pending", *withheld, "replayed", "such as"):
-        is_text = name in {"reason", "table", "such as"}
+    withheld = ["not replayable"] if is_withheld else []
+    for name in ("reason", "table", "pending", *withheld, "replayed", "example"):
+        is_text = name in {"reason", "table", "example"}
         table.add_column(name, justify="left" if is_text else "right", overflow="fold")
     for reason_count in reason_counts:
         table.add_row(
@@ -97,13 +97,13 @@ def show_counts(reason_counts: "list[ReasonCount]", console: Console) -> None:
     console.print(table)
     if is_withheld:
         click.echo(
-            "not from here: the quarantine has only hashes; read the messages again from the source"
+            "not replayable: only hashes are stored; read the messages again from the source"
         )
 
 
 @quarantine.command()
 @_options
-@_choice
+@_selection_options
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -122,9 +122,9 @@ def show(
 ) -> None:
     """Show pending entries with the values of their messages.
 
-    --output json writes a line for each entry: a record, as `convert --output-line-format record`
-    writes messages, with the name of its entry, or the event that a table refused. Mend key, value
-    or headers of records in that file and give it to `replay --repaired`.
+    --output json writes one line per entry: the record of a message, as in `convert
+    --output-line-format record`, with the id of its entry, or an event that a table rejected.
+    Correct key, value or headers of records in that file, and pass it to `replay --repaired`.
     """
     pipeline = load(file)
     spark = session_of(pipeline, master)
@@ -156,7 +156,7 @@ def _print(entry: dict[str, Any]) -> None:
     path = "" if entry["path"] in {None, "$"} else f" at {entry['path']}"
     click.echo(printable(f"  {entry['reason']}{path}"))
     if not entry["replayable"]:
-        click.echo("  it cannot be replayed from here, only read again from its source")
+        click.echo("  not replayable: read it again from its source")
     parts = ("key", "key_base64", "value", "value_base64", "headers", "event", "file", "withheld")
     for name in parts:
         if entry.get(name):
@@ -170,16 +170,16 @@ def _print(entry: dict[str, Any]) -> None:
 
 @quarantine.command()
 @_options
-@_choice
+@_selection_options
 @click.option("--format", "format_", metavar="FORMAT", help="Decode the messages with this format.")
-@options("format", "format that the messages are read as")
+@options("format", "format of --format")
 @click.option(
     "--repaired",
     metavar="FILE",
     type=click.Path(dir_okay=False, allow_dash=True),
-    help="Replay the entries of this file, which `show --output json` wrote, as they are in it.",
+    help="Replay the corrected entries of this file, from `show --output json`.",
 )
-@click.option("--discard", is_flag=True, help="Discard the selected entries for good.")
+@click.option("--discard", is_flag=True, help="Discard the selected entries permanently.")
 def replay(
     file: str,
     *,
@@ -193,27 +193,27 @@ def replay(
     master: str | None,
     output: str,
 ) -> None:
-    """Process pending entries again, once, with the pipeline's file as it is now.
+    """Process pending entries again, once, with the present file of the pipeline.
 
-    Everything has the place in the order that it had when it first came: a row that is newer
-    stays. What fails again is quarantined again, as a new entry. A replay that was killed is
-    brought to its end by the next one. A run of the pipeline that is under way stops with a word
-    about
-    it: start it again afterwards.
+    Entries keep their original order, so newer rows stay unchanged. An entry that fails again is
+    quarantined as a new entry. The next replay completes a killed one. A running pipeline stops
+    with a message; start it again afterwards.
 
-    Exit codes: 0 all of it was applied, 1 something was quarantined again, or failed, 2 wrong use.
+    Exit codes: 0 all entries were applied, 1 entries were quarantined again or failed, 2 wrong use.
     """
     pipeline = load(file)
     if discard and (repaired is not None or format_ or not (codes or tables or entries)):
-        raise click.UsageError("--discard takes --entry, --table or --code, and nothing else")
+        raise click.UsageError("--discard needs --entry, --table or --code, and no other option")
     if repaired is not None and (codes or tables or entries):
-        raise click.UsageError("--repaired replays the entries in its file: choose them there")
-    mended = None
+        raise click.UsageError(
+            "--repaired replays all entries of its file: select them in the file"
+        )
+    repaired_messages = None
     if repaired is not None:
         from changelane.spark.replay.repaired import read_repaired
 
         with open_input(repaired) as input_file:
-            mended = read_repaired(input_file.stream)
+            repaired_messages = read_repaired(input_file.stream)
     spark = session_of(pipeline, master)
     from changelane.spark.maintenance.quarantine_view import EntryFilter
     from changelane.spark.replay import replay as replays
@@ -224,7 +224,7 @@ def replay(
         pipeline,
         EntryFilter(codes, tables, entries),
         Settings(format_, dict(format_options), discard),
-        mended,
+        repaired_messages,
     )
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(reports)))

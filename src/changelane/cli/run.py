@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from changelane.cli.maintain import describe as maintained
-from changelane.cli.run_display import Watch
+from changelane.cli.run_display import RunDisplay
 from changelane.cli.session import session_of
 from changelane.conversion.terminal_text import printable
 from changelane.errors import MissingExtraError
@@ -57,9 +57,9 @@ def run(
 ) -> None:
     """Apply the changes of a pipeline's source to its tables, exactly once.
 
-    The run may be stopped or killed at any moment and started again: the tables end the same.
-    Messages and events that cannot be decoded or applied are quarantined with their reason, and
-    the run continues.
+    The run may be stopped or killed at any moment and started again; the tables are the same at the
+    end. Messages and events that cannot be decoded or applied are quarantined with their reason,
+    and the run continues.
 
     On a terminal the run shows a progress line; otherwise it writes one line of JSON per batch to
     stderr. stdout contains only the summary at the end.
@@ -67,32 +67,32 @@ def run(
     A pipeline from Kafka to Kafka sends each message at least once, in the order of its partition;
     a pipeline from Kafka to DataHub sends each record at least once, in the order of its key.
 
-    Exit codes: 0 done, with at most options.max_errors quarantined events (default: any number);
-    1 more than that, stopped by options.on_error, a paused table, a broker that does not answer,
-    or another failure; 2 wrong use or configuration; 130 interrupted.
+    Exit codes: 0 success, with at most options.max_errors quarantined events (default: any number);
+    1 more quarantined events, a stop by options.on_error, a paused table, a broker that does not
+    answer, or another failure; 2 wrong use or configuration; 130 interrupted.
     """
     pipeline = load(file)
     if allow_data_loss and not recover_checkpoint:
-        raise click.UsageError("--allow-data-loss goes with --recover-checkpoint")
+        raise click.UsageError("--allow-data-loss needs --recover-checkpoint")
     is_to_topics = pipeline.sink.is_topics
     if recover_checkpoint and is_to_topics:
         kind = pipeline.sink.type_name
         raise click.UsageError(f"--recover-checkpoint needs tables, and the sink is {kind}")
     report: RunReport | DeliveriesReport
-    with Watch(pipeline.name, pipeline.options, metrics_port) as watch:
+    with RunDisplay(pipeline.name, pipeline.options, metrics_port) as display:
         if is_to_topics:
-            report = _delivered(pipeline, master, watch)
+            report = _run_to_topics(pipeline, master, display)
         else:
             resume = recover_checkpoint
-            report = _applied(
-                pipeline, master, watch, resume=resume, allow_data_loss=allow_data_loss
+            report = _run_to_tables(
+                pipeline, master, display, resume=resume, allow_data_loss=allow_data_loss
             )
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(report)))
     else:
-        _tell(report, pipeline.folder)
+        _print_report(report, pipeline.folder)
     if report.is_interrupted and pipeline.options.trigger == "available_now":
-        click.echo("changelane: interrupted: the next run goes on from here", err=True)
+        click.echo("changelane: interrupted; the next run continues from here", err=True)
         sys.exit(128 + signal.SIGINT)
     budget = pipeline.options.budget
     if message := over_budget_text(budget, report.quarantined, report.total, is_ended=True):
@@ -102,73 +102,86 @@ def run(
     for name, reason in sorted(paused.items()):
         click.echo(f"changelane: {printable(name)} is paused: {printable(reason)}", err=True)
     if paused:
-        click.echo(f"changelane: mend them, then: changelane unpause {file}", err=True)
+        click.echo(f"changelane: correct the cause, then: changelane unpause {file}", err=True)
         sys.exit(1)
 
 
-def _session(pipeline: Pipeline, master: str | None, watch: Watch) -> Any:
+def _session(pipeline: Pipeline, master: str | None, display: RunDisplay) -> Any:
     check_before_spark(pipeline, master)
-    spark = session_of(pipeline, master, say=watch.say)
+    spark = session_of(pipeline, master, show_note=display.show_note)
     from changelane.spark.runtime.executors import unshared_paths
 
     if own := unshared_paths(
         spark, [*pipeline.source.folders, pipeline.folder, pipeline.checkpoint]
     ):
-        watch.say(f"every machine of the cluster must see the same files in {', '.join(own)}")
+        display.show_note(
+            f"every machine of the cluster must have access to the same {', '.join(own)}"
+        )
     return spark
 
 
-def _applied(
-    pipeline: Pipeline, master: str | None, watch: Watch, *, resume: bool, allow_data_loss: bool
+def _run_to_tables(
+    pipeline: Pipeline,
+    master: str | None,
+    display: RunDisplay,
+    *,
+    resume: bool,
+    allow_data_loss: bool,
 ) -> "RunReport":
     try:
         from changelane.spark.run import tables as spark_pipeline
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
     for note in filter(None, (order_note(pipeline), repeat_note(pipeline))):
-        watch.say(note)
-    spark = _session(pipeline, master, watch)
-    watch.start()
+        display.show_note(note)
+    spark = _session(pipeline, master, display)
+    display.start()
     return spark_pipeline.run(
         spark,
         pipeline,
-        on_batch=watch.took,
-        notify=watch.say,
-        on_step=watch.on_step,
+        on_batch=display.show_batch,
+        notify=display.show_note,
+        on_step=display.on_step,
         is_checkpoint_recovery=resume,
         is_data_loss_allowed=allow_data_loss,
     )
 
 
-def _delivered(pipeline: Pipeline, master: str | None, watch: Watch) -> "DeliveriesReport":
+def _run_to_topics(
+    pipeline: Pipeline, master: str | None, display: RunDisplay
+) -> "DeliveriesReport":
     try:
         from changelane.spark.sinks.delivery import run_to_topics
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
-    spark = _session(pipeline, master, watch)
-    watch.start()
+    spark = _session(pipeline, master, display)
+    display.start()
     return run_to_topics(
-        spark, pipeline, on_batch=watch.took, notify=watch.say, on_step=watch.on_step
+        spark,
+        pipeline,
+        on_batch=display.show_batch,
+        notify=display.show_note,
+        on_step=display.on_step,
     )
 
 
-def _tell(report: "RunReport | DeliveriesReport", path: str) -> None:
+def _print_report(report: "RunReport | DeliveriesReport", path: str) -> None:
     from changelane.spark.run.tables import RunReport
 
     if isinstance(report, RunReport):
-        _summary(report, path)
+        _print_summary(report, path)
     else:
-        _told_of_messages(report, path)
+        _print_deliveries(report, path)
 
 
-def _nothing(source: str, report: "RunReport | DeliveriesReport") -> None:
-    if not report.is_interrupted:  # else nobody knows
+def _print_nothing_new(source: str, report: "RunReport | DeliveriesReport") -> None:
+    if not report.is_interrupted:  # an interrupted run may not have looked
         click.echo(f"nothing new to {source}")
 
 
-def _told_of_messages(report: "DeliveriesReport", path: str) -> None:
+def _print_deliveries(report: "DeliveriesReport", path: str) -> None:
     if not report.batches:
-        _nothing("send", report)
+        _print_nothing_new("send", report)
         return
     losses: Counter[str] = Counter()
     for batch in report.batches:
@@ -186,14 +199,14 @@ def _told_of_messages(report: "DeliveriesReport", path: str) -> None:
         click.echo(f"quarantine in {path}/_changelane/quarantine")
 
 
-def _tables(report: "RunReport") -> None:
-    """Tell what came for each table, what an earlier run had applied, and what to know of it."""
+def _print_tables(report: "RunReport") -> None:
+    """Print the counts, notes and warnings of each table."""
     tables = [table for batch in report.batches for table in batch.tables]
     counts: Counter[str] = Counter()
     notes: dict[str, str] = {}
     sums: dict[str, Counter[str]] = {
         "events that an earlier run applied": Counter(),
-        "came again, and added no row": Counter(),
+        "repeated events, which added no row": Counter(),
         "possible duplicates": Counter(),
     }
     for table in tables:
@@ -217,26 +230,26 @@ def _tables(report: "RunReport") -> None:
             click.echo(f"warning: {printable(table.table)}: {printable(table.warning)}")
 
 
-def _summary(report: "RunReport", path: str) -> None:
+def _print_summary(report: "RunReport", path: str) -> None:
     if report.changed:
-        note = "  (what came later is not read)"
+        note = "  (their new content is not read)"
         click.echo(
             f"{'files that changed after they were read':<40} {len(report.changed):>10,}{note}"
         )
     if not report.batches:
-        _nothing("apply", report)
+        _print_nothing_new("apply", report)
         return
-    _tables(report)
-    for upkeep in report.maintained:
-        if upkeep.is_compacted:
-            click.echo(maintained(upkeep))
+    _print_tables(report)
+    for maintenance_report in report.maintained:
+        if maintenance_report.is_compacted:
+            click.echo(maintained(maintenance_report))
     if other_events := sum(batch.other for batch in report.batches):
-        click.echo(f"{'other events, which tell of no row':<40} {other_events:>10,}")
+        click.echo(f"{'other events, without a row':<40} {other_events:>10,}")
     if statements := sum(batch.statements for batch in report.batches):
-        click.echo(f"{'statements about tables':<40} {statements:>10,}")
+        click.echo(f"{'DDL statements':<40} {statements:>10,}")
     if shadows := sum(batch.shadows for batch in report.batches):
-        note = "  (options.shadow_tables says so)"
-        click.echo(f"{'skipped: of shadow tables':<40} {shadows:>10,}{note}")
+        note = "  (options.shadow_tables: skip)"
+        click.echo(f"{'skipped events of shadow tables':<40} {shadows:>10,}{note}")
     for code, count in sorted(report.quarantined.items()):
         click.echo(f"{'quarantined: ' + code:<40} {count:>10,}")
     click.echo(f"tables under {path}/tables; quarantine in {path}/_changelane/quarantine")

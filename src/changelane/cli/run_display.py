@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run tells while it works: a live line on a terminal, JSON lines elsewhere, metrics.
+"""The output of a run while it works: a live line on a terminal, else JSON lines; and metrics.
 
-All of it goes to stderr; stdout is for what a run did, at its end.
+The output goes to stderr; stdout contains only the summary at the end.
 """
 
 import datetime as dt
@@ -31,29 +31,29 @@ if TYPE_CHECKING:
 Clock = Callable[[], float]
 
 
-class Shown(Protocol):
-    """One way to show figures."""
+class Display(Protocol):
+    """A way to show the progress of a run."""
 
     def start(self) -> None: ...
-    def took(self, figures: Figures) -> None: ...
+    def show_batch(self, figures: Figures) -> None: ...
     def on_step(self, step: str) -> None: ...
-    def say(self, note: str) -> None: ...
+    def show_note(self, note: str) -> None: ...
     def stop(self) -> None: ...
 
 
 class JsonLines:
-    """A line of JSON for each batch."""
+    """Prints a line of JSON for each batch."""
 
     def start(self) -> None:
         pass
 
-    def took(self, figures: Figures) -> None:
+    def show_batch(self, figures: Figures) -> None:
         click.echo(msgspec.json.encode(figures), err=True)
 
     def on_step(self, step: str) -> None:
         pass
 
-    def say(self, note: str) -> None:
+    def show_note(self, note: str) -> None:
         click.echo(f"changelane: {printable(note)}", err=True)
 
     def stop(self) -> None:
@@ -61,13 +61,13 @@ class JsonLines:
 
 
 class LiveLine:
-    """One line at the bottom of a terminal, which is gone at the end of the run.
+    """One line at the bottom of a terminal, which disappears at the end of the run.
 
     Args:
         pipeline: The pipeline's name.
-        totals: Returns what the run did up to now.
+        totals: Returns the totals of the run so far.
         console: The terminal.
-        clock: Tells seconds.
+        clock: Returns the time in seconds.
     """
 
     def __init__(
@@ -87,23 +87,23 @@ class LiveLine:
         self._live = Live(self, console=console, transient=True, refresh_per_second=2)
 
     def start(self) -> None:
-        stop_cleanly_when_terminated()  # a terminal without its cursor is no way to end
+        stop_cleanly_when_terminated()  # the end restores the cursor of the terminal
         self._at = self._clock()
         self._live.start()
 
-    def took(self, figures: Figures) -> None:
+    def show_batch(self, figures: Figures) -> None:
         if not figures.is_merge:
             self._at = self._clock()
         self._step = ""
         for table, warning in figures.warnings.items():
-            self.say(f"{table}: {warning}")
+            self.show_note(f"{table}: {warning}")
 
     def on_step(self, step: str) -> None:
         if not self._step:
             self._began = self._clock()
         self._step = step
 
-    def say(self, note: str) -> None:
+    def show_note(self, note: str) -> None:
         self._console.print(Text(f"changelane: {printable(note)}"), soft_wrap=True)
 
     def stop(self) -> None:
@@ -113,7 +113,7 @@ class LiveLine:
         yield Text(self.line(options.max_width), no_wrap=True, overflow="ellipsis", end="")
 
     def line(self, width: int) -> str:
-        """Return the line, with as much of it as fits into so many columns."""
+        """Return the line, with as many parts as the width allows."""
         parts = self._parts()
         free_width = width - cell_len(self._pipeline)
         shown_parts: set[str] = set()
@@ -125,7 +125,7 @@ class LiveLine:
         return "  ".join([self._pipeline, *(text for _, text in parts if text in shown_parts)])
 
     def _parts(self) -> list[tuple[int, str]]:
-        """Return what there is to tell, each with a number: the higher, the sooner it is left."""
+        """Return the parts of the line with their ranks; the highest ranks are omitted first."""
         total = self._totals()
         last = total.last
         since_s = max(0.0, self._clock() - self._at)
@@ -144,8 +144,8 @@ class LiveLine:
                 parts.append((8, f"({printable(topic)}-{number}: {lag:,})"))
         if tables := len(total.tables):
             parts.append((6, f"{tables:,} table{'s' * (tables > 1)}"))
-        if aside := sum(total.quarantined.values()):
-            parts.append((4, f"{aside:,} quarantined"))
+        if quarantined_count := sum(total.quarantined.values()):
+            parts.append((4, f"{quarantined_count:,} quarantined"))
         last_batch = f"{events:,} {'messages' if is_counted else 'events'} in {last.seconds:,.1f} s"
         return [
             *step,
@@ -159,14 +159,14 @@ def _rate(per_s: float) -> str:
     return f"{per_s:,.1f}/s" if 0 < per_s < 10 else f"{per_s:,.0f}/s"
 
 
-class Watch:
-    """Tells of a run while it works; reports may come from several threads.
+class RunDisplay:
+    """Shows the progress of a run; several threads may call it.
 
     Args:
         pipeline: The pipeline's name.
-        options: Whether there are metrics, and where.
-        metrics_port: Where instead.
-        clock: Tells seconds.
+        options: The options of the pipeline, with the address of metrics.
+        metrics_port: The port of metrics instead of that in the options.
+        clock: Returns the time in seconds.
     """
 
     def __init__(
@@ -183,9 +183,9 @@ class Watch:
         self._totals = Totals()
         self._lock = threading.Lock()
         console = Console(stderr=True, highlight=False)
-        self._shown: Shown = JsonLines()
+        self._display: Display = JsonLines()
         if console.is_terminal and not console.is_dumb_terminal:
-            self._shown = LiveLine(pipeline, lambda: self._totals, console, clock)
+            self._display = LiveLine(pipeline, lambda: self._totals, console, clock)
         port = options.metrics_port if metrics_port is None else metrics_port
         self._server: Server | None = None
         if port is not None:
@@ -195,34 +195,34 @@ class Watch:
 
     def __enter__(self) -> Self:
         if self._server is not None:
-            self.say(f"metrics at {self._server.address}")
+            self.show_note(f"metrics at {self._server.address}")
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._shown.stop()
+        self._display.stop()
         if self._server is not None:
             self._server.close()
 
     def start(self) -> None:
-        """Begin to show: Spark is there."""
+        """Start the display, after the start of Spark."""
         self._at = self._clock()
-        self._shown.start()
+        self._display.start()
 
-    def say(self, note: str) -> None:
-        """Tell people something."""
-        self._shown.say(note)
+    def show_note(self, note: str) -> None:
+        """Show a note."""
+        self._display.show_note(note)
 
     def on_step(self, step: str) -> None:
-        """Tell of a step of the batch under way; it is called by several threads."""
+        """Show the current step of the batch; several threads may call it."""
         with self._lock:
-            self._shown.on_step(step)
+            self._display.on_step(step)
 
-    def took(self, report: "BatchReport | DeliveryReport") -> None:
-        """Tell of a batch."""
+    def show_batch(self, report: "BatchReport | DeliveryReport") -> None:
+        """Show the result of a batch."""
         with self._lock:
             now = self._clock()
             batch_figures = figures(self._pipeline, report, dt.datetime.now(dt.UTC), now - self._at)
             if not batch_figures.is_merge:
                 self._at = now
             self._totals = self._totals.plus(batch_figures)
-            self._shown.took(batch_figures)
+            self._display.show_batch(batch_figures)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of a run: what one batch did, and what all of them did up to now.
+"""The figures of a run: of one batch, and of all batches so far.
 
-The live line, the JSON lines and the metrics are three renderings of these and of nothing else.
-They hold names of topics and tables and numbers, never a value of a row.
+The live line, the JSON lines and the metrics are three renderings of these figures. They contain
+numbers and the names of topics and tables, never a value of a row.
 """
 
 import datetime as dt
@@ -19,29 +19,27 @@ if TYPE_CHECKING:
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What one batch did.
+    """The figures of one batch.
 
     Attributes:
-        time: When it was over, in UTC.
+        time: The end of the batch, in UTC.
         pipeline: The pipeline's name.
-        batch: Its number.
-        seconds: How long it took.
-        messages_in: Messages that it took from topics, by their offsets where they go into tables;
-            ``None`` = lines of files, which nobody counts.
-        events: Events that they told, of tables.
-        messages_out: Messages that it sent; ``None`` = it went into tables.
-        in_per_s: Messages, or where they are not counted events, a second: since the end of the
-            batch before.
-        out_per_s: Messages that were sent, or events that tables took, a second.
-        lag: How many messages each partition of the source held behind it.
-        tables: How many events came for each table that took them, those that were quarantined
-            among them.
-        possible_duplicates: How many rows each table added that it may hold already, where there
-            were some.
-        quarantined: How many events were quarantined, by reason code.
-        losses: What the format of the sink could not carry of messages that were sent.
-        is_merge: Tables took what waited for them in the change log, and nothing was read.
-        warnings: What is to be said of tables once, in this batch.
+        batch: The number of the batch.
+        seconds: The duration of the batch.
+        messages_in: The number of messages from topics, for tables by their offsets; ``None`` for
+            files, because their lines are not counted.
+        events: The number of events of tables.
+        messages_out: The number of sent messages; ``None`` for a sink of tables.
+        in_per_s: Messages (or events, if messages are not counted) per second since the end of the
+            previous batch.
+        out_per_s: Sent messages, or events applied to tables, per second.
+        lag: The number of unread messages of each partition of the source.
+        tables: The number of events of each table that applied some, including quarantined events.
+        possible_duplicates: The number of possible duplicates that each table added, if any.
+        quarantined: The number of quarantined events by reason code.
+        losses: The losses of sent messages.
+        is_merge: Pending events of the change log were merged, and no messages were read.
+        warnings: Table -> a warning of this batch.
     """
 
     time: dt.datetime
@@ -69,9 +67,9 @@ def figures(
 
     Args:
         pipeline: The pipeline's name.
-        report: What the batch did.
-        time: When it was over.
-        passed_s: How many seconds before that the one before it was over.
+        report: The report of the batch.
+        time: The end of the batch.
+        passed_s: The seconds since the end of the previous batch.
     """
     tables: Counter[str] = Counter()
     possible: Counter[str] = Counter()
@@ -105,12 +103,11 @@ def figures(
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """What all batches of a run did up to now.
+    """The totals of all batches of a run so far; other attributes are those of :class:`Figures`.
 
     Attributes:
-        batches: How many there were.
-        seconds: How long they took.
-        messages_in: As in :class:`Figures`, and so are the others.
+        batches: The number of batches.
+        seconds: Their duration.
         last: The newest batch.
     """
 
@@ -127,11 +124,11 @@ class Totals(msgspec.Struct, frozen=True):
 
     @property
     def lag(self) -> Lag | None:
-        """How many messages each partition of the source held behind the newest batch."""
+        """The number of unread messages of each partition of the source after the newest batch."""
         return None if self.last is None else self.last.lag
 
     def plus(self, figures: Figures) -> "Totals":
-        """Return what was done with one batch more."""
+        """Return the totals with another batch."""
         is_batch = not figures.is_merge
         return Totals(
             batches=self.batches + is_batch,

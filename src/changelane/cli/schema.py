@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def schema() -> None:
     """Show or run the DDL statements with which a pipeline's tables follow their sources.
 
-    They wait where options.schema_changes is strict or ignore; a table that no statement can help
-    is shown with the reason.
+    With options.schema_changes strict or ignore, a run does not execute them. A table without a
+    possible statement is shown with the reason.
     """
 
 
@@ -39,8 +39,8 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 @schema.command()
 @_options
 def plan(file: str, table: str | None, master: str | None, output: str) -> None:
-    """Show the statements, and change nothing."""
-    table_plans = _opened(tables_of(load(file)), master).plans(table)
+    """Show the statements without running them."""
+    table_plans = _schema_plans(tables_of(load(file)), master).plans(table)
     _show(table_plans, output, "all tables follow their sources")
 
 
@@ -49,14 +49,14 @@ def plan(file: str, table: str | None, master: str | None, output: str) -> None:
 def apply(file: str, table: str | None, master: str | None, output: str) -> None:
     """Run the statements that `plan` shows.
 
-    A run of the pipeline that is under way stops with a word about it: start it again.
+    A running pipeline stops with a message; start it again afterwards.
     """
     pipeline = tables_of(load(file))
-    table_plans = _opened(pipeline, master).apply(pipeline.name, table)
+    table_plans = _schema_plans(pipeline, master).apply(pipeline.name, table)
     _show(table_plans, output, "nothing to do")
 
 
-def _opened(pipeline: Pipeline, master: str | None) -> "SchemaPlanner":
+def _schema_plans(pipeline: Pipeline, master: str | None) -> "SchemaPlanner":
     spark = session_of(pipeline, master)
     from changelane.spark.evolution.evolution_state import evolution_of
     from changelane.spark.evolution.suggest import SchemaPlanner

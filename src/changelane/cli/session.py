@@ -16,31 +16,31 @@ def session_of(
     pipeline: Pipeline,
     master: str | None,
     *,
-    say: Callable[[str], None] = lambda note: click.echo(f"changelane: {note}", err=True),
+    show_note: Callable[[str], None] = lambda note: click.echo(f"changelane: {note}", err=True),
 ) -> Any:
-    """Return the session that a pipeline works in, with Spark's log down to its errors.
+    """Return the Spark session of a pipeline, with errors only in Spark's log.
 
     Args:
         pipeline: The pipeline.
-        master: Where to run, when the user says so.
-        say: Told when a cluster lets it wait.
+        master: Spark's master, if the user sets it.
+        show_note: Called with a note if the session waits for a cluster.
 
     Raises:
-        ConfigError: A session that runs already does not fit, or a cluster's workers do not.
+        ConfigError: A running session or the workers of the cluster are not suitable.
         MissingExtraError: pyspark is not installed.
     """
     try:
         from changelane.spark.runtime.session import session
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what fails is raised, too
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # failures are also raised
     spark = session(
         f"changelane {pipeline.name}",
         master=master,
         settings=pipeline.options.spark_options,
         lakes=pipeline.packages,
         archive=pipeline.options.executor_archive,
-        notify=say,
+        notify=show_note,
         log=create_log_file(),
     )
     spark.sparkContext.setLogLevel("ERROR")

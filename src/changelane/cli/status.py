@@ -32,7 +32,7 @@ def status(file: str, *, master: str | None, output: str) -> None:
     repeats       repeated events of a table that only adds rows; they added none
     possible duplicates  added rows that equal another one except for their message
     incomplete    rows with a column of unknown value
-    tombstones    deleted keys, kept for late events
+    tombstones    deleted keys, stored for late events
     quarantined   events in the quarantine
     pending       events in the change log, not merged yet
     lag           age of the newest applied change, by its time at the source
@@ -68,7 +68,7 @@ def show(statuses: "list[TableStatus]", console: Console) -> None:
         ("table", True, lambda status: printable(status.table)),
         ("rows", True, lambda status: f"{status.rows:,}"),
         ("applied", True, lambda status: f"{status.applied:,}"),
-        # a column without any count is left out
+        # columns without counts are omitted
         ("out of order", False, lambda status: counted(status.out_of_order)),
         ("conflicts", False, lambda status: counted(status.conflicts)),
         ("repeats", False, lambda status: counted(status.repeats)),
@@ -84,7 +84,7 @@ def show(statuses: "list[TableStatus]", console: Console) -> None:
         ("purged up to", False, lambda status: status.purged),
     ]
     table = Table(box=None, pad_edge=False)
-    rows = {name: [tell(status) for status in statuses] for name, _, tell in shown}
+    rows = {name: [cell(status) for status in statuses] for name, _, cell in shown}
     column_names = [name for name, always, _ in shown if always or any(rows[name])]
     for name in column_names:
         is_text = name in {"table", "position", "purged up to"}
@@ -108,7 +108,7 @@ def show(statuses: "list[TableStatus]", console: Console) -> None:
 
 
 def _span(seconds: float) -> str:
-    """Return a span of time in its greatest unit.
+    """Return a time span in its largest unit.
 
     >>> _span(5), _span(7200), _span(400_000)
     ('5 s', '2 h', '4 d')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``changelane trace``: everything that is still known of one key."""
+"""``changelane trace``: the row, versions and events of one key."""
 
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,13 +38,13 @@ def trace(
 ) -> None:
     """Show the row of a key with the position of each column, and the stored events of the key.
 
-    These events are the ones that the row or its versions came from, the newest delete, a change
-    of the key, the table's truncate, and the events of the key in the change log and the
-    quarantine; each with its position, its effect, and the commit of the table that contains it.
+    These are the events of the row and its versions, the newest delete, key changes, the table's
+    truncate, and the events of the key in the change log and the quarantine. Each is shown with its
+    position, its effect, and the commit of the table that contains it.
     """
     key = dict(map(_pair, pairs))
     if len(key) < len(pairs):
-        raise click.BadParameter("name each column once", param_hint="--key")
+        raise click.BadParameter("use each column once", param_hint="--key")
     pipeline, lake = open_pipeline(file, master)
     from changelane.spark.maintenance.trace import trace as read
 
@@ -71,7 +71,7 @@ def _pair(text: str) -> tuple[str, Any]:
 
 
 def show(history: "KeyHistory", console: Console) -> None:
-    """Print what is known of a key."""
+    """Print the row and events of a key."""
     console.print(
         f"{escape(printable(history.table))} {escape(printable(history.key))}", style="bold"
     )
@@ -83,19 +83,19 @@ def show(history: "KeyHistory", console: Console) -> None:
             value = "NULL" if column.value is None else shortened_text(column.value, _LONGEST)
             table.add_row(
                 escape(printable(column.column)),
-                escape(value) if column.known else "not known",
+                escape(value) if column.known else "unknown",
                 escape(printable(column.reason or column.position)),
             )
         console.print(table)
         if history.is_gone:
-            console.print("the row is gone; this is what was last known of it")
+            console.print("the row is deleted; these are its last known values")
     elif history.mode != "append":
-        console.print("there is no such row")
+        console.print("the row does not exist")
     if not history.events:
-        console.print("nothing is known of its events")
+        console.print("no events of the key are stored")
         return
     events = Table(box=None, pad_edge=False)
-    for name in ("position", "what the event did", "commit"):
+    for name in ("position", "effect", "commit"):
         events.add_column(name, overflow="fold")
     for event in history.events:
         cells = (event.position, event.effect, " or ".join(event.commits))

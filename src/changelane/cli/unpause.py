@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``changelane unpause``: let paused tables apply their pending events."""
+"""``changelane unpause``: resume paused tables."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -20,11 +20,11 @@ _TABLE: Final = "Only this table, by its name at the source or its last part; re
 @click.option("--table", "tables", multiple=True, metavar="TABLE", help=_TABLE)
 @click.option("--master", metavar="URL", help="Spark master URL; default: local[*].")
 def unpause(file: str, *, tables: tuple[str, ...], master: str | None) -> None:
-    """Let paused tables apply their pending events, once the cause is corrected.
+    """Resume paused tables, after the cause is corrected.
 
     A table that fails is paused: its events stay in the change log, and the other tables continue.
-    After this command the pipeline's next batch, or its next run, merges these events first, in
-    their order; none is lost or applied twice. A table that fails again is paused again.
+    After this command the next batch or run of the pipeline merges these events first, in their
+    order; no event is lost or applied twice. A table that fails again is paused again.
     """
     _, lake = open_pipeline(file, master)
     from changelane.spark.rows.schema import table_id_of
@@ -34,45 +34,47 @@ def unpause(file: str, *, tables: tuple[str, ...], master: str | None) -> None:
     paused_tables = PausedTables(ChangeLog(lake))
     paused = paused_tables.tables()
     names = {table_id: table_id_of(table_id) for table_id in paused}
-    chosen = meant(names, tables) if tables else list(paused)
+    chosen = selected_tables(names, tables) if tables else list(paused)
     if not chosen:
         click.echo("no table is paused")
         return
     paused_tables.record(
-        *(msgspec.structs.replace(paused[place], state="unpaused") for place in chosen)
+        *(msgspec.structs.replace(paused[table_id], state="unpaused") for table_id in chosen)
     )
-    for name in sorted({str(names[place]) for place in chosen}):
-        click.echo(f"{printable(name)}: its events are merged by the next batch or run")
+    for name in sorted({str(names[table_id]) for table_id in chosen}):
+        click.echo(f"{printable(name)}: the next batch or run merges its events")
 
 
-def meant(paused: Mapping[str, TableId], tables: Iterable[str]) -> list[str]:
-    """Return the paused tables that are named in full or by their last parts, as ``table_id``.
+def selected_tables(paused: Mapping[str, TableId], tables: Iterable[str]) -> list[str]:
+    """Return the ids of paused tables by their names, in full or by their last parts.
 
     Args:
-        paused: Their names, by ``table_id``.
-        tables: The names that are given.
+        paused: The ids of paused tables -> their names.
+        tables: The names of the command line.
 
     Raises:
-        ConfigError: No table is paused, or a name is that of several.
-        UnknownNameError: No paused table is called so; the nearest one is named.
+        ConfigError: No table is paused, or several tables have the name.
+        UnknownNameError: No paused table has the name; the error suggests the nearest one.
     """
-    places: dict[str, None] = {}
+    table_ids: dict[str, None] = {}
     for table_name in tables:
         if not paused:
-            raise ConfigError(f"no table is paused, so none is called {table_name!r}")
-        # of a name that changed hands there may be several tables: all of them are meant
-        matches = [place for place, name in paused.items() if str(name) == table_name]
+            raise ConfigError(f"{table_name!r} is not paused: no table is")
+        # a reused name may denote several tables: the result contains all of them
+        matches = [table_id for table_id, name in paused.items() if str(name) == table_name]
         matches = matches or [
-            place for place, name in paused.items() if option_for_table({table_name: place}, name)
+            table_id
+            for table_id, name in paused.items()
+            if option_for_table({table_name: table_id}, name)
         ]
-        several = sorted({str(paused[place]) for place in matches})
+        several = sorted({str(paused[table_id]) for table_id in matches})
         if not matches:
             raise UnknownNameError("paused table", table_name, map(str, paused.values()))
         if len(several) > 1:
             msg = (
                 f"{table_name!r} is the name of several paused tables: "
-                f"give one of {', '.join(several)}"
+                f"use one of {', '.join(several)}"
             )
             raise ConfigError(msg)
-        places.update(dict.fromkeys(matches))
-    return list(places)
+        table_ids.update(dict.fromkeys(matches))
+    return list(table_ids)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compressed files: gzip, zstd and bzip2, recognised by the suffix of the name.
+"""Compressed files: gzip, zstd and bzip2, by the suffix of the name.
 
 An input is untrusted: a truncated file is an error, and expansion is limited.
 """
@@ -28,9 +28,9 @@ _BZIP2: Final = (".bz2", ".bzip2")
 
 
 def expanded_stream(raw: BinaryIO, path: str) -> BinaryIO:
-    """Return the bytes of a stream, expanded as the path's suffix requires.
+    """Return the decompressed bytes of a stream; the suffix of the path determines how.
 
-    Reading it raises a :class:`DecodeError` (``corrupt_compression``, ``expansion``).
+    Reads of it may raise :class:`DecodeError` (``corrupt_compression``, ``expansion``).
     """
     if not (kind := compression(path)):
         return raw
@@ -39,7 +39,7 @@ def expanded_stream(raw: BinaryIO, path: str) -> BinaryIO:
 
 
 def compression(path: str) -> str:
-    """Return the compression of a file, from its suffix; empty = none."""
+    """Return the compression of a file by its suffix; empty if there is none."""
     suffix = Path(path).suffix.lower()
     endings = (("gzip", _GZIP), ("zstd", _ZSTD), ("bzip2", _BZIP2))
     return next((kind for kind, suffixes in endings if suffix in suffixes), "")
@@ -58,7 +58,7 @@ class _Decompress(Protocol):
 
 
 class _Bounded(io.RawIOBase):
-    """Expands a compressed stream of one or more members, and stops at an expansion bomb."""
+    """Decompresses a stream of one or more members, and raises at an expansion bomb."""
 
     def __init__(self, raw: BinaryIO, path: str, *, kind: str) -> None:
         self._raw = raw
@@ -82,26 +82,26 @@ class _Bounded(io.RawIOBase):
         return count
 
     def _fill(self) -> bool:
-        """Expand a few more bytes; return whether any input is left."""
+        """Decompress a few bytes; return whether there is more input."""
         if not self._input:
-            # A small read, because zstd expands one byte to up to 32 kB.
+            # a small read, because zstd may expand one byte to 32 kB
             self._input = self._raw.read(2048)
             self._consumed += len(self._input)
         if not self._input:
             if self._member is not None:
-                raise self._broken("the compressed file ends too early")
+                raise self._broken("the compressed file is truncated")
             return False
         if self._member is None:
             if self._kind == "gzip" and self._member_count:
-                self._input = self._input.lstrip(b"\0")  # tapes pad with zeros
+                self._input = self._input.lstrip(b"\0")  # tape archives are padded with zeros
                 if not self._input:
                     return True
             self._member = self._start()
             self._member_count += 1
         try:
             data = self._member.decompress(self._input)
-        except (zlib.error, zstandard.ZstdError, OSError):  # bzip2 has no error of its own
-            raise self._broken(f"the file is not whole {self._kind}") from None
+        except (zlib.error, zstandard.ZstdError, OSError):  # OSError is the error of bzip2
+            raise self._broken(f"the file is damaged {self._kind} data") from None
         self._input = b""
         if self._member.eof:
             self._input, self._member = self._member.unused_data, None
@@ -109,8 +109,8 @@ class _Bounded(io.RawIOBase):
         self._expanded += len(data)
         if self._expanded > max(FREE_EXPANSION, MAX_EXPANSION * self._consumed):
             raise self._broken(
-                f"the compressed file expands more than {MAX_EXPANSION} times; "
-                "expand it yourself if you trust it",
+                f"the compressed file expands to more than {MAX_EXPANSION} times its size; "
+                "decompress it yourself if you trust it",
                 ReasonCode.EXPANSION,
             )
         return True
@@ -130,12 +130,12 @@ class _Bounded(io.RawIOBase):
 
 @contextmanager
 def compressed_stream(raw: BinaryIO, path: str) -> Iterator[IO[bytes]]:
-    """Yield a stream that compresses into another one, as the path's suffix requires."""
+    """Yield a stream that compresses into another one, by the suffix of the path."""
     match compression(path):
         case "gzip":
-            # Without name and time in the header, equal messages give equal files.
+            # without name and time in the header, equal messages give equal files
             with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as stream:
-                yield stream  # type: ignore[misc]  # a GzipFile is one in all but name
+                yield stream  # type: ignore[misc]  # a GzipFile has the interface of IO[bytes]
         case "zstd":
             with zstandard.ZstdCompressor().stream_writer(raw, closefd=False) as stream:
                 yield stream

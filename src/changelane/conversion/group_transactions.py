@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collects the operations of each transaction, and releases them together and in their order.
+"""Groups the operations of each transaction, and releases them together and in order.
 
 SharePlex numbers each operation
 (https://www.alibabacloud.com/help/en/dts/user-guide/data-formats-of-a-kafka-cluster: "1/11
 indicates that the sequence number of the operation is 1 in the transaction that contains a total
 number of 11 operations"). Debezium numbers its messages and sends the size at the commit. A
-transaction is complete when all its numbers have arrived. One that does not become complete within
-the bounds is released incomplete and reported; only duplicates are dropped. Markers without an id
-(DTS, DataHub) and transactions without numbers pass immediately.
+transaction is complete if all its numbers have arrived. A transaction that stays incomplete within
+the limits is released and reported; only duplicates are dropped. Markers without an id (DTS,
+DataHub) and transactions without numbers pass immediately.
 """
 
 import bisect
@@ -32,28 +32,28 @@ from changelane.event import (
 from changelane.position import ScnPosition
 
 MAX_WAITING: Final = 10_000
-"""Default for the events that a transaction waits for its next operation."""
+"""The default of *max_waiting*."""
 
 MAX_BUFFERED: Final = 100_000
-"""Default for the number of buffered events."""
+"""The default of *max_buffered*."""
 
 MAX_ENDED: Final = 10_000
-"""Released transactions that are stored to recognise duplicates."""
+"""The number of released transactions that are stored to recognise duplicates."""
 
 INCOMPLETE_MARK: Final = "incomplete_transaction"
-"""Type of the control event before the operations of an incomplete transaction."""
+"""The type of the control event before an incomplete transaction."""
 
 _Id = tuple[str | None, str | None, str]
-"""Product and server of the source, and the transaction's id."""
+"""The product and server of the source, and the id of the transaction."""
 
 
 class IncompleteTransaction(msgspec.Struct, frozen=True):
     """A transaction that was released without all its operations.
 
     Attributes:
-        id: Its id.
-        operations: How many of its numbers arrived.
-        size: Its number of operations, if known.
+        id: The id of the transaction.
+        operations: The number of its operations that arrived.
+        size: The number of all its operations, if known.
     """
 
     id: str
@@ -66,14 +66,14 @@ class IncompleteTransaction(msgspec.Struct, frozen=True):
 
 
 class _OpenTransaction(msgspec.Struct):
-    """A transaction whose operations are being collected.
+    """An incomplete transaction in the buffer.
 
     Attributes:
         scn: The SCN of its commit, if it has one.
         since: The number of its first event in the stream; ``touched`` that of its last one.
-        operations: Events by their number in the transaction. Two have one number if a producer
-            writes an update in two halves, or posts an operation again at another time.
-        halves: Halves before less halves after; 0 if every half has its partner.
+        operations: Events by their number in the transaction. Two events have one number if a
+            producer writes an update in two halves, or posts an operation again later.
+        halves: The number of first halves minus that of second halves; 0 if all have partners.
     """
 
     source: Source
@@ -97,11 +97,11 @@ class _EndedTransaction(msgspec.Struct, frozen=True):
 
 
 class _ReadyEvents(msgspec.Struct):
-    """Events that are released when no older event that they must not overtake is buffered.
+    """Complete events that wait for older buffered events, which they must not overtake.
 
     Attributes:
-        since: The number of the first one in the stream.
-        is_loose: They belong to no transaction: they overtake no transaction that began before.
+        since: The number of the first of them in the stream.
+        is_loose: The events belong to no transaction, so they wait for all earlier transactions.
     """
 
     since: int
@@ -110,17 +110,15 @@ class _ReadyEvents(msgspec.Struct):
 
 
 class TransactionsState(msgspec.Struct):
-    """The state between two events of a stream; it can be pickled.
-
-    Another :class:`CollectTransactions` continues from it.
+    """The picklable state between two events; another :class:`CollectTransactions` can continue.
 
     Attributes:
-        event_count: Events so far.
-        buffered_count: Buffered events.
-        duplicates: Duplicate events that were dropped.
-        open: Incomplete transactions; the one longest without a new event comes first.
-        open_by_start: The same by the number of their first event, the oldest first.
-        ready: Events that wait only for older ones, in their order.
+        event_count: The number of events so far.
+        buffered_count: The number of buffered events.
+        duplicates: The number of dropped duplicates.
+        open: Incomplete transactions, by their last event, the oldest first.
+        open_by_start: Incomplete transactions, by their first event, the oldest first.
+        ready: Complete events that wait for older ones, in order.
         ended: Released transactions, the oldest first.
     """
 
@@ -136,18 +134,17 @@ class TransactionsState(msgspec.Struct):
 class CollectTransactions:
     """Buffers operations until their transaction is complete.
 
-    Complete transactions are released as they become complete. Events of no transaction
-    (heartbeats, schema changes, rows without a number) wait for the transactions that began before
-    them, and later transactions wait for these events. A transaction ends incomplete if no
-    operation of it arrived for *max_waiting* events, if more than *max_buffered* events are
-    buffered (the oldest one), and at the end of the stream. Later operations of it still pass, one
-    by one.
+    A transaction is released as soon as it is complete. Events of no transaction (heartbeats,
+    schema changes, rows without a number) wait for earlier transactions, and later transactions
+    wait for these events. An incomplete transaction is released if no operation of it arrived for
+    *max_waiting* events, if it is the oldest one while more than *max_buffered* events are
+    buffered, and at the end of the stream. Its later operations pass one by one.
 
     Args:
-        max_waiting: The maximum number of events that a transaction waits for its next operation.
+        max_waiting: The maximum number of events between two operations of a transaction.
         max_buffered: The maximum number of buffered events.
         has_marks: Add a control event (:data:`INCOMPLETE_MARK`) before an incomplete transaction.
-        report: Called for every incomplete transaction.
+        report: The callback for every incomplete transaction.
         state: The state to continue from; it is changed in place, and :attr:`state` returns it.
     """
 
@@ -181,7 +178,7 @@ class CollectTransactions:
         return released
 
     def flush(self) -> tuple[ChangeEvent, ...]:
-        """Release all buffered events, incomplete as they are."""
+        """Release all buffered events, including incomplete transactions."""
         for name in list(self.state.open_by_start.values()):
             self._end(name, is_complete=False)
         return self._release_ready()
@@ -197,10 +194,10 @@ class CollectTransactions:
         name = (source.product, source.server, transaction.id)
         ended = state.ended.get(name)
         if ended is None or ended.scn not in {None, _commit_scn(event)}:
-            # the SCN separates a later transaction with the same id
+            # the SCN distinguishes a later transaction with the same id
             self._collect(name, source, transaction, event)
         elif ended.is_complete and not isinstance(event, TransactionMarker):
-            # all its numbers arrived before
+            # all its numbers have arrived already
             state.duplicates += 1
         else:
             self._add_ready(_ReadyEvents(state.event_count, (event,), is_loose=True))
@@ -236,7 +233,7 @@ class CollectTransactions:
             self._end_uncounted(name)
 
     def _end_uncounted(self, name: _Id | None) -> None:
-        """Release the begin of a transaction whose operations have no numbers."""
+        """Release the begin of a transaction with operations that have no numbers."""
         group = None if name is None else self.state.open.get(name)
         if name is not None and group is not None and not group.operations and group.size is None:
             self._end(name, is_complete=False, is_counted=False)
@@ -251,7 +248,7 @@ class CollectTransactions:
             self._end(name, is_complete=False)
 
     def _end(self, name: _Id, *, is_complete: bool, is_counted: bool = True) -> None:
-        """Release the operations of a transaction that arrived."""
+        """Release the buffered operations of a transaction."""
         state = self.state
         group = state.open.pop(name)
         del state.open_by_start[group.since]
@@ -274,7 +271,7 @@ class CollectTransactions:
         self._add_ready(_ReadyEvents(group.since, events, is_loose=False))
 
     def _release_ready(self) -> tuple[ChangeEvent, ...]:
-        """Return the ready events up to the first that must wait for an open transaction."""
+        """Return the ready events, up to the first that must wait for an open transaction."""
         state = self.state
         if not state.ready:
             return ()
@@ -291,13 +288,13 @@ class CollectTransactions:
 
 
 def _place_of(event: ChangeEvent) -> tuple[Source, Transaction] | None:
-    """Return the source and the transaction of an event that has a number in it, or marks it."""
+    """Return source and transaction of an event that is numbered in it, or is its marker."""
     match event:
         case HalfUpdate(change=change):
             return _place_of(change)
         case TransactionMarker():
             is_edge = event.status in {"begin", "commit"}
-            # an empty id is none: all transactions of the stream would be one
+            # with an empty id, all transactions of the stream would be one
             return (event.source, event.transaction) if is_edge and event.transaction.id else None
         case DataChange() | Truncate() | LogicalMessage():
             transaction = event.transaction
@@ -347,7 +344,7 @@ def _add(group: _OpenTransaction, order: int | None, event: ChangeEvent) -> bool
 
 
 def _is_same(first: ChangeEvent, second: ChangeEvent) -> bool:
-    """Whether two events are equal, except for the time at which they were posted."""
+    """Whether two events are equal, apart from their process time."""
     return _without_process_time(first) == _without_process_time(second)
 
 
@@ -361,7 +358,7 @@ def _without_process_time(event: ChangeEvent) -> ChangeEvent:
 
 
 def _is_complete(group: _OpenTransaction) -> bool:
-    """Whether all numbers arrived, every half has its partner, and a begin its commit."""
+    """Whether all numbers, the partners of all halves, and the commit of a begin arrived."""
     return (
         len(group.operations) == group.size
         and group.highest == group.size

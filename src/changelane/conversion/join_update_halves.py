@@ -4,17 +4,17 @@
 Two halves become one update only if they provably belong together, in one of two ways:
 
 - Debezium writes a key change as a delete of the old key, its tombstone, and a create of the new
-  key, usually in different partitions: same table, same source position, and each contains the
-  other's key. Such a half without a partner becomes a plain delete or insert, with the same
-  effect on a table.
-- DataHub writes every update as the row before and the row after: "The UPDATE_BEFOR and
+  key, usually in different partitions. Both halves have the same table and source position, and
+  each contains the other's key. Such a half without a partner becomes a plain delete or insert,
+  which has the same effect on a table.
+- DataHub writes every update as a before image and an after image: "The UPDATE_BEFOR and
   UPDATE_AFTER operations for the same update share a sequence ID"
-  (https://www.alibabacloud.com/help/en/dataworks/user-guide/message-formats). These have the same
-  table and the same pair id, whatever their keys. Such a half without a partner is an *orphan*:
-  the row before alone does not prove a delete.
+  (https://www.alibabacloud.com/help/en/dataworks/user-guide/message-formats). Both halves have the
+  same table and the same pair id, whatever their keys. Such a half without a partner is an
+  *orphan*: a before image alone does not prove a delete.
 
-Halves with neither (SharePlex without transaction or row id) are one update if the row after is
-the very next event of the stream, and orphans otherwise.
+Halves without other key and pair id (SharePlex without transaction or row id) are one update if
+they are adjacent in the stream, and orphans otherwise.
 """
 
 from collections import ChainMap, OrderedDict
@@ -39,20 +39,20 @@ from changelane.event import (
 from changelane.schema import TableId
 
 MAX_WAITING: Final = 10_000
-"""Default for the events that a half waits for its partner."""
+"""The default of *max_waiting*."""
 
 _KeyValues = tuple[tuple[str, str], ...]
 _KeyChange = tuple[_KeyValues, _KeyValues]
 _Token = tuple[TableId, object, _KeyChange | None]
-"""The common part of both halves of one update; no key change if a pair id connects them."""
+"""The identity of an update, equal for both halves; no key change if they have a pair id."""
 _KeyShape = frozenset[tuple[str, type]]
 
 
 class Orphans(StrEnum):
     """The result for a half with a pair id and without a partner.
 
-    ``half``: it stays a half, which the caller rejects. ``change``: it becomes the delete or the
-    insert of its producer, although the row of a delete may still exist.
+    ``half``: the half stays a half, which the caller rejects. ``change``: the half becomes a plain
+    delete or insert, although the row of a delete may still exist.
     """
 
     HALF = "half"
@@ -70,11 +70,11 @@ class _WaitingTable(msgspec.Struct):
     """The waiting halves of one table; no two of them have the same key.
 
     Attributes:
-        count: Their number.
-        tokens_without_key: Halves whose own key is not known. Only their pair id connects them.
-        tokens_by_key: The half by its own key. Its partner waits for the other key: events of that
-            key may pass, because the update takes the partner's place among them.
-        shapes: Columns and Python types of these keys; keys of other shapes are not comparable.
+        count: The number of halves.
+        tokens_without_key: Halves with an unknown own key, which only their pair id can join.
+        tokens_by_key: The halves by their own key. Events of the other key may pass, because the
+            update takes the place of the second half among them.
+        shapes: The columns and Python types of the own keys; other shapes are not comparable.
     """
 
     count: int = 0
@@ -84,18 +84,16 @@ class _WaitingTable(msgspec.Struct):
 
 
 class JoinState(msgspec.Struct):
-    """The state of a join between two events of its stream; it can be pickled.
-
-    Another :class:`JoinHalves` continues from it.
+    """The picklable state of a join between two events; another :class:`JoinHalves` can continue.
 
     Attributes:
-        event_count: Events so far.
+        event_count: The number of events so far.
         waiting_halves: Halves that wait for their partners, the oldest first.
-        tables: The same by table.
+        tables: The waiting halves by table.
         waiting_deletes: Halves that also wait for a tombstone, by their key change.
-        adjacent: A row before that only the next event can complete.
-        joined_key_changes: Joined key changes whose tombstone may still arrive.
-        released_halves: Halves that were released alone, whose partners may still arrive.
+        adjacent: A first half that only the next event can complete.
+        joined_key_changes: Joined key changes; their tombstones may still arrive.
+        released_halves: Halves that were released alone; their partners may still arrive.
     """
 
     event_count: int = 0
@@ -112,9 +110,9 @@ class JoinState(msgspec.Struct):
 class JoinHalves:
     """Joins two halves into one update, and drops the tombstone between them.
 
-    The events of a key stay in their order: a later event that contains, or may contain, the key of
-    a waiting half ends the wait. A pair id also joins halves without a key. Other rows of their
-    table overtake these; its truncate or DDL ends their wait.
+    The events of a key stay in their order: a later event that may contain the key of a waiting
+    half releases the half. A pair id also joins halves without a key: events of other rows overtake
+    them, and a truncate or DDL of their table releases them.
 
     Args:
         max_waiting: The maximum number of events that a half waits.
@@ -160,7 +158,7 @@ class JoinHalves:
         return (*released, event)
 
     def flush(self) -> tuple[ChangeEvent, ...]:
-        """Release the halves without a partner."""
+        """Release all waiting halves."""
         waiting_halves = self.state.waiting_halves.values()
         released = tuple(event for half in waiting_halves for event in self._without_partner(half))
         if self.state.adjacent is not None:
@@ -187,7 +185,7 @@ class JoinHalves:
                 state.joined_key_changes[token[2]] = state.event_count
             halves = (change, waiting_half.half.change)
             return (*released, _update(*(halves if change.op is Op.DELETE else halves[::-1])))
-        # a repeated half replaces the first
+        # a repeated half replaces the first one
         released = self._release(overtaken if waiting_half is None else overtaken | {token})
         released_half = state.released_halves.get(token)
         if released_half is not None and released_half[0] is not change.op:
@@ -211,7 +209,7 @@ class JoinHalves:
             state.waiting_deletes[token[2]] = token
 
     def _take_tombstone(self, event: Tombstone) -> bool:
-        """Keep the tombstone of a waiting half, or drop that of a joined one."""
+        """Store the tombstone of a waiting half, or drop the tombstone of a joined key change."""
         move = _key_values(event.key), _key_values(event.moved_to)
         token = self.state.waiting_deletes.get(move)
         if token is not None:
@@ -227,7 +225,7 @@ class JoinHalves:
             case DataChange():
                 return self._overtaken_in(event.table, _keys_of(event))
             case Tombstone(key=key):
-                # most tombstones lack their table; one that also lacks a key matches no half
+                # most tombstones have no table; a tombstone without key, too, matches no half
                 strict = event.table == TableId()
                 if key is not None:
                     images = (key,)
@@ -325,7 +323,7 @@ def _may_be_same_table(first: TableId, second: TableId) -> bool:
 
 
 def _keys_of(change: DataChange) -> tuple[Image, ...] | None:
-    """Return the keys in a change; ``None`` if one is not known."""
+    """Return the keys in a change; ``None`` if one of them is unknown."""
     before, after = change.before, change.after
     if change.key is None or (before is None and after is None):
         return None
@@ -363,7 +361,7 @@ def _names_no_partner(half: HalfUpdate) -> bool:
 
 
 def _completes(event: ChangeEvent, before: HalfUpdate) -> TypeGuard[HalfUpdate]:
-    """Whether an event is the second half of the row before directly before it."""
+    """Whether an event is the second half of the adjacent first half."""
     return (
         isinstance(event, HalfUpdate)
         and _names_no_partner(event)
@@ -375,14 +373,14 @@ def _completes(event: ChangeEvent, before: HalfUpdate) -> TypeGuard[HalfUpdate]:
 
 
 def _token(half: HalfUpdate) -> _Token | None:
-    """Return the common part of both halves of one update; ``None`` if there is none."""
+    """Return the identity of a half's update; ``None`` if the half does not contain it."""
     change, other_key = half.change, half.other_key
     if half.pair is not None:
         return change.table, half.pair, None
     own = _own_key(change)
     if own is None or other_key is None:
         return None
-    # both halves have one source block; without a position, its time connects them
+    # both halves have equal source blocks; without a position, its time identifies the update
     where = change.position or change.source_time_ns
     if where is None:
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One conversion: reads lines of messages, writes lines of messages, and reports failures."""
+"""One run of ``changelane convert``: reads and writes lines of messages, reports failures."""
 
 import contextlib
 import fnmatch
@@ -36,7 +36,7 @@ from changelane.transforms.chain import Chain
 
 
 class _OutputPlace(NamedTuple):
-    """The origin of an event, and the form of its output lines."""
+    """The origin of an event, and the format of its output lines."""
 
     line: int
     origin: Message
@@ -44,23 +44,23 @@ class _OutputPlace(NamedTuple):
 
 
 class StopAtFailureError(Exception):
-    """The first failure, with ``--fail-fast``."""
+    """The first failure of a run with ``--fail-fast``."""
 
 
 class Conversion:
     """One run: reads lines, writes lines, and counts.
 
     Args:
-        patterns: Globs on the full name of the table; without any, every event passes.
+        patterns: Globs on the full name of the table; without globs, every event passes.
         failures: The output for messages and events that failed.
-        orphans: Whether half an update without its other half is a failure, or is written as a
-            plain delete or insert.
-        transactions: ``off``; ``report`` or ``mark`` to release the operations of a transaction
-            together, and to list incomplete ones in the summary, or there and in the output.
-        max_buffered: The maximum number of events buffered for that.
-        profile: Sets the topics of messages; without one they have none.
-        partitions: The number of partitions of each topic; ``None`` = not known.
-        chain: Transforms each event before it is written.
+        orphans: Whether an unpaired half of an update is a failure, or becomes a plain delete or
+            insert.
+        transactions: ``off``; ``report`` or ``mark`` to write the operations of a transaction
+            together. Both list incomplete ones in the summary, ``mark`` also in the output.
+        max_buffered: The maximum number of buffered events of transactions.
+        profile: The producer whose rules determine the topics; without it there are no topics.
+        partitions: The number of partitions of each topic; ``None`` if unknown.
+        chain: The transforms of events.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Conversion:
             self._collect = CollectTransactions(
                 max_buffered=max_buffered,
                 has_marks=transactions == "mark",
-                report=summary.tell_incomplete,
+                report=summary.count_incomplete,
             )
         self._warnings = LossWarnings(summary.on_loss, target.name)
         self._join = JoinHalves(orphans=orphans)
@@ -103,7 +103,7 @@ class Conversion:
         self._fail_fast = fail_fast
 
     def run(self, lines: Lines | TopicInput, output: IO[bytes]) -> Iterator[None]:
-        """Convert all lines; yields after each, so that the caller can show progress."""
+        """Convert all lines; yield after each line, so that the caller can show progress."""
         place = _OutputPlace(0, Message(None), self._output_form or LineFormat.VALUE)
         for line in lines:
             self.summary.messages += 1
@@ -117,13 +117,13 @@ class Conversion:
                             other_events.append(joined)
                         else:
                             self._write(joined, place, output)
-            # events of other lines
+            # released events of other lines
             self._write_each(other_events, place, output)
             yield
         self._write_each(self._remaining_events(), place, output)
 
     def _released(self, event: ChangeEvent) -> list[ChangeEvent]:
-        """Send an event through the transforms; return the released events."""
+        """Send an event through the stateful transforms; return the released events."""
         try:
             collected = (event,) if self._collect is None else self._collect.push(event)
             return [
@@ -169,7 +169,7 @@ class Conversion:
     def _write_each(
         self, events: Iterable[ChangeEvent], place: _OutputPlace, output: IO[bytes]
     ) -> None:
-        """Write events of as many messages."""
+        """Write events, each from a message of its own."""
         for event in events:
             if isinstance(event, HalfUpdate):
                 self._refuse_orphan(event, place)
@@ -179,7 +179,7 @@ class Conversion:
 
     @contextlib.contextmanager
     def _counting_failure(self) -> Iterator[None]:
-        """Count one failed message if anything inside fails."""
+        """Count one failed message if a part of it fails."""
         before = self.summary.failures.total()
         try:
             yield
@@ -188,7 +188,7 @@ class Conversion:
                 self.summary.failed_messages += 1
 
     def _refuse_orphan(self, half: HalfUpdate, place: _OutputPlace) -> None:
-        error = "half an update, whose other half did not come up to this line"
+        error = "the other half of the update is missing"
         failure = Failure(place.line, "join", self._source.name, "orphan_half", error)
         with self._counting_failure():
             self._fail_with_event(failure, half, place)
@@ -253,7 +253,7 @@ class Conversion:
         return encoded.messages
 
     def _count(self, losses: tuple[Loss, ...]) -> None:
-        """Count the losses of an event that is written."""
+        """Count the losses of a written event."""
         loss_counts = self.summary.losses
         count_before = len(loss_counts)
         loss_counts.update(losses)
@@ -274,13 +274,13 @@ class Conversion:
     def _fail_to_transform(self, event: ChangeEvent, reason: str, error: str) -> None:
         failure = Failure(self._place.line, "transform", self._source.name, reason, error)
         if self._chain.is_masking:
-            # it may contain values that a mask hides
+            # the message may contain values that a mask hides
             self._fail(failure, *self._withheld(self._place.origin))
         else:
             self._fail_with_event(failure, event, self._place)
 
     def _withheld(self, message: Message) -> tuple[Message, str | None]:
-        """Return a message that was not transformed as it may be stored, and its form."""
+        """Return the storable part of a message that was not transformed, and its form."""
         if not self._chain.is_masking:
             return message, None
         redacted = self._chain.redacted
@@ -300,7 +300,7 @@ class Conversion:
     def _fail_with_event(self, failure: Failure, event: ChangeEvent, place: _OutputPlace) -> None:
         try:
             message, form = self._native.encode(event).messages[0], "native-json"
-        except Exception:  # noqa: BLE001 - whatever is wrong with the event, its message is there
+        except Exception:  # noqa: BLE001 - without the event, the failure contains its message
             message, withheld = self._withheld(place.origin)
             form = withheld or self._source.name
         self._fail(failure, message, form)
@@ -327,9 +327,9 @@ def _message_of(line: Line) -> Message:
 
 
 def _escaped(part: Any) -> Any:
-    """Escape the lone surrogates in a failure, which no file can contain.
+    """Escape the lone surrogates in a failure, which UTF-8 cannot contain.
 
-    Names from a file of transforms may contain them; without this, a rejected message would be
+    Names from a file of transforms may contain them; without escapes, a rejected message would be
     lost.
     """
     match part:
@@ -352,10 +352,10 @@ def _is_mark(event: ChangeEvent) -> bool:
 
 
 def _with_topic(message: Message, origin: Message, topic: str | None = None) -> Message:
-    """Give an output message the topic and time of its origin, unless it has its own.
+    """Return an output message with the topic and time of its origin, unless it has its own.
 
-    A route's topic comes first. Partition and offset are not copied: they are positions in the
-    input.
+    The topic of a route has priority. Partition and offset are not copied, because they belong to
+    the input.
     """
     return Message(
         message.value,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The losses of a conversion from one format to another, found by probing the target.
+"""The possible losses of a conversion between two formats, determined with probes.
 
-A probe is an event that uses a few features of the source format. The losses that the target
-reports for all probes of the source are the possible losses of the conversion. Words and code are
-those of the loss report of a run.
+A probe is an event with a few features of the source format. The losses that the target format
+reports for all probes are the possible losses of the conversion, in the terms of a run's loss
+report.
 """
 
 import datetime as dt
@@ -131,7 +131,7 @@ _EXTREMES: Final[dict[Extreme, tuple[tuple[LogicalType, Value], ...]]] = {
         (InstantType(0), "0000-00-00 00:00:00"),
     ),
 }
-# Values of a type that only some databases have: any format with the type may receive them.
+# Values that only some databases have; a format with the type may receive them.
 _OUT_OF_RANGE: Final[dict[type[LogicalType], tuple[tuple[LogicalType, Value], ...]]] = {
     Time: ((Time(0), "838:59:59"), (Time(0), "-838:59:59"), (Time(6), "24:00:00")),
     Integer: ((Integer(64, unsigned=True), 2**64 - 1),),
@@ -160,7 +160,7 @@ def losses_between(source: Codec, target: Codec) -> tuple[Loss, ...]:
 
 
 def _expressible_events(source: Codec, probe: ChangeEvent) -> tuple[ChangeEvent, ...]:
-    """Return the part of a probe that the source can express; empty without a form for it."""
+    """Return the part of a probe that the source can express; empty if there is none."""
     try:
         encode_losses = source.encode(probe, on_loss=OnLoss.IGNORE).losses
     except EncodeError:
@@ -173,7 +173,7 @@ def _expressible_events(source: Codec, probe: ChangeEvent) -> tuple[ChangeEvent,
 
 
 def probes(carries: Carries) -> Iterator[ChangeEvent]:
-    """Yield events that use, one after the other, every feature of a declaration."""
+    """Yield events that together use every feature of a declaration."""
     yield from _rows(carries)
     yield from _images(carries)
     yield from _values(carries)
@@ -204,7 +204,7 @@ def _rows(carries: Carries) -> Iterator[ChangeEvent]:
     yield _change(table=_TABLE)
     yield _change(transaction=Transaction("7", 1, 1, 2, last=True))
     yield _change(source=Source("postgresql", "debezium", "shop", "3.0", "true"))
-    # One unit more than a full hour shows that a target with a coarser unit cuts.
+    # one unit more than a full hour, so that a target with a coarser unit has a loss
     units = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
     if carries.source_time:
         yield _change(source_time_ns=_NOON_NS + units[carries.source_time])
@@ -229,8 +229,8 @@ def _images(carries: Carries) -> Iterator[ChangeEvent]:
     if carries.key_change:
         yield _change(Op.UPDATE, after=full | {"id": 2})
     if carries.schema is SchemaDetail.NONE:
-        holds = Completeness.FULL
-        yield _change(Op.UPDATE, schema=None, before_holds=holds, after_holds=holds)
+        completeness = Completeness.FULL
+        yield _change(Op.UPDATE, schema=None, before_holds=completeness, after_holds=completeness)
 
 
 def _values(carries: Carries) -> Iterator[ChangeEvent]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Files of messages: one per line, plain or compressed by gzip, zstd or bzip2 (by the suffix).
+r"""Files with one message per line, plain or compressed with gzip, zstd or bzip2 (by the suffix).
 
-*values*: a line is the value of one message, and nothing else of it::
+*values*: a line is the value of one message::
 
     {"op":"c","table":{"name":"orders"},"after":{"id":1}}
 
@@ -10,9 +10,9 @@ r"""Files of messages: one per line, plain or compressed by gzip, zstd or bzip2 
     {"topic":"shop.orders","partition":0,"offset":17,"timestamp":1795248615183,
      "key":"{\"id\":1}","value":"{\"op\":...}","headers":[["origin","eu"]]}
 
-Key and value are text, or Base64 under the names ``key_base64`` and ``value_base64``; a null value
-is a tombstone. Headers are pairs or an object; a header that is no text is ``{"base64": "..."}``.
-Other fields are ignored, so a file of failures can be read again.
+Key and value are text, or Base64 in ``key_base64`` and ``value_base64``; a null value is a
+tombstone. Headers are pairs or an object; a binary header is ``{"base64": "..."}``. Other fields
+are ignored, so a file of failures can be converted again.
 
 Only a line feed ends a line; blank lines are skipped.
 """
@@ -38,7 +38,7 @@ from changelane.message import Message
 from changelane.reason_codes import ReasonCode
 
 MAX_LINE_BYTES: Final = 256 << 20
-"""A longer line is rejected and skipped; it is never loaded completely."""
+"""The maximum length of a line; a longer line is rejected, and never loaded completely."""
 
 _BOM: Final = b"\xef\xbb\xbf"
 
@@ -54,8 +54,8 @@ class Line(msgspec.Struct, frozen=True):
     """One line of a file.
 
     Attributes:
-        number: Counted from 1, blank lines included.
-        raw: The line without its line feed; truncated if it was too long.
+        number: The line number, from 1, including blank lines.
+        raw: The line without its line feed; truncated if it is too long.
         content: The message, or the error.
     """
 
@@ -68,7 +68,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class _Record(msgspec.Struct):
-    """A line of the form *records*; fields are written in this order."""
+    """A line in the format *records*; the fields are written in this order."""
 
     topic: str | None = None
     partition: int | None = None
@@ -82,7 +82,7 @@ class _Record(msgspec.Struct):
 
 
 class _Probe(msgspec.Struct):
-    """The fields that separate a record from a value."""
+    """The fields that distinguish a record from a value."""
 
     topic: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     value: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -90,7 +90,7 @@ class _Probe(msgspec.Struct):
 
 
 def line_format_of(line: bytes) -> LineFormat | None:
-    """Return the form of a line; ``None`` if it is no JSON object, so its form is unknown."""
+    """Return the format of a line; ``None`` if it is unknown because the line is no JSON object."""
     try:
         probe = json.loads(line, _Probe)
     except DecodeError:
@@ -101,15 +101,15 @@ def line_format_of(line: bytes) -> LineFormat | None:
 
 
 def read_record(line: bytes) -> Message:
-    """Return the message of a line of the form *records*.
+    """Return the message of a line in the format *records*.
 
     Raises:
-        DecodeError: ``not_a_record``, or an error in its JSON.
+        DecodeError: The line is not a record (``not_a_record``), or not JSON.
     """
     record = json.loads(line, _Record)
     value = _part(record.value, record.value_base64, "value")
     if value is msgspec.UNSET:
-        raise DecodeError("a record needs a value", code=ReasonCode.NOT_A_RECORD, path="$.value")
+        raise DecodeError("the record has no value", code=ReasonCode.NOT_A_RECORD, path="$.value")
     key = _part(record.key, record.key_base64, "key")
     return Message(
         value,
@@ -126,7 +126,7 @@ def _part(text: Any, encoded: str | msgspec.UnsetType, field: str) -> Any:
     if encoded is msgspec.UNSET:
         return text.encode() if isinstance(text, str) else text
     if isinstance(text, str):
-        reason = f"a record holds {field} and {field}_base64"
+        reason = f"the record has both {field} and {field}_base64"
         raise DecodeError(reason, code=ReasonCode.NOT_A_RECORD, path=f"$.{field}_base64")
     return _unbase64(encoded, f"$.{field}_base64")
 
@@ -146,7 +146,7 @@ def read_headers(
     """Return the headers of a record.
 
     Raises:
-        DecodeError: One of them is neither text nor Base64.
+        DecodeError: A header is neither text nor Base64.
     """
     pairs = headers.items() if isinstance(headers, dict) else headers or ()
     read: list[tuple[str, bytes | None]] = []
@@ -209,9 +209,9 @@ class RawLine(NamedTuple):
     """A line of a stream, before decoding.
 
     Attributes:
-        start: The number of bytes before it.
-        raw: The line without its line feed, or its first bytes.
-        is_too_long: It is longer than :data:`MAX_LINE_BYTES`, and *raw* is only its first bytes.
+        start: The number of bytes before the line.
+        raw: The line without its line feed, or its first bytes if it is too long.
+        is_too_long: The line is longer than :data:`MAX_LINE_BYTES`.
     """
 
     start: int
@@ -223,8 +223,8 @@ def raw_lines(stream: BinaryIO, start: int = 0) -> Iterator[RawLine]:
     """Yield the lines of a stream, including blank ones; a line that is too long is not loaded.
 
     Args:
-        stream: The expanded bytes, from the beginning of a line.
-        start: The number of bytes before it; at 0, a byte order mark is skipped.
+        stream: The decompressed bytes, from the beginning of a line.
+        start: The number of bytes before the stream; at 0, a byte order mark is skipped.
     """
     while raw := stream.readline(MAX_LINE_BYTES):
         length, ended = len(raw), raw.endswith(b"\n")
@@ -237,7 +237,7 @@ def raw_lines(stream: BinaryIO, start: int = 0) -> Iterator[RawLine]:
 
 
 def _skip_rest(stream: BinaryIO) -> tuple[int, bool]:
-    """Skip the rest of a line; return its length in bytes, and whether it had any content."""
+    """Skip the rest of a line; return its length in bytes, and whether it is not blank."""
     skipped, has_content = 0, False
     while chunk := stream.readline(1 << 20):
         skipped += len(chunk)
@@ -256,8 +256,8 @@ class Lines:
     """The messages of a stream, line by line.
 
     Attributes:
-        form: The form of the lines. Without one, the first line that is a JSON object determines it
-            for the complete stream, and until then it is ``None``.
+        form: The line format of the stream. If it is ``None`` at first, the first line with a JSON
+            object determines it.
     """
 
     def __init__(self, stream: BinaryIO, form: LineFormat | None = None) -> None:
@@ -283,17 +283,17 @@ class Lines:
 
 
 def line_of(message: Message, form: LineFormat) -> bytes | None:
-    """Return a message as a line with its line feed; ``None``: a tombstone has no *values* line.
+    """Return a message as a line with its line feed; ``None`` for a tombstone as a *value*.
 
     Raises:
-        EncodeError: A value with a line feed cannot be a line.
+        EncodeError: A *value* contains a line feed.
     """
     if form is LineFormat.RECORD:
         return json.dumps(record_of(message)) + b"\n"
     if message.value is None:
         return None
     if b"\n" in message.value:
-        raise EncodeError("a value holds a line feed: write records (--output-line-format record)")
+        raise EncodeError("the value contains a line feed: use --output-line-format record")
     return message.value + b"\n"
 
 
@@ -304,8 +304,8 @@ class Input:
     """An opened input.
 
     Attributes:
-        stream: The expanded bytes.
-        size: Bytes on disk, if known.
+        stream: The decompressed bytes.
+        size: The size on disk in bytes, if known.
     """
 
     def __init__(self, raw: BinaryIO, path: str) -> None:
@@ -325,7 +325,7 @@ def open_input(path: str) -> Iterator[Input]:
     """Open a file to read; ``-`` is the standard input, which is never compressed.
 
     Raises:
-        ConfigError: There is no such file, or it cannot be read.
+        ConfigError: The file does not exist or cannot be read.
     """
     if path == "-":
         yield Input(sys.stdin.buffer, path)
@@ -342,17 +342,17 @@ def open_input(path: str) -> Iterator[Input]:
 
 
 def is_same_file(first: str, second: str) -> bool:
-    """Whether two paths denote one file on disk; streams, pipes and devices are none."""
+    """Whether two paths denote the same regular file."""
     if "-" in {first, second} or _is_stream(Path(first)) or _is_stream(Path(second)):
         return False
     try:
         return Path(first).samefile(second)
-    except OSError:  # one does not exist yet
+    except OSError:  # one of them does not exist
         return os.path.realpath(first) == os.path.realpath(second)
 
 
 def _is_stream(path: Path) -> bool:
-    """Whether a path is a device, a pipe or a folder, which a file cannot replace."""
+    """Whether a path is a device, pipe or folder, which a file cannot replace."""
     return path.exists() and not path.is_file()
 
 
@@ -360,7 +360,7 @@ def _is_stream(path: Path) -> bool:
 def open_output(path: str) -> Iterator[IO[bytes]]:
     """Open a file to write; ``-`` is the standard output.
 
-    The file is written under another name beside it (``.NAME.*.part``) and renamed on success, so
+    The file is written under a temporary name (``.NAME.*.part``) and renamed on success, so that
     readers only see complete files. Devices and pipes are written directly.
 
     Raises:
@@ -370,9 +370,9 @@ def open_output(path: str) -> Iterator[IO[bytes]]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    # the target of /dev/stdout has a name that cannot be opened (/proc/1/fd/pipe:[7])
+    # the resolved name of /dev/stdout cannot be opened (/proc/1/fd/pipe:[7])
     direct = _is_stream(Path(path))
-    target = Path(path) if direct else Path(path).resolve()  # the file behind a link, not the link
+    target = Path(path) if direct else Path(path).resolve()  # the target of a symbolic link
     written = target if direct else target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
     try:
         raw = written.open("wb" if direct else "xb")
@@ -380,7 +380,7 @@ def open_output(path: str) -> Iterator[IO[bytes]]:
         raise ConfigError(f"cannot write {path}: {error.strerror}") from None
     try:
         with raw:
-            if not direct and target.exists():  # from the start: rows may be confidential
+            if not direct and target.exists():  # before any row is written: rows may be secret
                 written.chmod(stat.S_IMODE(target.stat().st_mode))
             with compressed_stream(raw, path) as stream:
                 yield stream

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts the messages of one topic's partition into messages for other topics, in their order.
+"""Converts the messages of one topic partition into messages for other topics, in their order.
 
-This is ``changelane convert`` for a stream whose messages have coordinates. Halves of an update
+It is the equivalent of ``changelane convert`` for messages with coordinates. Halves of an update
 in the same partition are joined. Data that the target cannot carry is a failure or a counted loss,
 and a failure never blocks the messages after it.
 """
@@ -36,12 +36,12 @@ from changelane.schema import TableId
 from changelane.transforms.chain import Chain
 
 EVENT_ID: Final = "changelane-event-id"
-"""The header that stays the same whenever the same message is sent again."""
+"""The header with the event id, which is equal for all deliveries of a message."""
 _EVENT_ID: Final = re.compile(r"(.+)-(\d{1,10})-(\d{1,20})-(\d{1,5})-(\d{1,5})", re.ASCII)
 
 
 _BLOCKED_REASON: Final = (
-    "an earlier message of its key is quarantined: it follows when that one is replayed"
+    "an earlier message of its key is quarantined; replay or discard the earlier message"
 )
 
 
@@ -50,8 +50,8 @@ class IncomingMessage(NamedTuple):
 
     Attributes:
         message: The message.
-        event_index: Deliver only this event of it, the others are delivered; ``None`` = all.
-        is_blocked: With blocked keys: an earlier message of its key is quarantined.
+        event_index: The only event of the message to deliver; ``None`` = all events.
+        is_blocked: An earlier message of its key is quarantined, and keys are blocked.
     """
 
     message: Message
@@ -67,13 +67,13 @@ class Origin(NamedTuple):
 
 
 Deliver = Callable[[ChangeEvent, Origin, str | None], Encoded]
-"""Returns the messages of an event with topic, key, headers and, if set, partition; a route's topic
-comes first. It raises :class:`EncodeError` if there are none.
+"""Returns the messages of an event with topic, key, headers and, if set, partition. The topic of a
+route has priority. It raises :class:`EncodeError` if the event cannot be encoded.
 """
 
 
 class RejectedMessage(NamedTuple):
-    """A quarantined message, or one event of it; withheld: with a mask, only hashes are stored."""
+    """A quarantined message, or one event of it; *withheld* = only hashes are stored (mask)."""
 
     origin: Origin
     code: ReasonCode
@@ -84,7 +84,7 @@ class RejectedMessage(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Totals by name: ``messages``, ``events``, ``written``, and losses and rejections."""
+    """Totals by name (``messages``, ``events``, ``written``), losses, and rejections."""
 
     totals: Counter[str]
     losses: Counter[tuple[str, str]]
@@ -97,9 +97,9 @@ class Address(msgspec.Struct, frozen=True):
     Attributes:
         topic: A name with placeholders such as ``cdc.{database}.{table}``.
         by_source: The partition of a message is that of its origin, modulo the number of
-            partitions. Otherwise this is so only for messages without a key, and Kafka chooses by
-            the key of all others.
-        is_same_broker: Topics must not be written into themselves.
+            partitions. Otherwise this rule applies only to messages without a key, and Kafka
+            chooses the partition of all others by the key.
+        is_same_broker: Source and sink are one broker: no topic is written into itself.
     """
 
     topic: str
@@ -114,10 +114,10 @@ class Address(msgspec.Struct, frozen=True):
         partitions_of: PartitionsOf,
         topic: str | None = None,
     ) -> Message:
-        """Return a message with its topic, which a route may have set, and partition.
+        """Return a message with its topic, which may come from a route, and its partition.
 
         Raises:
-            DestinationError: It has no topic, or the topic does not exist.
+            DestinationError: The message has no topic, or the topic does not exist.
         """
         topic = self._topic(event, origin) if topic is None else topic
         count = self.check(topic, origin, partitions_of)
@@ -130,11 +130,12 @@ class Address(msgspec.Struct, frozen=True):
         """Return the number of partitions of a topic.
 
         Raises:
-            DestinationError: The topic does not exist, or the message came from it.
+            DestinationError: The topic does not exist, or the message was read from it.
         """
         if self.is_same_broker and topic == origin.topic:
             raise DestinationError(
-                ReasonCode.SAME_TOPIC, "it would be written into the topic it was read from"
+                ReasonCode.SAME_TOPIC,
+                "it would be written into the topic that it was read from",
             )
         count = None if topic is None else partitions_of(topic)
         if count is None:
@@ -156,21 +157,21 @@ class Address(msgspec.Struct, frozen=True):
         def part(match: re.Match[str]) -> str:
             part = parts[match.group(1)]
             if part is None:
-                words = f"the event tells no {match.group(1)}, which names its topic"
+                words = f"the event has no {match.group(1)}, which is a part of its topic's name"
                 raise DestinationError(ReasonCode.NO_TOPIC_NAME, words)
             return part
 
         topic = PLACEHOLDER.sub(part, self.topic)
         if not is_topic(topic):
-            # removing the characters that Kafka does not allow could make two names equal
+            # without the characters that Kafka does not allow, two names could be equal
             raise DestinationError(
-                ReasonCode.NO_TOPIC_NAME, "its names cannot stand in the name of a topic"
+                ReasonCode.NO_TOPIC_NAME, "the name of its table is not allowed in a topic name"
             )
         return topic
 
 
 class DestinationError(EncodeError):
-    """A message has no topic."""
+    """A message has no topic to which it can be written."""
 
     def __init__(self, code: ReasonCode, reason: str) -> None:
         super().__init__(code, reason)
@@ -188,14 +189,14 @@ def event_encoder(
     partitions_of: PartitionsOf,
     profile: Profile | None = None,
 ) -> Deliver:
-    """Return the function that delivers events.
+    """Return the function that encodes events into messages with topics.
 
     Args:
-        codec: Encodes them.
+        codec: The codec of the target format.
         on_loss: The policy for losses.
-        address: The topics of messages without a profile.
-        partitions_of: The numbers of partitions of topics.
-        profile: Sets the topics instead.
+        address: The topics of messages, if there is no profile.
+        partitions_of: Returns the number of partitions of a topic.
+        profile: The producer whose rules determine the topics.
     """
     encode = partial(codec.encode, on_loss=on_loss)
 
@@ -203,7 +204,7 @@ def event_encoder(
         if profile is not None:
             if topic is not None:
                 raise DestinationError(
-                    ReasonCode.TWO_TOPICS, "a route tells its topic, and so does the profile"
+                    ReasonCode.TWO_TOPICS, "a route and the profile give it different topics"
                 )
             encoded = profile.encode(event, encode, partitions_of)
             for message in encoded.messages:
@@ -220,19 +221,19 @@ def event_encoder(
 
 
 class DeliveryError(ChangelaneError):
-    """Nothing can be delivered now, for a reason outside the messages: the batch ends."""
+    """Delivery is impossible now, for a reason outside the messages; the batch ends."""
 
 
 class Delivery:
-    """Converts the messages of one topic's partition, in their order.
+    """Converts the messages of one topic partition, in their order.
 
     Args:
-        source: Decodes them.
+        source: The codec of the source format.
         deliver: Encodes events, and sets their topics.
-        chain: Transforms events in between.
+        chain: The transforms of events.
         event_id: Whether each message gets the header :data:`EVENT_ID`.
         blocks_keys: After a rejection, all later messages of the key in the partition are rejected,
-            too; messages without a key share one key.
+            too; messages without a key count as one key.
         counts: The totals to update.
     """
 
@@ -259,9 +260,9 @@ class Delivery:
     def push(
         self, message: Message, *, event_index: int | None = None, is_blocked: bool = False
     ) -> list[Message | RejectedMessage]:
-        """Convert a message; return its output and that of released events.
+        """Convert a message; return its output and the output of released events.
 
-        See :class:`IncomingMessage`. Without *blocks_keys* no message is blocked.
+        The arguments are those of :class:`IncomingMessage`. *is_blocked* needs *blocks_keys*.
         """
         self._counts.totals["messages"] += 1
         if self._blocks_keys and (is_blocked or blocking_key_of(message) in self._blocked_keys):
@@ -295,7 +296,7 @@ class Delivery:
         return outcomes
 
     def flush(self) -> list[Message | RejectedMessage]:
-        """Return the output of events that still wait: their other halves are in another batch."""
+        """Return the output of waiting halves, because their other halves are in another batch."""
         outcomes: list[Message | RejectedMessage] = []
         nowhere = Origin(Message(None), 0)
         for released_event in self._join.flush():
@@ -306,7 +307,7 @@ class Delivery:
     def _transformed(
         self, event: ChangeEvent, origin: Origin, outcomes: list[Message | RejectedMessage]
     ) -> ChangeEvent | None:
-        """Return the transformed event; ``None``: it is excluded or rejected."""
+        """Return the transformed event; ``None`` if it is excluded or rejected."""
         if not self._chain.transforms:
             return event
         try:
@@ -348,7 +349,7 @@ class Delivery:
 
     def _encode(self, event: ChangeEvent, origin: Origin) -> list[Message | RejectedMessage]:
         if isinstance(event, HalfUpdate):
-            reason = "half an update, whose other half did not come in this partition and batch"
+            reason = "the other half of the update is not in this partition and batch"
             return [self.reject(origin, ReasonCode.ORPHAN_HALF, reason, table=event.change.table)]
         table = getattr(event, "table", None)
         try:
@@ -372,7 +373,7 @@ class Delivery:
         ]
 
     def reject_blocked(self, origin: Origin) -> RejectedMessage:
-        """Reject a message that waits for an earlier message of its key, and count it."""
+        """Reject a message because an earlier message of its key is quarantined, and count it."""
         return self.reject(origin, ReasonCode.HELD, _BLOCKED_REASON)
 
     def reject(
@@ -399,7 +400,7 @@ class Delivery:
 
 
 def blocking_key_of(message: Message) -> tuple[object, ...]:
-    """Return the coordinates that messages share if a later one must wait for an earlier one."""
+    """Return the topic, partition and key of a message; later messages with them must wait."""
     return message.topic, message.partition, message.key
 
 
@@ -411,20 +412,22 @@ def _with_event_id(message: Message, origin: Origin, number: int) -> Message:
 
 
 def event_position(message: Message, index: int) -> EventIdPosition:
-    """Return the position in the event id of a message, for one of its events.
+    """Return the position that the event id of a message contains, for one of its events.
 
     Raises:
-        ApplyError: It has no id, or one that changelane did not write.
+        ApplyError: The message has no event id, or another program wrote it.
     """
     id_bytes = next((value for name, value in message.headers if name == EVENT_ID), None)
     match = None if id_bytes is None else _EVENT_ID.fullmatch(id_bytes.decode("utf-8", "replace"))
     if match is None:
-        reason = "no id" if id_bytes is None else "an id that changelane did not write"
-        raise ApplyError(f"source.order_by_event_id: the message has {reason} in {EVENT_ID}")
+        reason = "no event id" if id_bytes is None else "an invalid event id"
+        raise ApplyError(
+            f"source.order_by_event_id: the message has {reason} in the header {EVENT_ID}"
+        )
     topic, *numbers = match.groups()
     partition, offset, event, part = map(int, numbers)
     if max(part, index) > 0xFF:
-        raise ApplyError("too many messages were made of one event")
+        raise ApplyError("source.order_by_event_id: one event has more than 256 messages")
     return EventIdPosition(topic, partition, offset, event << 16 | part << 8 | index)
 
 

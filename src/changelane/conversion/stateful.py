@@ -8,7 +8,7 @@ from changelane.event import ChangeEvent
 
 
 class StatefulTransform(Protocol):
-    """A step between reading and writing; an instance serves one stream and may buffer events."""
+    """A step between decoding and encoding; one instance per stream, which may buffer events."""
 
     def push(self, event: ChangeEvent) -> tuple[ChangeEvent, ...]:
         """Add an event; return the events that are released, in order."""
@@ -20,7 +20,7 @@ class StatefulTransform(Protocol):
 
 
 def run(transform: StatefulTransform, events: Iterable[ChangeEvent]) -> Iterator[ChangeEvent]:
-    """Send a whole stream through a transform."""
+    """Yield the events of a stream after a transform."""
     for event in events:
         yield from transform.push(event)
     yield from transform.flush()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The counts of a conversion, for people and for programs."""
+"""The counts of a conversion, as text and as JSON."""
 
 from collections import Counter
 
@@ -11,11 +11,11 @@ from changelane.formats.contract.losses import Loss, LossPolicy, OnLoss, loss_cl
 from changelane.pipeline.error_budget import Budget
 
 SHOWN_FAILURES = 20
-"""Failures that are listed one by one; others are only counted."""
+"""The maximum number of listed failures; all failures are counted."""
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One failed part of a conversion; never with a value of a row."""
+    """One failure of a conversion, without values of rows."""
 
     line: int
     stage: str
@@ -34,12 +34,12 @@ class Summary(msgspec.Struct):
     Attributes:
         excluded: Events that the transforms exclude.
         duplicates: Duplicate operations of a transaction that were dropped.
-        incomplete: Transactions that stayed incomplete; the first of them are listed one by one.
-        losses: Losses of events that were written.
-        refused: Losses for which events failed.
-        warnings: Warnings about losses, each once.
-        warnings_told: How many of them were printed.
-        stopped: Why the conversion did not complete, so that no output was kept.
+        incomplete: The number of incomplete transactions; the first ones are listed.
+        losses: Losses of written events.
+        refused: Losses that were not accepted, so that their events failed.
+        warnings: Distinct warnings about losses.
+        printed_warning_count: The number of printed warnings.
+        stopped: The reason why the conversion stopped and its output was discarded.
     """
 
     source: str
@@ -61,7 +61,7 @@ class Summary(msgspec.Struct):
     losses: Counter[Loss] = msgspec.field(default_factory=Counter)
     refused: Counter[Loss] = msgspec.field(default_factory=Counter)
     warnings: list[str] = []
-    warnings_told: int = 0
+    printed_warning_count: int = 0
     first_failures: list[Failure] = []
     stopped: str | None = None
 
@@ -71,19 +71,19 @@ class Summary(msgspec.Struct):
         if len(self.first_failures) < SHOWN_FAILURES:
             self.first_failures.append(failure)
 
-    def tell_incomplete(self, transaction: IncompleteTransaction) -> None:
-        """Count a transaction that was written without all its operations."""
+    def count_incomplete(self, transaction: IncompleteTransaction) -> None:
+        """Count a transaction that was written incompletely."""
         self.incomplete += 1
         if len(self.first_incomplete) < SHOWN_FAILURES:
             self.first_incomplete.append(transaction)
 
     @property
     def is_within_budget(self) -> bool:
-        """Whether the number of failed messages is within the user's limit."""
+        """Whether the number of failed messages is within the error budget."""
         return self.budget.allows(self.failed_messages, self.messages)
 
     def as_json(self) -> bytes:
-        """Return the summary for programs."""
+        """Return the summary as JSON."""
         return msgspec.json.format(
             msgspec.json.encode(
                 {
@@ -118,7 +118,7 @@ class Summary(msgspec.Struct):
         )
 
     def as_text(self) -> str:
-        """Return the summary for people."""
+        """Return the summary as text."""
         lines = [f"read      {_count(self.messages, 'message')}, {_count(self.events, 'event')}"]
         if self.filtered:
             lines.append(f"filtered  {_count(self.filtered, 'event')} of other tables")
@@ -126,11 +126,10 @@ class Summary(msgspec.Struct):
             lines.append(f"excluded  {_count(self.excluded, 'event')} by --transform")
         lines.append(f"written   {_count(self.written, 'message')}")
         if self.duplicates:
-            lines.append(f"dropped   {_count(self.duplicates, 'operation')} that came twice")
+            lines.append(f"dropped   {_count(self.duplicates, 'duplicate operation')}")
         if self.incomplete:
-            of = "it" if self.incomplete == 1 else "them"
-            noun = _count(self.incomplete, "transaction")
-            lines.append(f"not whole {noun}; what came of {of} is written")
+            transactions = _count(self.incomplete, "incomplete transaction")
+            lines.append(f"partial   {transactions}, written without the missing operations")
             lines.extend(printable(f"  {transaction}") for transaction in self.first_incomplete)
         for count, noun in (
             (self.tombstones_left_out, "tombstone"),
@@ -138,8 +137,8 @@ class Summary(msgspec.Struct):
         ):
             if count:
                 lines.append(
-                    f"left out  {_count(count, noun)}: a line of values has no place for it "
-                    "(--output-line-format record)"
+                    f"left out  {_count(count, noun)}: lines of values do not contain it "
+                    "(--output-line-format record does)"
                 )
         lines.extend(self._lost_lines())
         lines.extend(_loss_lines("refused", self.target_format, self.refused))
@@ -178,7 +177,7 @@ def _as_list(losses: Counter[Loss]) -> list[dict[str, object]]:
 
 
 def _loss_lines(word: str, target_format: str, losses: Counter[Loss]) -> list[str]:
-    """Return losses for people; losses of data come first."""
+    """Return the lines of losses; losses of data come first."""
     if not losses:
         return []
     by_class = sorted(losses.most_common(), key=lambda loss_count: loss_class(loss_count[0][0]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Untrusted text on a terminal."""
+"""Escapes untrusted text for a terminal."""
 
 import unicodedata
 
@@ -7,7 +7,7 @@ _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def printable(text: str) -> str:
-    r"""Return *text* with every character escaped that could steer a terminal or hide text.
+    r"""Return *text* with escapes for every character that could control a terminal or hide text.
 
     >>> printable("a\x1b[2J\u202eb")
     'a\\x1b[2J\\u202eb'
@@ -23,7 +23,7 @@ def printable(text: str) -> str:
 
 
 def shortened_text(text: str, length: int) -> str:
-    """Return *text*, printable, cut to *length* characters and with its full length."""
+    """Return *text* with escapes; text longer than *length* is cut and shows its full length."""
     if len(text) <= length:
         return printable(text)
     return f"{printable(text[: length - 20])}... ({len(text):,} characters)"

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A topic as an input of commands: ``kafka://host:9092/topic?max=100``.
 
-The topic is read once, up to its end at the start: one partition after the other, each in its
-order, with keys, headers and times, as in a file of records. Nothing is committed, and no topic is
-created. The URL contains no credentials; security is set by options of Kafka's client, under the
-same names as in a pipeline's file (``kafka.security.protocol``).
+The topic is read once, up to the end offsets at the start, one partition after the other, with
+keys, headers and times, as in a file of records. No offset is committed, and no topic is created.
+The URL contains no credentials. Security is configured by options of Kafka's client, with the names
+of a pipeline's file (``kafka.security.protocol``).
 """
 
 import difflib
@@ -36,15 +36,15 @@ _SILENCE_S: Final = 30.0
 _MAX_POLLED: Final = 500
 
 _SECURITY: Final = (
-    "give options of Kafka's client by --kafka-option, secrets from the environment: "
+    "set options of Kafka's client with --kafka-option, secrets from the environment: "
     "--kafka-option kafka.security.protocol=SASL_SSL --kafka-option kafka.sasl.mechanism=PLAIN "
     "--kafka-option kafka.sasl.username=NAME --kafka-option 'kafka.sasl.password=${PASSWORD}'"
 )
 _RESERVED_OPTIONS: Final = {
-    "bootstrap.servers": "the URL tells it",
+    "bootstrap.servers": "the URL contains it",
     "enable.auto.commit": "nothing is committed",
     "enable.auto.offset.store": "nothing is committed",
-    "auto.offset.reset": "the URL tells it: from=earliest or from=latest",
+    "auto.offset.reset": "the URL contains it: from=earliest or from=latest",
     "enable.partition.eof": "changelane sets it",
     "allow.auto.create.topics": "no topic is created",
 }
@@ -60,9 +60,9 @@ class TopicAddress(msgspec.Struct, frozen=True):
     Attributes:
         bootstrap_servers: Addresses of brokers, separated by commas.
         topic: The topic.
-        max_messages: The maximum number of messages to read; ``None`` = not in the URL.
-        is_latest: Whether these are the last ones, not the first.
-        partition: The one partition to read; ``None`` = all partitions.
+        max_messages: The maximum number of messages to read; ``None`` if the URL has no ``max``.
+        is_latest: Whether to read the last messages, not the first.
+        partition: The partition to read; ``None`` = all partitions.
     """
 
     servers: str
@@ -81,22 +81,22 @@ def address_of(url: str) -> TopicAddress:
     """Parse the URL of a topic.
 
     Raises:
-        ConfigError: It has no topic, contains credentials, or a parameter is wrong; values that may
-            be secret are not quoted.
+        ConfigError: The URL has no topic, contains credentials, or a parameter is invalid. The
+            error does not quote values that may be secret.
         UnknownNameError: A parameter is unknown; the error suggests the nearest one.
     """
     address, _, query = url[len(SCHEME) :].partition("?")
     servers, _, topic = address.partition("/")
     if "@" in address:
-        raise ConfigError(f"the URL of a topic holds no user and no password: {_SECURITY}")
+        raise ConfigError(f"the URL of a topic must not contain a user or password: {_SECURITY}")
     hosts = [host if re.search(r":\d+$", host) else f"{host}:{_PORT}" for host in _hosts(servers)]
     if not hosts or not is_topic(topic):
-        raise ConfigError(f"a topic is told as {_FORM}")
+        raise ConfigError(f"the URL of a topic has the form {_FORM}")
     parameters: dict[str, str] = {}
     names = {"max", "from", "partition"}
     for name, value in parse_qsl(query, keep_blank_values=True):
         if "." in name:
-            raise ConfigError(f"{name} does not stand in the URL of a topic: {_SECURITY}")
+            raise ConfigError(f"{name} is not allowed in the URL of a topic: {_SECURITY}")
         if name not in names:
             raise UnknownNameError("parameter of a topic's URL", name, names)
         if name in parameters:
@@ -104,7 +104,7 @@ def address_of(url: str) -> TopicAddress:
         parameters[name] = value
     start = parameters.get("from", "earliest")
     if start not in {"earliest", "latest"}:
-        raise ConfigError("the URL of a topic says from=earliest or from=latest")
+        raise ConfigError("from in the URL of a topic must be earliest or latest")
     return TopicAddress(
         ",".join(hosts),
         topic,
@@ -123,31 +123,29 @@ def _number(parameters: Mapping[str, str], name: str, least: int) -> int | None:
     if text is None:
         return None
     if re.fullmatch(r"[0-9]{1,12}", text) is None or int(text) < least:
-        raise ConfigError(f"{name} in the URL of a topic is a whole number, at least {least}")
+        raise ConfigError(f"{name} in the URL of a topic must be a whole number, at least {least}")
     return int(text)
 
 
 def client_settings(options: Mapping[str, str]) -> dict[str, str]:
-    """Return options of a pipeline's Kafka clients in the words of librdkafka.
+    """Translate client options of a pipeline's file into options of librdkafka.
 
-    The names are those of a pipeline's file (``kafka.`` is optional). A JAAS text and PEM stores of
-    Java's client become librdkafka's own options.
+    The prefix ``kafka.`` is optional. JAAS texts and PEM stores of the Java client become options
+    of librdkafka.
 
     Raises:
-        ConfigError: The user cannot set an option, or librdkafka has none with the same effect.
+        ConfigError: An option is reserved, or librdkafka has no equivalent.
     """
     client_options = {name.removeprefix("kafka."): value for name, value in options.items()}
     if reserved := next((name for name in client_options if name in _RESERVED_OPTIONS), None):
-        raise ConfigError(
-            f"--kafka-option {reserved} is not yours to set: {_RESERVED_OPTIONS[reserved]}"
-        )
+        raise ConfigError(f"--kafka-option {reserved} cannot be set: {_RESERVED_OPTIONS[reserved]}")
     if (jaas := client_options.pop("sasl.jaas.config", None)) is not None:
         match = _JAAS.fullmatch(jaas)
         pairs = {} if match is None else dict(_PAIR.findall(match.group(1)))
         if not {"username", "password"} <= pairs.keys():
             raise ConfigError(
-                "--kafka-option sasl.jaas.config holds no user and password of PLAIN or SCRAM: "
-                "give sasl.username and sasl.password, or what librdkafka needs for the mechanism"
+                "--kafka-option sasl.jaas.config has no username and password for PLAIN or SCRAM: "
+                "set sasl.username and sasl.password, or librdkafka's options for the mechanism"
             )
         client_options |= {"sasl.username": pairs["username"], "sasl.password": pairs["password"]}
     kind = client_options.pop("ssl.truststore.type", "")
@@ -155,8 +153,8 @@ def client_settings(options: Mapping[str, str]) -> dict[str, str]:
     if (store := client_options.pop("ssl.truststore.location", None)) is not None:
         if kind.upper() != "PEM" and not store.lower().endswith((".pem", ".crt")):
             raise ConfigError(
-                "--kafka-option ssl.truststore.location must be a PEM file here (give it as "
-                "ssl.ca.location): librdkafka reads no Java key stores"
+                "--kafka-option ssl.truststore.location must be a PEM file (or set "
+                "ssl.ca.location): librdkafka does not read Java key stores"
             )
         client_options["ssl.ca.location"] = store
     return client_options
@@ -166,9 +164,9 @@ class TopicInput:
     """An opened topic.
 
     Attributes:
-        form: The form of its lines: records.
+        form: The line format of the messages: records.
         size: The number of messages to read.
-        total: The number of messages by offsets, including those that compaction removed.
+        total: The number of offsets, including those of compacted messages.
     """
 
     form: Final = LineFormat.RECORD
@@ -185,7 +183,7 @@ class TopicInput:
         return self._count
 
     def __iter__(self) -> Iterator[Line]:
-        """Yield the messages; the line numbers count them.
+        """Yield the messages, numbered from 1.
 
         Raises:
             UnreachableError: The broker rejects the request, or stops to answer.
@@ -208,13 +206,13 @@ class TopicInput:
                 if error is not None and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                     return
                 if error is not None:
-                    raise self._client.refused(error.str())
+                    raise self._client.unreachable(error.str())
                 if (message.offset() or 0) >= share.end:
-                    return  # it is newer than the start
+                    return  # the message is newer than the start of the read
                 remaining -= 1
                 yield message
             if time.monotonic() - answered_at > _SILENCE_S:
-                raise self._client.refused(f"silent for {_SILENCE_S:.0f} s")
+                raise self._client.unreachable(f"no answer for {_SILENCE_S:.0f} s")
 
 
 class _Share(msgspec.Struct, frozen=True):
@@ -238,12 +236,12 @@ class _Share(msgspec.Struct, frozen=True):
 def shares_of(
     offsets: Mapping[int, tuple[int, int]], limit: int | None, *, is_latest: bool = False
 ) -> list[_Share]:
-    """Return the part of each partition to read: equal numbers, as far as available.
+    """Return the range to read of each partition, with equal numbers of messages if possible.
 
     Args:
-        offsets: By partition: the first offset, and the offset after the last message.
+        offsets: Partition -> its first offset, and the offset after its last message.
         limit: The total number of messages to read; ``None`` = all.
-        is_latest: The last ones of each partition, not the first.
+        is_latest: Read the last messages of each partition, not the first.
     """
     available = {number: end - first for number, (first, end) in offsets.items() if first < end}
     remaining = sum(available.values()) if limit is None else limit
@@ -271,14 +269,14 @@ def open_topic(
     """Open a topic to read.
 
     Args:
-        url: Its address.
-        options: Options of Kafka's client; ``${NAME}`` in them is a variable.
-        environment: The variables.
-        limit: The number of messages to read if it is not in the URL; ``None`` = all.
+        url: The URL of the topic.
+        options: Options of Kafka's client, with variables ``${NAME}``.
+        environment: The values of the variables.
+        limit: The default of ``max`` in the URL; ``None`` = all messages.
 
     Raises:
-        ConfigError: The URL or an option is wrong, or there is no such topic or partition.
-        UnreachableError: No broker answers, or it rejects the request.
+        ConfigError: The URL or an option is invalid, or the topic or partition does not exist.
+        UnreachableError: No broker answers, or a broker rejects the request.
         MissingExtraError: confluent-kafka is not installed.
     """
     address = address_of(url)
@@ -303,10 +301,10 @@ class _Client:
     """
 
     def __init__(self, address: TopicAddress, settings: Mapping[str, str]) -> None:
-        """Create the consumer; this does not connect to the broker yet.
+        """Create the consumer, without a connection to the broker.
 
         Raises:
-            ConfigError: An option is wrong.
+            ConfigError: An option is invalid.
             MissingExtraError: confluent-kafka is not installed.
         """
         try:
@@ -327,7 +325,7 @@ class _Client:
             "error_cb": lambda error: self._errors.append(error.str()),
         }
         try:
-            # the client requires a group name; no group is joined, and nothing is committed
+            # the client requires the name of a group; it never joins the group or commits
             self.consumer = Consumer({"group.id": "changelane", **settings, **fixed_settings})
         except KafkaException as error:
             raise ConfigError(f"--kafka-option: {self._shown(error.args[0].str())}") from None
@@ -336,23 +334,23 @@ class _Client:
         """Return the first offset of each partition, and the offset after its last message.
 
         Raises:
-            ConfigError: There is no such topic or partition.
-            UnreachableError: No broker answers, or it rejects the request.
+            UnknownNameError: The topic or partition does not exist.
+            UnreachableError: No broker answers, or a broker rejects the request.
         """
         from confluent_kafka import KafkaException, TopicPartition
 
         address = self.address
         try:
-            # list all topics: some brokers create a single topic that is requested
+            # request all topics: some brokers create a topic that is requested by its name
             topics = self.consumer.list_topics(timeout=_ANSWER_S).topics
             if address.topic not in topics:
                 names = [name for name in topics if not name.startswith("__")]
                 is_far = not difflib.get_close_matches(address.topic, names, n=1, cutoff=0.5)
-                hint = f"topics there: {len(names)}, none with a like name" if is_far else ""
+                hint = f"none of its {len(names)} topics has a similar name" if is_far else ""
                 raise UnknownNameError(f"topic at {address.servers}", address.topic, names, hint)
             topic = topics[address.topic]
             if topic.error is not None:
-                raise self.refused(topic.error.str())
+                raise self.unreachable(topic.error.str())
             numbers = sorted(topic.partitions)
             if address.partition is not None:
                 if address.partition not in numbers:
@@ -366,19 +364,21 @@ class _Client:
                 for number in numbers
             }
         except KafkaException as error:
-            self.consumer.poll(0)  # reports the errors so far
-            raise self.refused(self._errors[-1] if self._errors else error.args[0].str()) from None
+            self.consumer.poll(0)  # calls the error callback for the errors so far
+            raise self.unreachable(
+                self._errors[-1] if self._errors else error.args[0].str()
+            ) from None
 
-    def refused(self, why: str) -> UnreachableError:
+    def unreachable(self, why: str) -> UnreachableError:
         """Return the error of a broker that does not answer or rejects the request."""
         return UnreachableError(
-            f"the broker at {self.address.servers} does not answer ({self._shown(why)}); where it "
-            "asks for TLS or a login, give --kafka-option kafka.security.protocol=... "
+            f"the broker at {self.address.servers} does not answer ({self._shown(why)}); if it "
+            "requires TLS or a login, set --kafka-option kafka.security.protocol=... "
             "(docs/kafka.md)"
         )
 
     def _shown(self, text: str) -> str:
-        """Return a text of the client without the values of options, which may be secret."""
+        """Return a text of the client with hidden values of options, which may be secret."""
         for name, value in self._settings.items():
             if value and re.search("password|secret|key|token|credential", name):
                 text = text.replace(value, f"({name})")

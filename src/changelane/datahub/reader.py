@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading a topic: where its shards begin and end, and their records as messages, in their order.
+"""Reads a topic: the offsets of its shards, and their records as messages, in order.
 
-Offsets are by topic and shard, the number behind the last record that was read. Shards that were
-split or merged are remembered in them under :func:`closed`, with the number at which they ended:
-the service forgets such shards one day, and then nobody could say whether all of them was read.
+Offsets are by topic and shard: the sequence after the last read record. For shards that were split
+or merged, the offsets also contain the end, under :func:`closed_shards_key`. The service deletes
+such shards later, and without the end it would be unknown whether they were read completely.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,25 +20,25 @@ from changelane.message import Message
 
 Offsets = dict[str, dict[int, int]]
 MOST_RECORDS: Final = 1_000
-"""Records of one answer."""
+"""The maximum number of records of one answer."""
 
 
 class LostError(DeliveryError):
-    """Records that were not read yet are gone."""
+    """Unread records were deleted."""
 
 
-def closed(topic: str) -> str:
-    """Return the name under which offsets hold the ends of shards that take no more records."""
-    return f"{topic}/closed"  # no topic has a slash
+def closed_shards_key(topic: str) -> str:
+    """Return the key of the end offsets of closed shards."""
+    return f"{topic}/closed"  # topic names contain no slash
 
 
 def end_of(service: Readable, topic: str, shard: str) -> int:
-    """Return the number behind the last record of a shard; 0 = there was none yet.
+    """Return the sequence after the last record of a shard; 0 if there was none yet.
 
-    Whether the service tells the number of the last record or the one behind it, and what it tells
-    of an empty shard, is not documented: so it is looked at.
+    DataHub does not document whether the latest sequence is that of the last record or the one
+    after it, nor the latest sequence of an empty shard. So the function reads at that sequence.
     """
-    latest = max(0, service.edge(topic, shard, "LATEST"))
+    latest = max(0, service.end_sequence(topic, shard, "LATEST"))
     try:
         records = service.read(topic, shard, latest, 1)
     except ServiceError as error:
@@ -49,7 +49,7 @@ def end_of(service: Readable, topic: str, shard: str) -> int:
 
 
 def ends(service: Readable, topic: str, starts: Mapping[str, Mapping[int, int]]) -> Offsets:
-    """Return where the shards of a topic end now.
+    """Return the present end offsets of a topic.
 
     Args:
         service: The project.
@@ -57,22 +57,22 @@ def ends(service: Readable, topic: str, starts: Mapping[str, Mapping[int, int]])
         starts: The offsets so far.
 
     Raises:
-        LostError: A shard is gone, and it is not known that all of it was read.
+        LostError: A shard was deleted, and it was not read completely.
     """
     before = starts.get(topic, {})
     end_offsets = dict(before)
-    ended = dict(starts.get(closed(topic), {}))
+    closed_ends = dict(starts.get(closed_shards_key(topic), {}))
     shards = {int(shard.id): shard for shard in service.shards(topic)}
     for number, shard in shards.items():
-        if number not in ended and shard.state in {"ACTIVE", "CLOSED"}:
+        if number not in closed_ends and shard.state in {"ACTIVE", "CLOSED"}:
             end_offsets[number] = max(end_of(service, topic, shard.id), before.get(number, 0))
             if shard.state == "CLOSED":
-                ended[number] = end_offsets[number]
-        # a shard that is about to open or close stays where it is
+                closed_ends[number] = end_offsets[number]
+        # the offset of a shard in a transient state stays unchanged
     for number in before.keys() - shards.keys():
-        if number not in ended or before[number] < ended[number]:
+        if number not in closed_ends or before[number] < closed_ends[number]:
             raise LostError(f"shard {number} of topic {topic} is gone, and was not read to its end")
-    return {topic: _sorted(end_offsets), closed(topic): _sorted(ended)}
+    return {topic: _sorted(end_offsets), closed_shards_key(topic): _sorted(closed_ends)}
 
 
 def _sorted(offsets: Mapping[int, int]) -> dict[int, int]:
@@ -80,7 +80,7 @@ def _sorted(offsets: Mapping[int, int]) -> dict[int, int]:
 
 
 def starts(service: Readable, topic: str, at: str) -> Offsets:
-    """Return where a new checkpoint begins: ``earliest`` or ``latest``."""
+    """Return the start offsets of a new checkpoint, for ``earliest`` or ``latest``."""
     if at == "latest":
         return ends(service, topic, {})
     shards = [shard for shard in service.shards(topic) if shard.state in {"ACTIVE", "CLOSED"}]
@@ -88,24 +88,24 @@ def starts(service: Readable, topic: str, at: str) -> Offsets:
 
 
 def oldest(service: Readable, topic: str, shard: str) -> int:
-    """Return the number of the oldest record that a shard has."""
-    return max(0, service.edge(topic, shard, "OLDEST"))
+    """Return the sequence of the oldest record of a shard."""
+    return max(0, service.end_sequence(topic, shard, "OLDEST"))
 
 
 def check(service: Readable, topic: str, position: Mapping[str, Mapping[int, int]]) -> None:
-    """Refuse to go on where records are gone that were not read yet.
+    """Check that no unread records were deleted.
 
     Raises:
-        LostError: Some are.
+        LostError: Unread records were deleted.
     """
     for stretch in stretches(topic, position, ends(service, topic, position)):
         first = oldest(service, topic, str(stretch.shard))
         if first > stretch.first:
-            raise LostError(lost(topic, str(stretch.shard), stretch.first, first))
+            raise LostError(lost_text(topic, str(stretch.shard), stretch.first, first))
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """Records of a shard: from the first number on, up to but not including the last."""
+    """A range of sequences of a shard; *last* is exclusive."""
 
     shard: int
     first: int
@@ -113,9 +113,9 @@ class Stretch(msgspec.Struct, frozen=True):
 
 
 def chains(stretches: Sequence[Stretch], shards: Sequence[Shard]) -> list[list[Stretch]]:
-    """Return which records are read one after the other: shards behind those they were made of.
+    """Return chains of ranges that must be read one after another: a shard after its parents.
 
-    So that records of a key keep their order also where its shard was split or merged.
+    So the records of a key keep their order if its shard was split or merged.
     """
     parents = {int(shard.id): {int(parent) for parent in shard.parents} for shard in shards}
     waiting = {stretch.shard: stretch for stretch in stretches}
@@ -150,7 +150,7 @@ def _above(shard: int, parents: Mapping[int, set[int]]) -> set[int]:
 def stretches(
     topic: str, start: Mapping[str, Mapping[int, int]], end: Mapping[str, Mapping[int, int]]
 ) -> list[Stretch]:
-    """Return what lies between two offsets; a shard that is new is read from its beginning."""
+    """Return the ranges between two offsets; a new shard is read from its beginning."""
     before = start.get(topic, {})
     all_stretches = [
         Stretch(n, before.get(n, 0), last) for n, last in sorted(end.get(topic, {}).items())
@@ -161,47 +161,49 @@ def stretches(
 def messages(
     service: Readable, patience: Patience, topic: str, stretch: Stretch, schema: str | None
 ) -> Iterator[Message]:
-    """Yield the records of a stretch as messages, in their order.
+    """Yield the records of a range as messages, in order.
 
     Raises:
-        LostError: Some of them are gone.
-        DeliveryError: The service refuses, or gives nothing for too long.
+        LostError: Records of the range were deleted.
+        DeliveryError: The service rejects the request, or returns no record for too long.
     """
     shard = str(stretch.shard)
     names = None if schema is None else _names(schema)
     at, action = stretch.first, f"reading shard {shard} of topic {topic}"
     first = patience.call(action, lambda: oldest(service, topic, shard))
     if first > at:
-        raise LostError(lost(topic, shard, at, first))
+        raise LostError(lost_text(topic, shard, at, first))
     while at < stretch.last:
         try:
             records = patience.call(action, partial(service.read, topic, shard, at, MOST_RECORDS))
         except ServiceError as error:
             if error.code == "SeekOutOfRange":
-                raise LostError(lost(topic, shard, at, stretch.last)) from None
+                raise LostError(lost_text(topic, shard, at, stretch.last)) from None
             raise
         if not records:
             patience.wait(action, ServiceError("NothingThere"))
             continue
-        patience.went_on()
+        patience.reset()
         for record in records:
             if record.sequence >= stretch.last:
                 return
             if record.sequence < at:
-                raise LostError(f"the numbers of shard {shard} of topic {topic} do not rise")
+                raise LostError(
+                    f"the sequences of shard {shard} of topic {topic} are not ascending"
+                )
             if record.sequence > at:
-                # numbers that were never given, or records that went between two answers
+                # unused sequences, or records that were deleted between two answers
                 first = patience.call(action, lambda: oldest(service, topic, shard))
                 if first > at:
-                    raise LostError(lost(topic, shard, at, first))
+                    raise LostError(lost_text(topic, shard, at, first))
             headers = tuple((name, text.encode()) for name, text in record.attributes)
             value = _value(record.content, names)
             yield Message(value, None, headers, topic, stretch.shard, record.sequence)
             at = record.sequence + 1
 
 
-def lost(topic: str, shard: str, first: int, last: int) -> str:
-    """Return in words which records are gone."""
+def lost_text(topic: str, shard: str, first: int, last: int) -> str:
+    """Return the error text for deleted unread records."""
     count = last - first
     return f"{count} records of shard {shard} of topic {topic} that were not read yet are gone"
 
@@ -214,6 +216,6 @@ def _value(content: bytes | tuple[str | None, ...], names: tuple[str, ...] | Non
     if isinstance(content, bytes) or names is None:
         if isinstance(content, bytes) and names is None:
             return content
-        raise LostError("the topic's records are of the other kind")
-    # a record that is older than a field has no value for it
+        raise LostError("the kind of the topic's records changed (TUPLE, BLOB)")
+    # a record from before the addition of a field has no value for it
     return msgspec.json.encode(dict(zip(names, content, strict=False)))

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events to records for DataHub's topics: which topic, which fields, which hash key.
+"""Converts events to records of DataHub's topics, with their topics, fields and hash keys.
 
-"TUPLE: one table to one topic. BLOB: one database (multiple tables) to one topic"; both are sharded
-by primary key, without one at random and by table name (seed 003). The hash is not published: it is
-that of the profile ``datahub``.
+"TUPLE: one table to one topic. BLOB: one database (multiple tables) to one topic"
+(https://www.alibabacloud.com/help/en/dataworks/user-guide/message-formats). Both are sharded by
+primary key; without a primary key, TUPLE records are sharded at random and BLOB records by table
+name. DataHub does not document the hash; it is that of the profile ``datahub``.
 """
 
 import decimal
@@ -39,54 +40,53 @@ from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId, TableSchema
 
 MOST_STRING_BYTES: Final = 2 * 1024 * 1024
-"""The longest text of a field (https://www.alibabacloud.com/help/en/datahub/limits)."""
+"""The maximum size of a text (https://www.alibabacloud.com/help/en/datahub/limits)."""
 MOST_RECORD_BYTES: Final = 2_900_000
-"""The largest record: the body of a request has 4 MB, of which Base64 makes a third more."""
+"""The maximum size of a record: a request has at most 4 MB, and Base64 adds a third."""
 
 _PARTITION_BITS: Final = 12
 _EVENT_BITS: Final = 11
 _OFFSET_BITS: Final = 63 - _PARTITION_BITS - _EVENT_BITS
 
-_NO_ROWS: Final = {
+_WITHOUT_RECORD: Final = {
     "datahub-tuple": frozenset({"watermark", "transaction", "control", "tombstone", "schema"}),
     "datahub-blob": frozenset({"tombstone"}),
 }
-"""Events that leave no record: "TUPLE topics do not support forwarding DDL messages or heartbeat
-messages" (seed 003). A truncation is no such event: it is refused where it cannot be told."""
-_NOTICES: Final = frozenset({"watermark", "transaction", "control"})
+"""Events without a record: "TUPLE topics do not support forwarding DDL messages or heartbeat
+messages". A truncate is not among them: TUPLE topics reject it."""
+_NON_ROW_EVENTS: Final = frozenset({"watermark", "transaction", "control"})
 
 
-class Placed(NamedTuple):
-    """A record for a topic; without a hash key it goes to each shard."""
+class TopicRecord(NamedTuple):
+    """A record and its topic; a broadcast record is written to each shard."""
 
     topic: str
     record: Record
-    to_each: bool = False
+    is_broadcast: bool = False
 
 
-class _Fields(NamedTuple):
-    """What is known of a TUPLE topic: its fields, and which schemas of tables fit it."""
+class _TopicFields(NamedTuple):
+    """The fields of a TUPLE topic, and the table schemas that fit them."""
 
     text: str
     types: Mapping[str, str]
     required: frozenset[str]
     time_column: str
     codecs: dict[TableId, Codec]
-    fitting: set[TableSchema]
+    fitting_schemas: set[TableSchema]
 
 
 class Records:
-    """Makes records of events, in their order.
+    """Converts events to records, in their order.
 
     Args:
-        sink: The topics.
-        service: Tells of them, and creates them where the sink says so.
-        patience: Waits for it.
-        owners: The tables of topics, as :func:`owner` tells them, by the topics' names in lower
-            case: others are known already.
+        sink: The options of the sink.
+        service: The project.
+        patience: The retries of its calls.
+        owners: Topic (lower case) -> its table (:func:`owner`), as far as known.
 
     Attributes:
-        owners: The same, with those that came.
+        owners: The argument, with the topics and tables of this object.
     """
 
     def __init__(
@@ -100,65 +100,67 @@ class Records:
         self._sink = sink
         self._service = service
         self._patience = patience
-        drops = _NO_ROWS[sink.format]
-        self._drops = drops | _NOTICES if sink.non_row_events == "drop" else drops
-        self._make: Callable[..., tuple[Encoded, list[Placed]]]
+        drops = _WITHOUT_RECORD[sink.format]
+        self._drops = drops | _NON_ROW_EVENTS if sink.non_row_events == "drop" else drops
+        self._encode: Callable[..., tuple[Encoded, list[TopicRecord]]]
         if sink.format == "datahub-tuple":
-            self._make = self._rows
+            self._encode = self._tuple_records
         else:
-            self._make = partial(self._blobs, get_codec(sink.format, **sink.format_options))
-        self._topics: dict[str, _Fields | DestinationError] = {}
-        self._made: list[Placed] = []
+            self._encode = partial(
+                self._blob_records, get_codec(sink.format, **sink.format_options)
+            )
+        self._topics: dict[str, _TopicFields | DestinationError] = {}
+        self._records: list[TopicRecord] = []
 
-    def take(self) -> list[Placed]:
-        """Return the records that were made since it was called last."""
-        records, self._made = self._made, []
+    def take_records(self) -> list[TopicRecord]:
+        """Return the records since the last call."""
+        records, self._records = self._records, []
         return records
 
     def __call__(self, event: ChangeEvent, origin: Origin, topic: str | None) -> Encoded:
-        """Make the records of an event; this is a :data:`~changelane.conversion.partition.Deliver`.
+        """Convert an event; a :data:`~changelane.conversion.partition.Deliver`.
 
         Args:
             event: The event.
-            origin: Where it came from.
-            topic: A topic that a route told, which goes first.
+            origin: The origin of the event.
+            topic: The topic of a route, which has priority.
 
         Raises:
-            EncodeError: It has none, or they have no place.
+            EncodeError: The event cannot be encoded, or has no topic.
         """
         kind = str(event.__struct_config__.tag)
         if kind in self._drops:
             return Encoded((), ((f"event:{kind}", f"{self._sink.format} does not write it"),))
-        event = numbered(event, origin)
-        encoded, placed = self._make(event, origin, topic)
-        for message in placed:
+        event = with_sequence(event, origin)
+        encoded, topic_records = self._encode(event, origin, topic)
+        for message in topic_records:
             if message.record.size > MOST_RECORD_BYTES:
                 raise DestinationError(
-                    ReasonCode.RECORD_TOO_LARGE, "a record is larger than DataHub takes"
+                    ReasonCode.RECORD_TOO_LARGE, "the record is larger than DataHub allows"
                 )
-        self._made += placed
+        self._records += topic_records
         return encoded
 
     # -- BLOB
 
-    def _blobs(
+    def _blob_records(
         self, codec: Codec, event: ChangeEvent, origin: Origin, topic: str | None
-    ) -> tuple[Encoded, list[Placed]]:
+    ) -> tuple[Encoded, list[TopicRecord]]:
         if topic is not None:
             raise DestinationError(
-                ReasonCode.TWO_TOPICS, "one topic of datahub-blob takes all tables"
+                ReasonCode.TWO_TOPICS, "datahub-blob has one topic for all tables"
             )
         encoded = codec.encode(event, on_loss=self._sink.on_loss)
-        placed: list[Placed] = []
+        topic_records: list[TopicRecord] = []
         for message in encoded.messages:
             value = message.value or b""
             text = self._text_of_blob(event, message)
             record = Record(value, len(value), 0 if text is None else hash_of(text), "", origin)
-            # what is about no table keeps its order, too: a transaction ends after it began
+            # events without a table keep their order, too: a transaction ends after its begin
             record = record._replace(order="" if text is None else f"k{text}")
-            to_each = text is None and self._sink.non_row_events == "broadcast"
-            placed.append(Placed(self._sink.topic, record, to_each))
-        return encoded, placed
+            is_broadcast = text is None and self._sink.non_row_events == "broadcast"
+            topic_records.append(TopicRecord(self._sink.topic, record, is_broadcast))
+        return encoded, topic_records
 
     def _text_of_blob(self, event: ChangeEvent, message: Message) -> str | None:
         change = event.change if isinstance(event, HalfUpdate) else event
@@ -169,19 +171,17 @@ class Records:
 
     # -- TUPLE
 
-    def _rows(
+    def _tuple_records(
         self, event: ChangeEvent, origin: Origin, topic: str | None
-    ) -> tuple[Encoded, list[Placed]]:
+    ) -> tuple[Encoded, list[TopicRecord]]:
         if isinstance(event, Truncate):
-            raise DestinationError(
-                ReasonCode.TRUNCATE, "datahub-tuple cannot tell that a table was truncated"
-            )
+            raise DestinationError(ReasonCode.TRUNCATE, "datahub-tuple cannot represent a truncate")
         if isinstance(event, HalfUpdate | SchemaChange) or not isinstance(event, DataChange):
-            raise DestinationError(ReasonCode.NO_ROW, "datahub-tuple has no row for it")
-        name = _named(self._sink.topic, event.table) if topic is None else topic
+            raise DestinationError(ReasonCode.NO_ROW, "datahub-tuple cannot represent it")
+        name = _topic_name(self._sink.topic, event.table) if topic is None else topic
         if not is_topic(name):
-            # two names must not become one by leaving out what DataHub does not allow
-            words = "its names cannot stand in the name of a topic: give it one by a route"
+            # without the characters that DataHub does not allow, two names could be equal
+            words = "the name of its table is not allowed in a topic name: set a topic with a route"
             raise DestinationError(ReasonCode.NO_TOPIC_NAME, words)
         self._check_owner(name, event.table)
         fields = self._fields(name, event.schema)
@@ -192,34 +192,34 @@ class Records:
             codec = get_codec("datahub-tuple", **options, table=_table_option(event.table))
             fields.codecs[event.table] = codec
         columns = key_columns(self._sink.keys, event)
-        # which columns are the key is told by no row, and the shards are chosen here
+        # rows do not contain the key columns, and the hash key is computed here
         encoded = codec.encode(msgspec.structs.replace(event, key=None), on_loss=self._sink.on_loss)
         source = origin.message
         identity = f"{source.topic}-{source.partition}-{source.offset}-{origin.number}"
-        placed: list[Placed] = []
+        topic_records: list[TopicRecord] = []
         for message in encoded.messages:
             row = json.loads(message.value or b"", dict[str, Any])
             content = tuple(
-                _typed(field, kind, row.get(field)) for field, kind in fields.types.items()
+                _field_value(field, kind, row.get(field)) for field, kind in fields.types.items()
             )
             if any(content[n] is None for n, f in enumerate(fields.types) if f in fields.required):
-                raise EncodeError(f"a column of topic {name} that takes no NULL has none")
+                raise EncodeError(f"a NOT NULL column of topic {name} has no value")
             if columns:
                 is_before = row[tuple_topic.BEFORE] == "Y"
                 image = row_before(event) if is_before else row_of(event)
                 text = key_text(event, image, columns)
             else:
-                # "Random sharding"; the two rows of an update stay together, in each attempt
+                # "Random sharding"; both rows of an update have one shard, in each attempt
                 text = identity
             record = Record(content, _size(content), hash_of(text), text, origin)
-            placed.append(Placed(name, record))
-        return encoded, placed
+            topic_records.append(TopicRecord(name, record))
+        return encoded, topic_records
 
     def _check_owner(self, topic: str, table: TableId) -> None:
-        """Refuse a second table for a topic: "One table to one topic", whose rows name no database.
+        """Reject a second table for a topic ("one table to one topic"): rows name no database.
 
         Raises:
-            PlaceError: It is one. Names that differ in upper and lower case are one for DataHub.
+            DestinationError: The topic has another table; DataHub compares names without case.
         """
         own_table = owner(table)
         topic_owner = self.owners.setdefault(topic.lower(), own_table)
@@ -228,11 +228,11 @@ class Records:
                 ReasonCode.TWO_TABLES, two_tables(topic, {topic_owner, own_table})
             )
 
-    def _fields(self, name: str, schema: TableSchema | None) -> _Fields:
-        """Return what is known of a topic, which is created where the sink says so.
+    def _fields(self, name: str, schema: TableSchema | None) -> _TopicFields:
+        """Return the fields of a topic, which is created if the sink allows it.
 
         Raises:
-            PlaceError: There is no such topic, or it is none for rows.
+            DestinationError: The topic does not exist, or is not a TUPLE topic.
         """
         fields = self._topics.get(name)
         if fields is None:
@@ -240,55 +240,55 @@ class Records:
                 fields = self._open(name, schema)
             except DestinationError as error:
                 if error.code == ReasonCode.NO_SCHEMA:
-                    raise  # a later event may tell it
+                    raise  # a later event may have a schema
                 fields = error
             self._topics[name] = fields
         if isinstance(fields, DestinationError):
             raise DestinationError(fields.code, fields.reason)
         return fields
 
-    def _open(self, name: str, schema: TableSchema | None) -> _Fields:
-        topic = self._ask(name)
+    def _open(self, name: str, schema: TableSchema | None) -> _TopicFields:
+        topic = self._topic(name)
         if topic is None:
             create = self._sink.create
             if create is None:
-                words = f"there is no topic {name}: create it, or give sink.create"
+                words = f"there is no topic {name}: create it, or set sink.create"
                 raise DestinationError(ReasonCode.NO_TOPIC, words)
             if schema is None:
-                words = f"there is no topic {name}, and the events tell no types to create it by"
+                words = f"there is no topic {name}, and the events have no types to create it from"
                 raise DestinationError(ReasonCode.NO_SCHEMA, words)
             new_topic = Topic("TUPLE", _topic_schema(schema, self._sink))
             create_topic(self._service, self._patience, name, new_topic, create)
-            # another task may have been first, with other columns
-            topic = self._ask(name) or new_topic
+            # another task may have created it with other columns
+            topic = self._topic(name) or new_topic
         if topic.kind != "TUPLE" or topic.schema is None:
             raise DestinationError(
-                ReasonCode.WRONG_TOPIC, f"topic {name} is a BLOB topic, and takes no rows"
+                ReasonCode.WRONG_TOPIC, f"topic {name} is a BLOB topic, not a TUPLE topic"
             )
         return _fields_of(name, topic.schema)
 
-    def _ask(self, name: str) -> Topic | None:
+    def _topic(self, name: str) -> Topic | None:
         return self._patience.call(f"topic {name}", lambda: self._service.topic(name))
 
 
 def owner(table: TableId) -> str:
-    """Return a table as text that is its own, whatever stands in its names."""
+    """Return an unambiguous text of a table name."""
     return msgspec.json.encode([table.database, table.schema, table.name]).decode()
 
 
 def two_tables(topic: str, owners: Iterable[str]) -> str:
-    """Return why a topic cannot take the rows of several tables, and the way out."""
+    """Return the error text for several tables of one topic, with the fix."""
     return (
-        f"topic {topic} takes one table, and rows of {' and '.join(sorted(owners))} (database, "
-        "schema, table) go there: name topics by {database}, {schema} and {table}, or make the "
-        "tables one by a route"
+        f"topic {topic} can have one table only, not {' and '.join(sorted(owners))} (database, "
+        "schema, table): use {database}, {schema} and {table} in the topic, or merge the tables "
+        "with a route"
     )
 
 
 def create_topic(
     service: Service, patience: Patience, name: str, topic: Topic, create: Create
 ) -> None:
-    """Create a topic, unless it is there.
+    """Create a topic, unless it exists.
 
     Raises:
         DeliveryError: The service does not create it.
@@ -299,16 +299,15 @@ def create_topic(
     )
 
 
-def numbered(event: ChangeEvent, origin: Origin) -> ChangeEvent:
-    """Return an event with a sequence: its own, else one made of where its message lies.
+def with_sequence(event: ChangeEvent, origin: Origin) -> ChangeEvent:
+    """Return an event with a sequence: its own, else one from the coordinates of its message.
 
-    "_sequence_id_: A unique message ID of the STRING type, consisting of digits" (seed 003). From
-    its highest bit on it holds 40 bits of the offset, 12 of the partition and 11 of the number of
-    the event in its message: it rises with the offset, is the same in each attempt, and fits into
-    64 bits.
+    "_sequence_id_: A unique message ID of the STRING type, consisting of digits". From the highest
+    bit on it has 40 bits of the offset, 12 bits of the partition, and 11 bits of the number of the
+    event in its message. It rises with the offset, is equal in each attempt, and has 63 bits.
 
     Raises:
-        PlaceError: The numbers do not fit.
+        DestinationError: The coordinates are too large.
     """
     change = event.change if isinstance(event, HalfUpdate) else event
     if not isinstance(change, DataChange | SchemaChange | Truncate):
@@ -323,17 +322,17 @@ def numbered(event: ChangeEvent, origin: Origin) -> ChangeEvent:
     for number, bits in parts:
         if not 0 <= number < 1 << bits:
             raise DestinationError(
-                ReasonCode.SEQUENCE, "its coordinates are too large for a sequence"
+                ReasonCode.SEQUENCE, "the coordinates of its message do not fit into a sequence"
             )
         value = value << bits | number
     return msgspec.structs.replace(event, position=SequencePosition(value))
 
 
-def _named(template: str, table: TableId) -> str:
+def _topic_name(template: str, table: TableId) -> str:
     def part(match: re.Match[str]) -> str:
         parts = {"database": table.database, "schema": table.schema, "table": table.name}
         if (name := parts[match.group(1)]) is None:
-            words = f"the event tells no {match.group(1)}, which names its topic"
+            words = f"the event has no {match.group(1)}, which is a part of its topic's name"
             raise DestinationError(ReasonCode.NO_TOPIC_NAME, words)
         return name
 
@@ -341,17 +340,17 @@ def _named(template: str, table: TableId) -> str:
 
 
 def _table_option(table: TableId) -> str:
-    """Return a table as the format's option tells it; none where its names have dots."""
+    """Return a table as an option of the format; empty if its name contains dots."""
     parts = [part for part in (table.database, table.schema, table.name) if part is not None]
-    is_told = table.schema is None or table.database is not None
-    return ".".join(parts) if is_told and not any("." in part for part in parts) else ""
+    has_all_parts = table.schema is None or table.database is not None
+    return ".".join(parts) if has_all_parts and not any("." in part for part in parts) else ""
 
 
 def _topic_schema(schema: TableSchema, sink: DataHubSink) -> str:
     column = str(sink.format_options.get("time_column", tuple_topic.TIME))
     names = [column.name.lower() for column in schema.columns]
     if len(set(names)) < len(names):
-        words = "its columns differ in upper and lower case only, which DataHub's fields cannot"
+        words = "the names of two columns differ only by case, which DataHub does not allow"
         raise DestinationError(ReasonCode.TOPIC_SCHEMA, words)
     try:
         return tuple_topic.topic_schema(schema, time_column=column)
@@ -359,9 +358,9 @@ def _topic_schema(schema: TableSchema, sink: DataHubSink) -> str:
         raise DestinationError(ReasonCode.TOPIC_SCHEMA, str(error)) from None
 
 
-def _fields_of(name: str, text: str) -> _Fields:
+def _fields_of(name: str, text: str) -> _TopicFields:
     try:
-        tuple_topic.table_schema(text)  # a type that is not known is refused here
+        tuple_topic.table_schema(text)  # raises for unknown types
         fields = json.loads(text.encode(), tuple_topic.TopicPart).fields
     except ConfigError as error:
         raise DestinationError(ReasonCode.WRONG_TOPIC, f"topic {name}: {error}") from None
@@ -370,27 +369,27 @@ def _fields_of(name: str, text: str) -> _Fields:
     needed = [tuple_topic.SEQUENCE, tuple_topic.OPERATION, tuple_topic.BEFORE, tuple_topic.AFTER]
     if missing := [name for name in needed if name not in types]:
         words = (
-            f"topic {name} has no column {missing[0]}, without which rows do not tell changes: "
-            "let sink.create make the topic, or create it with the columns of datahub-tuple"
+            f"topic {name} has no column {missing[0]}, which datahub-tuple requires: set "
+            "sink.create, or create the topic with the columns of datahub-tuple"
         )
         raise DestinationError(ReasonCode.WRONG_TOPIC, words)
     required = frozenset(field.name for field in fields if field.notnull)
-    return _Fields(text, types, required, times[0] if times else tuple_topic.TIME, {}, set())
+    return _TopicFields(text, types, required, times[0] if times else tuple_topic.TIME, {}, set())
 
 
-def _check_fit(name: str, fields: _Fields, event: DataChange) -> None:
-    """Refuse a row whose columns the topic does not have: "a fixed schema" (seed 003).
+def _check_fit(name: str, fields: _TopicFields, event: DataChange) -> None:
+    """Reject a row with columns that the topic lacks: a topic has "a fixed schema".
 
     Raises:
-        PlaceError: It names the column and the way out.
+        DestinationError: The topic cannot contain a column; the error names the fix.
     """
-    way_out = (
-        "a topic's schema is fixed: append the column to the topic (DataHub takes columns that may "
-        "be NULL), leave it out by a transform, or write to a new topic"
+    advice = (
+        "a topic's schema is fixed: append the column to the topic (DataHub allows nullable "
+        "columns), remove it with a transform, or write to a new topic"
     )
     schema = event.schema
     names = {*(event.before or {}), *(event.after or {})}
-    if schema is not None and schema not in fields.fitting:
+    if schema is not None and schema not in fields.fitting_schemas:
         expected_types = {
             field.name: field.type
             for field in json.loads(_columns_schema(schema).encode(), tuple_topic.TopicPart).fields
@@ -405,14 +404,14 @@ def _check_fit(name: str, fields: _Fields, event: DataChange) -> None:
                 words = (
                     f"column {column.name!r} is {expected_types[column.name]} and topic {name} "
                     f"has {topic_type}: "
-                    f"{way_out}"
+                    f"{advice}"
                 )
                 raise DestinationError(ReasonCode.TOPIC_SCHEMA, words)
         if names <= fields.types.keys():
-            fields.fitting.add(schema)
+            fields.fitting_schemas.add(schema)
     if missing := sorted(names - fields.types.keys()):
         raise DestinationError(
-            ReasonCode.TOPIC_SCHEMA, f"topic {name} has no column {missing[0]!r}: {way_out}"
+            ReasonCode.TOPIC_SCHEMA, f"topic {name} has no column {missing[0]!r}: {advice}"
         )
 
 
@@ -427,7 +426,7 @@ _INTEGERS: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
 
 
 def _is_wider(topic_type: str, column_type: str) -> bool:
-    """Say whether a field may hold values of another type: each is checked when it is written."""
+    """Whether a field may contain values of another type, each of which is checked at the write."""
     if topic_type == "STRING":
         return True
     if column_type in _INTEGERS:
@@ -435,16 +434,16 @@ def _is_wider(topic_type: str, column_type: str) -> bool:
     return (topic_type, column_type) in {("FLOAT", "DOUBLE"), ("DOUBLE", "FLOAT")}
 
 
-def _typed(name: str, kind: str, value: Any) -> Any:
-    """Return a value of a row, as its JSON has it, as DataHub's client takes it.
+def _field_value(name: str, kind: str, value: Any) -> Any:
+    """Convert a JSON value of a row to a value for DataHub's client.
 
     Raises:
-        EncodeError: It does not fit.
+        EncodeError: The value is not of the field's type.
     """
     if value is None:
         return None
     if name in {tuple_topic.TIME, tuple_topic.OTHER_TIME} and type(value) is int:
-        # the format has milliseconds; topics may have been made with other types
+        # the format has milliseconds; the topic may have another type
         value = {"STRING": str(value), "TIMESTAMP": value * 1000}.get(kind, value)
     try:
         match kind:
@@ -460,13 +459,13 @@ def _typed(name: str, kind: str, value: Any) -> Any:
                 return value
     except (ValueError, ArithmeticError, TypeError):
         pass
-    raise EncodeError(f"column {name!r} holds no {kind}")
+    raise EncodeError(f"the value of column {name!r} is not a {kind}")
 
 
 def _string(name: str, value: Any) -> str:
     if type(value) is not str:
         raise TypeError
-    # half a surrogate pair, which is no Unicode, fails here
+    # raises for a lone surrogate
     if len(value.encode()) > MOST_STRING_BYTES:
         raise DestinationError(
             ReasonCode.RECORD_TOO_LARGE, f"column {name!r} has a text of more than 2 MB"
@@ -475,5 +474,5 @@ def _string(name: str, value: Any) -> str:
 
 
 def _size(content: tuple[Any, ...]) -> int:
-    """Return about how many bytes a row has in a request."""
+    """Return the approximate size of a row in a request, in bytes."""
     return sum(8 + (len(value.encode()) if type(value) is str else 24) for value in content)

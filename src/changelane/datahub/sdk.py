@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The service through the vendor's own client, ``pydatahub`` (the extra ``datahub``).
+"""The service through the vendor's client, ``pydatahub`` (the extra ``datahub``).
 
-Two things of the client are mended here, each seen in version 2.29: it does not check the server's
-certificate (``verify=False`` in ``rest.py``), and its log quotes what the server says of records.
+The module corrects two defects of the client (version 2.29): it does not check the server's
+certificate (``verify=False`` in ``rest.py``), and its log quotes the server's messages about
+records.
 """
 
 import logging
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Literal
 
-from changelane.datahub.service import RANGE, Content, ServiceError, Shard, Taken, Topic
+from changelane.datahub.service import RANGE, Content, ReadRecord, ServiceError, Shard, Topic
 from changelane.datahub.shard_writer import Patience
 from changelane.errors import MissingExtraError
 from changelane.pipeline.datahub_source import Access
@@ -21,20 +22,20 @@ _LOGGERS: Final = ("datahub.rest", "datahub.account")
 _COMMENT: Final = "made by changelane"
 _READ_TIMEOUT_S: Final = 60
 _OPENING_S: Final = 60.0
-_LOOK_AGAIN_S: Final = 0.5
-"""Shards open in seconds, and each look is a request that the project's quota counts."""
+_CHECK_INTERVAL_S: Final = 0.5
+"""The interval of checks; shards open in seconds, and each check counts in the quota."""
 
 
 def patience(retry_s: float) -> Patience:
-    """Return what waits for the service, by the clock of this machine."""
+    """Return the retries for calls of the service, with the real clock."""
     return Patience(retry_s, clock=time.monotonic, sleep=time.sleep, chance=random.random)
 
 
 class Sdk:
-    """A project, asked through ``pydatahub``; a :class:`~changelane.datahub.service.Service`.
+    """A project through ``pydatahub``; a :class:`~changelane.datahub.service.Service`.
 
     Args:
-        access: The project, its keys, and how it is spoken to.
+        access: The project, its keys, protocol and compression.
 
     Raises:
         MissingExtraError: ``pydatahub`` is not installed.
@@ -50,24 +51,27 @@ class Sdk:
         for name in _LOGGERS:
             logging.getLogger(name).setLevel(logging.CRITICAL)
         self._project = access.project
-        self.is_whole: Final = access.protocol == "protobuf"
+        self.writes_all_or_none: Final = access.protocol == "protobuf"
         self._schemas: dict[str, Any] = {}
-        self._seen: set[str] = set()
+        self._known_topics: set[str] = set()
+        protocol = DatahubProtocolType.JSON
+        if self.writes_all_or_none:
+            protocol = DatahubProtocolType.PB
         self._client = DataHub(
             access.access_id,
             access.access_key,
             access.endpoint,
             compress_format=CompressFormat(access.compression.replace("none", "")),
-            protocol_type=DatahubProtocolType.PB if self.is_whole else DatahubProtocolType.JSON,
+            protocol_type=protocol,
             security_token=access.security_token,
-            user_agent="changelane",  # the client's own looks for the host's address
-            retry_times=0,  # what is tried again, and when, is decided by us
+            user_agent="changelane",  # the client's default contains the address of this machine
+            retry_times=0,  # changelane decides about retries
             read_timeout=_READ_TIMEOUT_S,
         )
         _check_certificates(self._client)
 
     def topic(self, name: str) -> Topic | None:
-        """Return a topic; ``None`` when it is not there."""
+        """Return a topic; ``None`` if it does not exist."""
         from datahub.models import RecordType
 
         try:
@@ -77,14 +81,14 @@ class Sdk:
             if error.code == "NoSuchTopic":
                 return None
             raise
-        self._seen.add(name)
+        self._known_topics.add(name)
         if topic.record_type != RecordType.TUPLE:
             return Topic("BLOB")
         self._schemas[name] = topic.record_schema
         return Topic("TUPLE", topic.record_schema.to_json_string())
 
     def create(self, name: str, topic: Topic, *, shards: int, days: int) -> None:
-        """Create a topic and wait for its shards; one that is there already stays as it is."""
+        """Create a topic and wait for its shards; an existing topic stays unchanged."""
         from datahub.models import RecordSchema
 
         arguments = (self._project, name, shards, days)
@@ -102,7 +106,7 @@ class Sdk:
         while any(shard.state not in {"ACTIVE", "CLOSED"} for shard in self.shards(name)):
             if time.monotonic() > deadline:
                 raise ServiceError("InternalServerError")
-            time.sleep(_LOOK_AGAIN_S)
+            time.sleep(_CHECK_INTERVAL_S)
 
     def shards(self, topic: str) -> Sequence[Shard]:
         """Return the shards of a topic."""
@@ -120,10 +124,10 @@ class Sdk:
             ]
 
     def put(self, topic: str, shard: str, records: Sequence[Content]) -> Mapping[int, ServiceError]:
-        """Write records to a shard; return why some were not written, by their numbers."""
+        """Write records to a shard; return index -> error of the records that were not written."""
         with _errors():
             sdk_records = [self._record(topic, record) for record in records]
-            if self.is_whole:
+            if self.writes_all_or_none:
                 self._client.put_records_by_shard(self._project, topic, shard, sdk_records)
                 return {}
             for record in sdk_records:
@@ -132,24 +136,24 @@ class Sdk:
             failed = {int(f.index): ServiceError(f.error_code) for f in result.failed_records}
             count = int(result.failed_record_count or 0)
             if len(failed) != count or not failed.keys() <= set(range(len(records))):
-                # which records are missing cannot be said, so none may count as written
+                # the missing records are unknown, so no record counts as written
                 raise ServiceError("FailedRecordsUnknown")
             return failed
 
-    def edge(self, topic: str, shard: str, which: Literal["OLDEST", "LATEST"]) -> int:
-        """Return the number at which the service sees an end of a shard."""
+    def end_sequence(self, topic: str, shard: str, which: Literal["OLDEST", "LATEST"]) -> int:
+        """Return the sequence of the oldest or latest end of a shard."""
         from datahub.models import CursorType
 
         with _errors():
             cursor = self._client.get_cursor(self._project, topic, shard, CursorType(which))
             return int(cursor.sequence)
 
-    def read(self, topic: str, shard: str, sequence: int, limit: int) -> Sequence[Taken]:
-        """Return records from a number on, in their order; none where none is yet."""
+    def read(self, topic: str, shard: str, sequence: int, limit: int) -> Sequence[ReadRecord]:
+        """Return records from a sequence on, in order; empty if there are none yet."""
         from datahub.models import CursorType
 
         place = (self._project, topic, shard)
-        if topic not in self._seen:
+        if topic not in self._known_topics:
             self.topic(topic)
         with _errors():
             cursor = self._client.get_cursor(*place, CursorType.SEQUENCE, sequence).cursor
@@ -158,7 +162,7 @@ class Sdk:
                 sdk_records = self._client.get_tuple_records(*place, schema, cursor, limit).records
             else:
                 sdk_records = self._client.get_blob_records(*place, cursor, limit).records
-            return [_taken(record) for record in sdk_records]
+            return [_read_record(record) for record in sdk_records]
 
     def _record(self, topic: str, content: Content) -> Any:
         from datahub.models import BlobRecord, TupleRecord
@@ -168,16 +172,16 @@ class Sdk:
         return TupleRecord(schema=self._schemas[topic], values=list(content))
 
 
-def _taken(record: Any) -> Taken:
+def _read_record(record: Any) -> ReadRecord:
     attribute_items = (record.attributes or {}).items()
     attributes = tuple((str(name), str(value)) for name, value in attribute_items)
     if hasattr(record, "blob_data"):
-        return Taken(int(record.sequence), bytes(record.blob_data), attributes)
-    return Taken(int(record.sequence), tuple(map(_text, record.values)), attributes)
+        return ReadRecord(int(record.sequence), bytes(record.blob_data), attributes)
+    return ReadRecord(int(record.sequence), tuple(map(_text, record.values)), attributes)
 
 
 def _text(value: Any) -> str | None:
-    """Return a value as the service told it, where the client made one of it."""
+    """Return a value as the text that the service sent, which the client converted."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -187,7 +191,7 @@ def _text(value: Any) -> str | None:
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """Turn the client's errors into ours; their messages may quote what was sent."""
+    """Convert the client's errors to :class:`ServiceError`, without their messages."""
     from datahub.exceptions import DatahubException, InvalidParameterException
     from requests import RequestException
 
@@ -196,7 +200,7 @@ def _errors() -> Iterator[None]:
     except ServiceError:
         raise
     except DatahubException as error:
-        # the client's own checks of values have no code
+        # errors of the client's checks of values have no code
         is_own = isinstance(error, InvalidParameterException) and not error.error_code
         code = "InvalidParameter" if is_own else error.error_code
         raise ServiceError(code, int(error.status_code or 0)) from None
@@ -210,12 +214,12 @@ def _kind(error: Exception) -> str:
     from requests.exceptions import InvalidURL, MissingSchema, SSLError
 
     if isinstance(error, SSLError):
-        return "WrongCertificate"  # and it stays so
+        return "WrongCertificate"  # permanent
     return "WrongEndpoint" if isinstance(error, InvalidURL | MissingSchema) else "Unreachable"
 
 
 def _check_certificates(client: Any) -> None:
-    """Let requests check certificates, whatever the client asks for."""
+    """Make requests check certificates, against the client's setting."""
     from requests.adapters import HTTPAdapter
 
     class Checking(HTTPAdapter):  # type: ignore[misc] # published without types

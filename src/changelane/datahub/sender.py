@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of a source's partition into DataHub's topics, in their order."""
+"""Sends the messages of source partitions to DataHub's topics, in their order."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -11,7 +11,7 @@ from changelane.conversion.partition import (
     RejectedMessage,
     blocking_key_of,
 )
-from changelane.datahub.records import Placed, Records
+from changelane.datahub.records import Records, TopicRecord
 from changelane.datahub.service import Service
 from changelane.datahub.shard_writer import Limits, Patience, Record, RefusedRecord, Writer
 from changelane.message import Message
@@ -22,16 +22,16 @@ from changelane.transforms.chain import Chain
 
 
 class Sending:
-    """Converts messages and writes what becomes of them.
+    """Converts messages to records and writes them.
 
     Args:
-        source: What the messages are.
-        sink: Where they go.
+        source: The options of the source.
+        sink: The options of the sink.
         service: The project.
-        patience: Waits for it.
-        chain: What becomes of events on the way.
-        counts: Counted into.
-        owners: The tables of topics, as far as they are known.
+        patience: The retries of its calls.
+        chain: The transforms of events.
+        counts: The totals to update.
+        owners: Topic (lower case) -> its table, as far as known.
     """
 
     def __init__(
@@ -62,43 +62,49 @@ class Sending:
 
     @property
     def owners(self) -> Mapping[str, str]:
-        """The tables of topics, with those that came."""
+        """The tables of topics, including those of this object."""
         return self._records.owners
 
-    def send(self, coming: Iterable[IncomingMessage]) -> Iterator[RejectedMessage]:
-        """Write what becomes of messages; yield what is quarantined.
+    def send(self, messages: Iterable[IncomingMessage]) -> Iterator[RejectedMessage]:
+        """Convert and write messages; yield the rejected messages.
 
-        Everything is written, or quarantined, once the iterator is at its end.
+        At the end of the iterator, every message is written or rejected.
 
         Args:
-            coming: Messages, partition by partition, each in its order.
+            messages: Messages, partition by partition, each in its order.
 
         Raises:
-            DeliveryError: Nothing can be written now.
+            DeliveryError: Writes are impossible now.
         """
         place: tuple[str | None, int | None] | None = None
-        for message, only, waits in coming:
+        for message, event_index, is_blocked in messages:
             if place != (message.topic, message.partition):
                 yield from self._take(self._delivery.flush())
                 place = message.topic, message.partition
-            yield from self._take(self._delivery.push(message, event_index=only, is_blocked=waits))
+            yield from self._take(
+                self._delivery.push(message, event_index=event_index, is_blocked=is_blocked)
+            )
         yield from self._take(self._delivery.flush())
         for writer in self._writers.values():
             yield from self._refused(writer.flush())
 
     def _take(self, converted: Iterable[Message | RejectedMessage]) -> Iterator[RejectedMessage]:
         yield from (outcome for outcome in converted if isinstance(outcome, RejectedMessage))
-        for placed in self._records.take():
-            yield from self._refused(self._write(placed))
+        for topic_record in self._records.take_records():
+            yield from self._refused(self._write(topic_record))
 
-    def _write(self, placed: Placed) -> list[RefusedRecord]:
-        writer = self._writers.get(placed.topic)
+    def _write(self, topic_record: TopicRecord) -> list[RefusedRecord]:
+        writer = self._writers.get(topic_record.topic)
         if writer is None:
             writer = Writer(
-                self._service, placed.topic, self._limits, self._patience, group=self._group
+                self._service, topic_record.topic, self._limits, self._patience, group=self._group
             )
-            self._writers[placed.topic] = writer
-        return writer.add_to_each(placed.record) if placed.to_each else writer.add(placed.record)
+            self._writers[topic_record.topic] = writer
+        return (
+            writer.add_to_each(topic_record.record)
+            if topic_record.is_broadcast
+            else writer.add(topic_record.record)
+        )
 
     def _refused(self, refused: Iterable[RefusedRecord]) -> Iterator[RejectedMessage]:
         reported: set[tuple[object, ...]] = set()
@@ -107,7 +113,7 @@ class Sending:
             origin = record.origin
             event = *blocking_key_of(origin.message), origin.message.offset, origin.number
             if error is not None:
-                reason = f"the topic never takes the record: {error}"
+                reason = f"the topic rejects the record: {error}"
                 yield self._delivery.reject(origin, ReasonCode.REFUSED_BY_DATAHUB, reason)
             elif event not in reported:
                 yield self._delivery.reject_blocked(origin)

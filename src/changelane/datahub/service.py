@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of DataHub, as an interface, and what its refusals mean."""
+"""The interface of DataHub's service, and the reactions to its errors."""
 
 import re
 from bisect import bisect_right
@@ -13,19 +13,19 @@ Content = bytes | tuple[Any, ...]
 """A record: the bytes of a BLOB, or the values of a TUPLE in the order of its topic's fields."""
 
 RANGE: Final = 1 << 128
-"""How many hash keys there are."""
+"""The number of hash keys."""
 
 
 class Shard(NamedTuple):
     """A shard.
 
     Attributes:
-        id: Its name.
+        id: The id of the shard.
         begin: The first hash key of its range.
-        end: The one behind its range; the last shard's is the last hash key, which it has, too.
-        state: ``ACTIVE`` takes records; ``OPENING`` and ``CLOSING`` will change; ``CLOSED`` was
+        end: The end of its range (exclusive); for the last shard the last hash key (inclusive).
+        state: ``ACTIVE`` accepts records; ``OPENING`` and ``CLOSING`` are transient; ``CLOSED`` was
             split or merged.
-        parents: The shards that it was made of.
+        parents: The shards from whose split or merge it results.
     """
 
     id: str
@@ -35,13 +35,13 @@ class Shard(NamedTuple):
     parents: tuple[str, ...] = ()
 
 
-class Taken(NamedTuple):
-    """A record that was read.
+class ReadRecord(NamedTuple):
+    """A record from a topic.
 
     Attributes:
-        sequence: Its number in its shard, which rises.
-        content: The bytes of a BLOB, or the values of a TUPLE as text, NULL being ``None``.
-        attributes: What was said of it beside.
+        sequence: Its number in its shard, in ascending order.
+        content: The bytes of a BLOB, or the values of a TUPLE as text; NULL is ``None``.
+        attributes: Its attributes.
     """
 
     sequence: int
@@ -53,31 +53,31 @@ class Topic(NamedTuple):
     """A topic.
 
     Attributes:
-        kind: What its records are.
-        schema: The JSON of a TUPLE topic's fields.
+        kind: The kind of its records.
+        schema: The fields of a TUPLE topic, as JSON.
     """
 
     kind: Literal["TUPLE", "BLOB"]
     schema: str | None = None
 
 
-class Fate(Enum):
-    """What to do after a refusal."""
+class Reaction(Enum):
+    """The reaction to an error of the service."""
 
-    WAIT = "try again later"
-    MOVED = "ask for the shards, and try again"
-    RECORD = "the record is never taken"
-    STOP = "nothing helps but a person"
+    RETRY = "retry later"
+    REASSIGN = "list the shards again, then retry"
+    REJECT = "reject the record"
+    FAIL = "fail the run"
 
 
-_FATES: Final[dict[str, Fate]] = {
-    "LimitExceeded": Fate.WAIT,
-    "InternalServerError": Fate.WAIT,
-    "Unreachable": Fate.WAIT,
-    "InvalidShardOperation": Fate.MOVED,
-    "NoSuchShard": Fate.MOVED,
-    "MalformedRecord": Fate.RECORD,
-    "InvalidParameter": Fate.RECORD,
+_REACTIONS: Final[dict[str, Reaction]] = {
+    "LimitExceeded": Reaction.RETRY,
+    "InternalServerError": Reaction.RETRY,
+    "Unreachable": Reaction.RETRY,
+    "InvalidShardOperation": Reaction.REASSIGN,
+    "NoSuchShard": Reaction.REASSIGN,
+    "MalformedRecord": Reaction.REJECT,
+    "InvalidParameter": Reaction.REJECT,
 }
 _CODE: Final = re.compile(r"[A-Za-z]{1,64}")
 _TOO_LARGE: Final = 413
@@ -86,13 +86,13 @@ _SERVER_ERROR: Final = 500
 
 
 class ServiceError(DeliveryError):
-    """The service refused something, or did not answer.
+    """The service rejected a request, or did not answer.
 
-    It says the service's error code, and never its message, which may quote what was sent.
+    The text contains the error code of the service, never its message, which may quote a record.
 
     Attributes:
-        code: The code, such as ``LimitExceeded``; ``Unreachable`` when nothing answered.
-        status: The HTTP status, 0 when there is none.
+        code: The error code, such as ``LimitExceeded``; ``Unreachable`` without an answer.
+        status: The HTTP status; 0 if there is none.
     """
 
     def __init__(self, code: str | None, status: int = 0) -> None:
@@ -102,34 +102,34 @@ class ServiceError(DeliveryError):
 
     def __str__(self) -> str:
         status = f" (status {self.status})" if self.status > 0 else ""
-        return f"DataHub says {self.code}{status}"
+        return f"DataHub answers {self.code}{status}"
 
     @property
-    def fate(self) -> Fate:
-        """What to do now."""
-        fate = _FATES.get(self.code)
-        if fate is not None:
-            return fate
+    def reaction(self) -> Reaction:
+        """The reaction to the error."""
+        reaction = _REACTIONS.get(self.code)
+        if reaction is not None:
+            return reaction
         if self.status == _TOO_LARGE:
-            return Fate.RECORD
-        is_passing = self.status == _TOO_MANY or self.status >= _SERVER_ERROR
-        return Fate.WAIT if is_passing else Fate.STOP
+            return Reaction.REJECT
+        is_temporary = self.status == _TOO_MANY or self.status >= _SERVER_ERROR
+        return Reaction.RETRY if is_temporary else Reaction.FAIL
 
 
 class Service(Protocol):
     """A project of DataHub. Each call raises :class:`ServiceError`."""
 
     @property
-    def is_whole(self) -> bool:
-        """Whether records are written all or none; else some of them may be refused."""
+    def writes_all_or_none(self) -> bool:
+        """Whether a request writes all or none of its records; else it may write a part of them."""
         ...
 
     def topic(self, name: str) -> Topic | None:
-        """Return a topic; ``None`` when it is not there."""
+        """Return a topic; ``None`` if it does not exist."""
         ...
 
     def create(self, name: str, topic: Topic, *, shards: int, days: int) -> None:
-        """Create a topic and wait for its shards; one that is there already stays as it is."""
+        """Create a topic and wait for its shards; an existing topic stays unchanged."""
         ...
 
     def shards(self, topic: str) -> Sequence[Shard]:
@@ -137,45 +137,45 @@ class Service(Protocol):
         ...
 
     def put(self, topic: str, shard: str, records: Sequence[Content]) -> Mapping[int, ServiceError]:
-        """Write records to a shard; return why some were not written, by their numbers."""
+        """Write records to a shard; return index -> error of the records that were not written."""
         ...
 
 
 class Readable(Protocol):
-    """What is asked of a project to read from it. Each call raises :class:`ServiceError`."""
+    """A project to read from. Each call raises :class:`ServiceError`."""
 
     def topic(self, name: str) -> Topic | None:
-        """Return a topic; ``None`` when it is not there."""
+        """Return a topic; ``None`` if it does not exist."""
         ...
 
     def shards(self, topic: str) -> Sequence[Shard]:
         """Return the shards of a topic."""
         ...
 
-    def edge(self, topic: str, shard: str, which: Literal["OLDEST", "LATEST"]) -> int:
-        """Return the number at which the service sees an end of a shard."""
+    def end_sequence(self, topic: str, shard: str, which: Literal["OLDEST", "LATEST"]) -> int:
+        """Return the sequence of the oldest or latest end of a shard."""
         ...
 
-    def read(self, topic: str, shard: str, sequence: int, limit: int) -> Sequence[Taken]:
-        """Return records from a number on, in their order; none where none is yet."""
+    def read(self, topic: str, shard: str, sequence: int, limit: int) -> Sequence[ReadRecord]:
+        """Return records from a sequence on, in order; empty if there are none yet."""
         ...
 
 
 class Shards:
-    """The active shards of a topic, by the hash keys that they have."""
+    """The active shards of a topic, by their hash keys."""
 
     def __init__(self, shards: Sequence[Shard]) -> None:
         active = sorted((s for s in shards if s.state == "ACTIVE"), key=lambda shard: shard.begin)
         self.active: Final = tuple(active)
         self.is_settled: Final = all(s.state in {"ACTIVE", "CLOSED"} for s in shards)
-        """Whether no shard is about to open or close."""
+        """Whether no shard is in a transient state."""
         self._begins = [shard.begin for shard in active]
 
-    def of(self, place: int) -> str | None:
-        """Return the shard of a hash key; ``None`` when none is active there."""
-        index = bisect_right(self._begins, place) - 1
+    def of(self, hash_key: int) -> str | None:
+        """Return the active shard of a hash key; ``None`` if there is none."""
+        index = bisect_right(self._begins, hash_key) - 1
         if index < 0:
             return None
         shard = self.active[index]
-        is_inside = place < shard.end or (shard.end == RANGE - 1 == place)
+        is_inside = hash_key < shard.end or (shard.end == RANGE - 1 == hash_key)
         return shard.id if is_inside else None

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statements that change tables, read into typed changes.
+"""DDL statements of MySQL, MariaDB, PostgreSQL and Oracle, parsed into typed changes.
 
-MySQL's and MariaDB's, PostgreSQL's and Oracle's SQL. The text is untrusted: it is never executed,
-reading it never raises, prints or logs, and what is not read stays text with a reason.
+The text is untrusted. It is never executed, and parsing never raises, prints or logs. A statement
+that cannot be parsed stays text, with a reason.
 
-This is the one place that says what a statement does, so that a
-:class:`~changelane.event.SchemaChange` has the same action whichever format told it.
+Every format determines the action of a :class:`~changelane.event.SchemaChange` by this package, so
+that equal statements have equal actions.
 """
 
 from typing import Final
@@ -32,9 +32,8 @@ from changelane.ddl.changes import (
     Statement,
     TruncateTable,
 )
-from changelane.ddl.evolve import MisfitError, Shape, created, evolved
+from changelane.ddl.evolve import MisfitError, Shape, apply_changes, shape_of
 from changelane.ddl.parser import Dialect, parse
-from changelane.event import SchemaChange
 from changelane.schema import TableId
 
 _DIALECTS: Final[dict[str, Dialect]] = {
@@ -42,26 +41,26 @@ _DIALECTS: Final[dict[str, Dialect]] = {
     **dict.fromkeys(("postgresql", "postgres", "yugabytedb", "cockroachdb"), "postgresql"),
     "oracle": "oracle",
 }
-"""Database (:attr:`~changelane.event.Source.product`) -> the SQL that it speaks."""
+"""Database (:attr:`~changelane.event.Source.product`) -> its SQL dialect."""
 
 
 def dialect_of(product: str | None) -> Dialect | None:
-    """Return the dialect of a database; ``None`` when its SQL is not read."""
+    """Return the SQL dialect of a database; ``None`` if there is no parser for it."""
     return _DIALECTS.get(product or "")
 
 
 def action_of(text: str | None, product: str | None, action: str = "other") -> str:
-    """Return what a text of statements does: the action of all that change a table.
+    """Return the action of statements: the common action of those that change a table.
 
     >>> action_of("/* nightly */ TRUNCATE TABLE `t`", "mysql")
     'truncate'
-    >>> action_of("ALTER TABLE t RENAME TO u", "mysql", told="alter")
+    >>> action_of("ALTER TABLE t RENAME TO u", "mysql", "alter")
     'rename'
 
     Args:
         text: The statements.
         product: The database.
-        action: The producer's word, which holds where the text does not tell, or tells of several.
+        action: The producer's action: the result if the statements have no action, or several.
     """
     dialect = dialect_of(product)
     if not text or dialect is None:
@@ -71,12 +70,12 @@ def action_of(text: str | None, product: str | None, action: str = "other") -> s
 
 
 def table_of(text: str | None, product: str | None, table_id: TableId) -> TableId:
-    """Return the first table that a text names, where the producer names none.
+    """Return the first table that a text names, if the producer names none.
 
     Args:
         text: The statements.
         product: The database.
-        table_id: What the producer says; it holds where it names a table.
+        table_id: The producer's table; the result if it has a name.
     """
     dialect = dialect_of(product)
     if not text or dialect is None or table_id.name is not None:
@@ -87,12 +86,20 @@ def table_of(text: str | None, product: str | None, table_id: TableId) -> TableI
     return table_id
 
 
-def statements_of(event: SchemaChange) -> tuple[Statement, ...]:
-    """Return the statements of an event; none when it has no text, or no SQL that is read."""
-    dialect = dialect_of(event.source.product)
-    if not event.ddl or dialect is None:
+def statements_of(
+    text: str | None, product: str | None, table_id: TableId
+) -> tuple[Statement, ...]:
+    """Return the parsed statements of a text; none without text or without a parser for its SQL.
+
+    Args:
+        text: The statements.
+        product: The database.
+        table_id: Its database and schema are the default for tables that the text names without.
+    """
+    dialect = dialect_of(product)
+    if not text or dialect is None:
         return ()
-    return parse(event.ddl, dialect, event.table)
+    return parse(text, dialect, table_id)
 
 
 __all__ = [
@@ -120,10 +127,10 @@ __all__ = [
     "Statement",
     "TruncateTable",
     "action_of",
-    "created",
+    "apply_changes",
     "dialect_of",
-    "evolved",
     "parse",
+    "shape_of",
     "statements_of",
     "table_of",
 ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a statement does to tables, as values."""
+"""The typed changes of DDL statements."""
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -12,11 +12,11 @@ class AddColumn(msgspec.Struct, frozen=True):
     """A new column.
 
     Attributes:
-        column: Its name, types and flags; the default as a value where the text is a literal.
-        default: The default as the statement says it: untrusted text.
-        first: It stands before all others.
-        after: It stands behind this column; with neither it stands at the end.
-        if_not_exists: A column of this name may exist already, and stays then.
+        column: Its name, types and flags; the default as a value if the text is a literal.
+        default: The text of the default in the statement (untrusted).
+        first: The column becomes the first one.
+        after: The column before the new one. Without *first* and *after* the new one is the last.
+        if_not_exists: An existing column of this name stays unchanged.
     """
 
     column: Column
@@ -27,7 +27,7 @@ class AddColumn(msgspec.Struct, frozen=True):
 
 
 class DropColumn(msgspec.Struct, frozen=True):
-    """A column goes, with all its values."""
+    """A column is dropped, with all its values."""
 
     name: str
     if_exists: bool = False
@@ -41,17 +41,17 @@ class RenameColumn(msgspec.Struct, frozen=True):
 
 
 class ModifyColumn(msgspec.Struct, frozen=True):
-    """A column changes. What the statement does not say stays as it was.
+    """A column changes; attributes that the statement does not contain stay unchanged.
 
     Attributes:
-        new_name: Its name from now on (MySQL's CHANGE).
+        new_name: Its new name (MySQL's CHANGE).
         type: The new type.
         source_type: The new type as the source spells it.
-        nullable: Whether it may be NULL from now on; ``None`` = the statement leaves it open.
-        default: The new default as text, ``None`` = no default any more.
-        generated: Whether the source computes it from now on.
-        first: It moves before all others.
-        after: It moves behind this column.
+        nullable: Whether it may be NULL; ``None`` if the statement does not determine it.
+        default: The text of the new default; ``None`` removes the default.
+        generated: Whether the source computes it.
+        first: The column becomes the first one.
+        after: The column that is before it from now on.
     """
 
     name: str
@@ -67,17 +67,17 @@ class ModifyColumn(msgspec.Struct, frozen=True):
 
 
 class SetPrimaryKey(msgspec.Struct, frozen=True):
-    """These columns are the key from now on; none of them may be NULL."""
+    """The columns become the primary key; none of them may be NULL."""
 
     columns: tuple[str, ...]
 
 
 class DropPrimaryKey(msgspec.Struct, frozen=True):
-    """The table has no key from now on."""
+    """The primary key is dropped."""
 
 
 class DropConstraint(msgspec.Struct, frozen=True):
-    """A constraint goes of which only the name is told: it may be the key."""
+    """A constraint is dropped by its name; it may be the primary key."""
 
     name: str
 
@@ -86,7 +86,7 @@ class AddIndex(msgspec.Struct, frozen=True):
     """A new index.
 
     Attributes:
-        columns: Its columns; ``None`` when it holds expressions, or the statement does not say.
+        columns: Its columns; ``None`` if it contains expressions or the statement lists none.
     """
 
     name: str | None
@@ -95,7 +95,7 @@ class AddIndex(msgspec.Struct, frozen=True):
 
 
 class DropIndex(msgspec.Struct, frozen=True):
-    """An index goes."""
+    """An index is dropped."""
 
     name: str
 
@@ -112,13 +112,13 @@ class CreateTable(msgspec.Struct, frozen=True):
 
     Attributes:
         columns: The columns that the statement lists.
-        key: The columns of its primary key, empty without one.
+        key: The columns of its primary key; empty if there is none.
         defaults: Texts of the defaults, by column.
-        like: Another table whose columns come first.
-        is_partial: A query, a parent or a type adds columns that the text does not tell.
-        temporary: Only one session sees it.
-        if_not_exists: A table of this name may exist already, and stays then.
-        replaces: A table of this name goes first.
+        like: Another table; the new table has its columns before *columns*.
+        is_partial: A query, a parent table or a type adds columns that the text does not list.
+        temporary: The table belongs to one session.
+        if_not_exists: An existing table of this name stays unchanged.
+        replaces: An existing table of this name is dropped first.
     """
 
     table: TableId
@@ -133,7 +133,7 @@ class CreateTable(msgspec.Struct, frozen=True):
 
 
 class DropTable(msgspec.Struct, frozen=True):
-    """A table goes."""
+    """A table is dropped."""
 
     table: TableId
     temporary: bool = False
@@ -148,19 +148,19 @@ class RenameTable(msgspec.Struct, frozen=True):
 
 
 class TruncateTable(msgspec.Struct, frozen=True):
-    """All rows of a table go."""
+    """All rows of a table are deleted."""
 
     table: TableId
 
 
 class CreateDatabase(msgspec.Struct, frozen=True):
-    """A new database, or schema where a database holds schemas."""
+    """A new database, or a new schema in a database that has schemas."""
 
     name: TableId
 
 
 class DropDatabase(msgspec.Struct, frozen=True):
-    """A database or schema goes, with all its tables."""
+    """A database or schema is dropped, with all its tables."""
 
     name: TableId
 
@@ -169,7 +169,7 @@ class Other(msgspec.Struct, frozen=True):
     """An action that changes neither columns nor keys: options, partitions, foreign keys, checks.
 
     Attributes:
-        text: The action as the statement has it: untrusted text.
+        text: The text of the action in the statement (untrusted).
     """
 
     text: str
@@ -188,7 +188,7 @@ ColumnChange = (
     | RenameIndex
     | Other
 )
-"""A change inside of one table."""
+"""A change of the columns, key or indexes of one table."""
 
 Change = (
     ColumnChange | CreateTable | DropTable | RenameTable | TruncateTable
@@ -201,10 +201,10 @@ class Statement(msgspec.Struct, frozen=True):
 
     Attributes:
         action: As in :class:`~changelane.event.SchemaChange`, or ``truncate``.
-        table: The first table that the statement names, else the one that was given as usual.
-        changes: What it does, in its order; empty when it could not be read.
-        text: The statement: untrusted, never executed.
-        reason: Why ``changes`` is empty, without a word of the text.
+        table: The first table that the statement names, else the default table of the parser.
+        changes: Its changes, in order; empty if it cannot be parsed.
+        text: The text of the statement (untrusted, never executed).
+        reason: The reason why ``changes`` is empty, without words of the text.
     """
 
     action: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes of columns applied to what is known of a table."""
+"""Column changes, applied to the columns and key of a table."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -28,83 +28,85 @@ from changelane.schema import Column, TableSchema
 
 
 class Shape(NamedTuple):
-    """What is known of a table: its columns and the columns of its key, in their order."""
+    """The columns of a table and the columns of its key, in their order."""
 
     schema: TableSchema
     key: tuple[str, ...] = ()
 
 
 class MisfitError(ApplyError):
-    """A change that does not fit the columns that are known: they are not the source's."""
+    """A change of a column that the table lacks, or an addition of one that the table has."""
 
 
-def created(change: CreateTable) -> Shape | None:
-    """Return the shape of a new table; ``None`` when the statement does not tell all of it."""
+def shape_of(change: CreateTable) -> Shape | None:
+    """Return the shape of a new table; ``None`` if the statement does not list all columns."""
     names = {column.name for column in change.columns}
     if change.is_partial or change.like is not None or len(names) < len(change.columns):
         return None
     return Shape(TableSchema(change.columns), change.key)
 
 
-def evolved(shape: Shape, changes: Iterable[ColumnChange], *, ignore_case: bool = False) -> Shape:
+def apply_changes(
+    shape: Shape, changes: Iterable[ColumnChange], *, ignore_case: bool = False
+) -> Shape:
     """Apply changes to a shape, in their order.
 
     >>> from changelane.types import Integer
     >>> before = Shape(TableSchema((Column("id", Integer()), Column("a", Integer()))), ("id",))
-    >>> after = evolved(before, [RenameColumn("id", "nr"), DropColumn("a")])
+    >>> after = apply_changes(before, [RenameColumn("id", "nr"), DropColumn("a")])
     >>> [column.name for column in after.schema.columns], after.key
     (['nr'], ('nr',))
 
     Args:
-        shape: The table before.
-        changes: What a statement does to it.
-        ignore_case: Names that differ by case are one, as in MySQL.
+        shape: The table before the changes.
+        changes: The changes of a statement.
+        ignore_case: Compare names of columns without case, as MySQL does.
 
     Raises:
-        MisfitError: A column to change does not exist, or one to add does; or a constraint goes
-            of which nothing tells whether it is the key.
+        MisfitError: A changed column does not exist, an added column exists, or a dropped
+            constraint may be the key.
     """
     columns = list(shape.schema.columns)
     key = shape.key
     for change in changes:
-        key = _apply(columns, key, change, ignore_case=ignore_case)
+        key = _apply_change(columns, key, change, ignore_case=ignore_case)
     try:
         return Shape(TableSchema(tuple(columns)), key)
     except ValueError as error:
         raise MisfitError(str(error)) from None
 
 
-def _apply(
+def _apply_change(
     columns: list[Column], key: tuple[str, ...], change: ColumnChange, *, ignore_case: bool
 ) -> tuple[str, ...]:
     """Apply one change in place and return the key after it."""
 
-    def place(name: str, *, may_lack: bool = False) -> int | None:
-        return _place(columns, name, ignore_case=ignore_case, may_lack=may_lack)
+    def index_of(name: str, *, may_be_missing: bool = False) -> int | None:
+        return _index_of(columns, name, ignore_case=ignore_case, may_be_missing=may_be_missing)
 
     match change:
         case AddColumn():
-            if place(change.column.name, may_lack=True) is None:
+            if index_of(change.column.name, may_be_missing=True) is None:
                 _insert(columns, change.column, change, ignore_case=ignore_case)
             elif not change.if_not_exists:
-                raise MisfitError(f"column {change.column.name!r} is to be added and is there")
+                raise MisfitError(f"the added column {change.column.name!r} already exists")
             return key
         case DropColumn():
-            index = place(change.name, may_lack=change.if_exists)
+            index = index_of(change.name, may_be_missing=change.if_exists)
             if index is None:
                 return key
             name = columns.pop(index).name
-            # MySQL takes a dropped column out of the key; the others drop the key with it
+            # MySQL removes a dropped column from the key; other databases drop the key with it
             return tuple(part for part in key if part != name)
         case RenameColumn():
-            return _renamed(columns, key, place(change.name), change.new_name)
+            return _rename(columns, key, index_of(change.name), change.new_name)
         case ModifyColumn():
-            index = place(change.name, may_lack=change.if_exists)
+            index = index_of(change.name, may_be_missing=change.if_exists)
             if index is None:
                 return key
-            return _modified(columns, key, index, change, ignore_case=ignore_case)
+            return _modify(columns, key, index, change, ignore_case=ignore_case)
         case SetPrimaryKey():
-            key_columns = [place(name) for name in change.columns]
+            key_columns = [index_of(name) for name in change.columns]
             for index in key_columns:
                 if index is not None:
                     columns[index] = msgspec.structs.replace(columns[index], nullable=False)
@@ -112,15 +114,15 @@ def _apply(
         case DropPrimaryKey():
             return ()
         case DropConstraint() if key:
-            raise MisfitError("a constraint goes that may be the key")
+            raise MisfitError("the dropped constraint may be the key")
         case DropConstraint() | AddIndex() | DropIndex() | RenameIndex() | Other():
             return key
         case _:
             raise TypeError(f"not a change of columns: {type(change).__name__}")
 
 
-def _place(
-    columns: Sequence[Column], name: str, *, ignore_case: bool, may_lack: bool
+def _index_of(
+    columns: Sequence[Column], name: str, *, ignore_case: bool, may_be_missing: bool
 ) -> int | None:
     for index, column in enumerate(columns):
         if column.name == name:
@@ -130,9 +132,9 @@ def _place(
         for index, column in enumerate(columns):
             if column.name.casefold() == folded:
                 return index
-    if may_lack:
+    if may_be_missing:
         return None
-    raise MisfitError(f"column {name!r} is to be changed and is not there")
+    raise MisfitError(f"the changed column {name!r} does not exist")
 
 
 def _insert(
@@ -141,25 +143,25 @@ def _insert(
     if at.first:
         columns.insert(0, column)
     elif at.after is not None:
-        index = _place(columns, at.after, ignore_case=ignore_case, may_lack=False)
+        index = _index_of(columns, at.after, ignore_case=ignore_case, may_be_missing=False)
         columns.insert(len(columns) if index is None else index + 1, column)
     else:
         columns.append(column)
 
 
-def _renamed(
+def _rename(
     columns: list[Column], key: tuple[str, ...], index: int | None, new_name: str
 ) -> tuple[str, ...]:
     if index is None:
         return key
     old = columns[index].name
     if any(column.name == new_name for column in columns if column.name != old):
-        raise MisfitError(f"column {new_name!r} is a new name and is there")
+        raise MisfitError(f"the new column name {new_name!r} already exists")
     columns[index] = msgspec.structs.replace(columns[index], name=new_name)
     return tuple(new_name if part == old else part for part in key)
 
 
-def _modified(
+def _modify(
     columns: list[Column],
     key: tuple[str, ...],
     index: int,
@@ -168,7 +170,7 @@ def _modified(
     ignore_case: bool,
 ) -> tuple[str, ...]:
     if change.new_name is not None:
-        key = _renamed(columns, key, index, change.new_name)
+        key = _rename(columns, key, index, change.new_name)
     old = columns[index]
     kind = old.type if change.type is None else change.type
     default = old.default
@@ -177,7 +179,7 @@ def _modified(
     elif isinstance(change.default, str):
         default = literal(change.default, kind)
     elif kind != old.type:
-        default = UNSET  # said in another type's values
+        default = UNSET  # the old default is a value of the old type
     nullable = old.nullable if change.nullable is UNSET else change.nullable
     column = Column(
         old.name,

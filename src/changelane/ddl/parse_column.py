@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Definitions of columns: a name, a type, and attributes in any order."""
+"""The parser of column definitions: a name, a type, and attributes in any order."""
 
 import datetime as dt
 import decimal
@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from changelane.ddl.tokenizer import Cursor, UnreadError
+from changelane.ddl.tokenizer import Cursor, UnknownSyntaxError
 from changelane.schema import Column
 from changelane.sql_types import logical_type
 from changelane.types import (
@@ -32,7 +32,7 @@ from changelane.types.values import parse_date, parse_timestamp
 
 
 class Definition(msgspec.Struct):
-    """What a definition says; ``UNSET`` and ``None`` where it does not.
+    """A parsed definition; ``UNSET`` and ``None`` for attributes that it does not contain.
 
     Attributes:
         type_text: The type as the source spells it.
@@ -51,34 +51,34 @@ class Definition(msgspec.Struct):
     after: str | None = None
 
     def column(self, dialect: str) -> Column:
-        """Return the column of a definition that says everything there is to say."""
+        """Return the column; attributes that the definition omits get the dialect's defaults."""
         kind = UNKNOWN if self.type is None else self.type
         default: object = UNSET
         if isinstance(self.default, str):
             default = literal(self.default, kind)
         nullable = self.nullable
         if isinstance(nullable, UnsetType):
-            nullable = usual_nullable(self, dialect)
+            nullable = default_nullable(self, dialect)
         return Column(self.name, kind, self.type_text, nullable, self.generated, default)
 
 
-def usual_nullable(definition: Definition, dialect: str) -> bool | None:
-    """Return whether a column may be NULL whose definition does not say so.
+def default_nullable(definition: Definition, dialect: str) -> bool | None:
+    """Return whether a column without NULL and NOT NULL is nullable; ``None`` if that is unknown.
 
-    MySQL's TIMESTAMP may not before ``explicit_defaults_for_timestamp`` became the default; no
-    statement tells which holds. https://dev.mysql.com/doc/refman/8.0/en/timestamp-initialization.html
+    For MySQL's TIMESTAMP it depends on ``explicit_defaults_for_timestamp``, which no statement
+    contains. https://dev.mysql.com/doc/refman/8.0/en/timestamp-initialization.html
     """
     if definition.is_key:
         return False
     text = (definition.type_text or "").lower()
     if dialect == "mysql" and text.startswith("timestamp"):
         return None
-    # SERIAL is short for NOT NULL with a default
+    # SERIAL is an abbreviation with NOT NULL and a default
     return not re.match(r"(?:big|small)?serial", text)
 
 
-# Words that end a type or an expression, and what to do behind them.
-_Read = Callable[[Cursor, Definition], None]
+# Reads the rest of an attribute after its first word. The word ends a type or an expression.
+_ReadAttribute = Callable[[Cursor, Definition], None]
 
 
 def _not(cursor: Cursor, definition: Definition) -> None:
@@ -87,7 +87,7 @@ def _not(cursor: Cursor, definition: Definition) -> None:
         if cursor.dialect == "oracle":
             _ = cursor.take("ENABLE") or cursor.take("DISABLE")
     elif not (cursor.take("DEFERRABLE") or cursor.take("ENFORCED") or cursor.take("VISIBLE")):
-        raise UnreadError("an attribute that is not known")
+        raise UnknownSyntaxError("unknown attribute")
 
 
 def _null(_: Cursor, definition: Definition) -> None:
@@ -133,11 +133,11 @@ def _generated(cursor: Cursor, definition: Definition) -> None:
 def _as(cursor: Cursor, definition: Definition) -> None:
     if cursor.take("IDENTITY"):
         definition.nullable = False
-        if cursor.sees("("):
+        if cursor.is_at("("):
             cursor.skip()
         return
-    if not cursor.sees("("):
-        raise UnreadError("an attribute that is not known")
+    if not cursor.is_at("("):
+        raise UnknownSyntaxError("unknown attribute")
     cursor.skip()
     definition.generated = True
 
@@ -151,21 +151,21 @@ def _constraint(cursor: Cursor, _: Definition) -> None:
 
 
 def _references(cursor: Cursor, _: Definition) -> None:
-    is_named = cursor.named
+    first_table = cursor.first_table
     cursor.table()
-    cursor.named = is_named
-    if cursor.sees("("):
+    cursor.first_table = first_table
+    if cursor.is_at("("):
         cursor.skip()
 
 
 def _on(cursor: Cursor, _: Definition) -> None:
     # ON UPDATE CURRENT_TIMESTAMP(3), ON DELETE SET NULL, ON DELETE NO ACTION
     if not (cursor.take("UPDATE") or cursor.take("DELETE")):
-        raise UnreadError("an attribute that is not known")
+        raise UnknownSyntaxError("unknown attribute")
     if cursor.take("SET") or cursor.take("NO"):
         pass
     cursor.skip()
-    if cursor.sees("("):
+    if cursor.is_at("("):
         cursor.skip()
 
 
@@ -182,17 +182,17 @@ def _using(cursor: Cursor, _: Definition) -> None:
     cursor.skip_element()
 
 
-def _nothing(_: Cursor, __: Definition) -> None:
+def _no_value(_: Cursor, __: Definition) -> None:
     pass
 
 
-def _one(cursor: Cursor, _: Definition) -> None:
+def _skip_value(cursor: Cursor, _: Definition) -> None:
     cursor.take("=")
     cursor.skip()
 
 
-def _group(cursor: Cursor, _: Definition) -> None:
-    if cursor.sees("("):
+def _skip_group(cursor: Cursor, _: Definition) -> None:
+    if cursor.is_at("("):
         cursor.skip()
 
 
@@ -205,14 +205,14 @@ def _collate(cursor: Cursor, _: Definition) -> None:
 
 def _character(cursor: Cursor, _: Definition) -> None:
     cursor.expect("SET")
-    _one(cursor, _)
+    _skip_value(cursor, _)
 
 
 def _versioning(cursor: Cursor, _: Definition) -> None:
     cursor.expect("SYSTEM", "VERSIONING")
 
 
-_ATTRIBUTES: Final[Mapping[str, _Read]] = {
+_ATTRIBUTES: Final[Mapping[str, _ReadAttribute]] = {
     "NOT": _not,
     "NULL": _null,
     "DEFAULT": _default,
@@ -222,35 +222,35 @@ _ATTRIBUTES: Final[Mapping[str, _Read]] = {
     "GENERATED": _generated,
     "AS": _as,
     "CONSTRAINT": _constraint,
-    "CHECK": _group,
+    "CHECK": _skip_group,
     "REFERENCES": _references,
     "ON": _on,
     "FIRST": _first,
     "AFTER": _after,
     "USING": _using,
     "CHARACTER": _character,
-    "CHARSET": _one,
+    "CHARSET": _skip_value,
     "COLLATE": _collate,
-    "COMMENT": _one,
+    "COMMENT": _skip_value,
     "WITH": _versioning,
     "WITHOUT": _versioning,
-    "COMPRESSED": _nothing,
+    "COMPRESSED": _no_value,
     **dict.fromkeys(
         "COLUMN_FORMAT STORAGE SRID REF_SYSTEM_ID COMPRESSION ENGINE_ATTRIBUTE INITIALLY MATCH "
         "SECONDARY_ENGINE_ATTRIBUTE".split(),
-        _one,
+        _skip_value,
     ),
     **dict.fromkeys(
         "VIRTUAL STORED PERSISTENT VISIBLE INVISIBLE ENFORCED DEFERRABLE ENABLE DISABLE VALIDATE "
         "NOVALIDATE RELY NORELY SORT".split(),
-        _nothing,
+        _no_value,
     ),
 }
 _MYSQL_ONLY: Final = frozenset({"KEY", "FIRST", "AFTER", "COMMENT", "AUTO_INCREMENT"})
 
 
-def _attribute(cursor: Cursor) -> _Read | None:
-    """Return how to read the attribute that comes next; ``None`` when none does."""
+def _attribute(cursor: Cursor) -> _ReadAttribute | None:
+    """Return the reader of the next attribute; ``None`` if no attribute is next."""
     upper = cursor.peek().upper
     if upper == "KEY" and cursor.dialect == "mysql":
         return _key
@@ -264,31 +264,31 @@ def _attribute(cursor: Cursor) -> _Read | None:
 
 
 def definition(cursor: Cursor, name: str) -> Definition:
-    """Read what follows the name of a column, up to the end of the element.
+    """Parse the definition of a column after its name, up to the end of the element.
 
     Raises:
-        UnreadError: An attribute is not known.
+        UnknownSyntaxError: An attribute is unknown.
     """
     parsed = Definition(name)
     text = type_text(cursor)
     if text:
         parsed.type_text = text
         parsed.type = logical_type(text, cursor.dialect)
-        # short for BIGINT UNSIGNED NOT NULL AUTO_INCREMENT UNIQUE
+        # SERIAL is an abbreviation of BIGINT UNSIGNED NOT NULL AUTO_INCREMENT UNIQUE
         parsed.is_unique = cursor.dialect == "mysql" and text.lower() == "serial"
-    while not cursor.is_behind:
+    while not cursor.is_at_definition_end:
         read = _attribute(cursor)
         if read is None:
-            raise UnreadError("an attribute that is not known")
+            raise UnknownSyntaxError("unknown attribute")
         cursor.next()
         read(cursor, parsed)
     return parsed
 
 
-_IN_TYPES: Final = frozenset({".", "(", ")", "[", "]", ",", "*", "-", "%"})
+_TYPE_SYMBOLS: Final = frozenset({".", "(", ")", "[", "]", ",", "*", "-", "%"})
 
 
-_LATER_WORDS: Final = frozenset(
+_LATER_TYPE_WORDS: Final = frozenset(
     "PRECISION VARYING CHARACTER CHAR VARCHAR VARCHARACTER VARBINARY BYTE RAW LARGE OBJECT "
     "UNSIGNED SIGNED ZEROFILL BINARY ASCII UNICODE WITH WITHOUT LOCAL TIME ZONE TO YEAR MONTH "
     "DAY HOUR MINUTE SECOND ARRAY".split()
@@ -296,24 +296,24 @@ _LATER_WORDS: Final = frozenset(
 
 
 def type_text(cursor: Cursor) -> str:
-    """Read a type and return it as the source spells it; empty when none is here.
+    """Parse a type and return its text; empty if no type is next.
 
     Raises:
-        UnreadError: What stands here is no type.
+        UnknownSyntaxError: The next words are no type.
     """
-    begin, depth, is_name = cursor.place, 0, True
+    begin, depth, is_name = cursor.index, 0, True
     while True:
         word = cursor.peek()
         if depth == 0:
-            if cursor.is_behind or _attribute(cursor) is not None:
-                return cursor.spelled(begin, cursor.place)
-            if word.kind == "word" and not is_name and word.upper not in _LATER_WORDS:
-                raise UnreadError("an attribute that is not known")
+            if cursor.is_at_definition_end or _attribute(cursor) is not None:
+                return cursor.normalised_text(begin, cursor.index)
+            if word.kind == "word" and not is_name and word.upper not in _LATER_TYPE_WORDS:
+                raise UnknownSyntaxError("unknown attribute")
             is_name = word.upper == "."
-        if word.kind == "symbol" and word.upper not in _IN_TYPES:
-            raise UnreadError("no type where one belongs")
+        if word.kind == "symbol" and word.upper not in _TYPE_SYMBOLS:
+            raise UnknownSyntaxError("a type is missing")
         if word.kind in {"text", "number"} and depth == 0:
-            raise UnreadError("no type where one belongs")
+            raise UnknownSyntaxError("a type is missing")
         depth += (word.upper in {"(", "["}) - (word.upper in {")", "]"})
         cursor.next()
 
@@ -321,10 +321,10 @@ def type_text(cursor: Cursor) -> str:
 def expression(cursor: Cursor) -> str:
     """Move over an expression, up to the next attribute, and return its text."""
     start = cursor.peek().start
-    while cursor.sees("-") or cursor.sees("+"):
+    while cursor.is_at("-") or cursor.is_at("+"):
         cursor.next()
     cursor.skip()
-    while not cursor.is_behind and _attribute(cursor) is None:
+    while not cursor.is_at_definition_end and _attribute(cursor) is None:
         cursor.skip()
     return cursor.text_from(start)
 
@@ -335,7 +335,7 @@ _NUMBER: Final = re.compile(r"[+-]?(?:\d{1,100}(?:\.\d{0,100})?|\.\d{1,100})(?:[
 
 
 def literal(text: str, kind: LogicalType) -> object:
-    """Return the value of a default's text; ``UNSET`` when it is no plain literal of the type.
+    """Return the value of a default's text; ``UNSET`` if it is not a literal of the type.
 
     >>> literal("'0.00'", Decimal(10, 2)), literal("CURRENT_TIMESTAMP", Timestamp())
     (Decimal('0.00'), UNSET)
@@ -375,12 +375,12 @@ _TEXT: Final = re.compile(
 _PADDED: Final = re.compile(r"(?:national )?(?:n?char|character)\b(?! varying)")
 
 
-def is_stored(value: Value, column: Column, dialect: str) -> bool:
-    """Say whether a database surely keeps a value as a default's literal spells it.
+def is_stored_unchanged(value: Value, column: Column, dialect: str) -> bool:
+    """Whether a database certainly stores the literal of a default unchanged.
 
-    MySQL takes members of an ENUM in any case, sorts those of a SET, rounds fractions of seconds,
-    and strips the spaces that others pad CHAR with; an empty text is NULL for Oracle; types such
-    as UUID have a form of their own.
+    MySQL accepts ENUM members in any case, sorts SET members, rounds fractions of seconds, and
+    strips trailing spaces of CHAR, which other databases pad. Oracle reads an empty text as NULL.
+    Types such as UUID have a form of their own.
     """
     text = (column.source_type or "").lower()
     match column.type, value:
@@ -405,15 +405,15 @@ def is_stored(value: Value, column: Column, dialect: str) -> bool:
             if scale is None and dialect != "mysql":
                 return True
             _, digits, exponent = value.as_tuple()
-            # digits behind those that the column has room for: MySQL's DECIMAL is DECIMAL(10,0)
+            # fraction digits beyond the scale of the column; MySQL's DECIMAL is DECIMAL(10,0)
             extra_digits = -int(exponent) - (scale or 0)
             return extra_digits <= 0 or not any(digits[-extra_digits:])
         case _:
             return True
 
 
-def zero(kind: LogicalType) -> Value:
-    """Return what MySQL puts into NOT NULL columns without a default; ``None`` = not known here.
+def implicit_default(kind: LogicalType) -> Value:
+    """Return MySQL's implicit default of a NOT NULL column; ``None`` if it is unknown.
 
     https://dev.mysql.com/doc/refman/8.0/en/data-type-defaults.html
     """

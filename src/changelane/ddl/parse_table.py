@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CREATE TABLE and ALTER TABLE: lists of columns, keys and indexes."""
+"""The parser of CREATE TABLE and ALTER TABLE."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
@@ -25,12 +25,12 @@ from changelane.ddl.changes import (
 )
 from changelane.ddl.parse_column import (
     Definition,
+    default_nullable,
     definition,
     expression,
     type_text,
-    usual_nullable,
 )
-from changelane.ddl.tokenizer import Cursor, UnreadError
+from changelane.ddl.tokenizer import Cursor, UnknownSyntaxError
 from changelane.schema import Column, TableId
 from changelane.sql_types import logical_type
 
@@ -51,12 +51,12 @@ def if_not_exists(cursor: Cursor) -> bool:
 
 
 def index_columns(cursor: Cursor) -> tuple[str, ...] | None:
-    """Return the columns of a list such as ``(a(10) DESC, b)``; ``None`` when one is computed."""
+    """Return the columns of a list such as ``(a(10) DESC, b)``; ``None`` if one is computed."""
     cursor.expect("(")
     names: list[str] = []
     is_computed = False
     while True:
-        if cursor.sees("(") or (cursor.peek(1).upper == "(" and cursor.peek(2).kind != "number"):
+        if cursor.is_at("(") or (cursor.peek(1).upper == "(" and cursor.peek(2).kind != "number"):
             is_computed = True
         else:
             names.append(cursor.name())
@@ -77,11 +77,11 @@ _WITHOUT_COLUMNS: Final = (
 
 
 def constraint(cursor: Cursor, start: int) -> ColumnChange | None:
-    """Read a key, index or constraint; ``None`` when a column's definition comes instead.
+    """Parse a key, index or constraint; ``None`` if a column definition is next.
 
     Args:
-        cursor: Stands before it.
-        start: The place in the text where its action begins.
+        cursor: The cursor before it.
+        start: The index in the text at which the action begins.
     """
     name: str | None = None
     if cursor.take("CONSTRAINT"):
@@ -89,7 +89,7 @@ def constraint(cursor: Cursor, start: int) -> ColumnChange | None:
             if_not_exists(cursor)
             name = cursor.name()
         if cursor.peek().upper not in {"PRIMARY", "UNIQUE", "FOREIGN", "CHECK", "EXCLUDE"}:
-            raise UnreadError("a constraint that is not known")
+            raise UnknownSyntaxError("unknown constraint")
     change: ColumnChange
     if cursor.take("PRIMARY", "KEY"):
         change = SetPrimaryKey(_key_columns(cursor))
@@ -100,7 +100,7 @@ def constraint(cursor: Cursor, start: int) -> ColumnChange | None:
         if cursor.next().upper not in {"INDEX", "KEY"}:
             _ = cursor.take("KEY") or cursor.take("INDEX")
         change = _index(cursor, name, unique=False)
-    elif any(cursor.sees(*words) for words in _WITHOUT_COLUMNS):
+    elif any(cursor.is_at(*words) for words in _WITHOUT_COLUMNS):
         change = Other("")
     else:
         return None
@@ -110,18 +110,18 @@ def constraint(cursor: Cursor, start: int) -> ColumnChange | None:
 
 def _key_columns(cursor: Cursor) -> tuple[str, ...]:
     if cursor.take("USING", "INDEX"):
-        raise UnreadError("a key by the name of an index")
-    while not cursor.is_done and not cursor.sees("("):
-        cursor.next()  # MySQL: a name that is ignored, USING BTREE
+        raise UnknownSyntaxError("a key is given by the name of an index")
+    while not cursor.is_at_end and not cursor.is_at("("):
+        cursor.next()  # MySQL: USING BTREE, or a name that MySQL ignores
     columns = index_columns(cursor)
     if columns is None:
-        raise UnreadError("a key of expressions")
+        raise UnknownSyntaxError("a key contains expressions")
     return columns
 
 
 def _index(cursor: Cursor, name: str | None, *, unique: bool) -> AddIndex:
     if_not_exists(cursor)
-    if not cursor.sees("(") and not cursor.sees("USING"):
+    if not cursor.is_at("(") and not cursor.is_at("USING"):
         if cursor.take("NULLS"):
             cursor.take("NOT")
             cursor.expect("DISTINCT")
@@ -138,7 +138,7 @@ def _index(cursor: Cursor, name: str | None, *, unique: bool) -> AddIndex:
 
 
 def create_table(cursor: Cursor, *, temporary: bool, replaces: bool) -> Iterator[Change]:
-    """Read what follows CREATE TABLE."""
+    """Parse the words after CREATE TABLE."""
     exists = if_not_exists(cursor)
     table = cursor.table()
     columns: list[Column] = []
@@ -148,12 +148,12 @@ def create_table(cursor: Cursor, *, temporary: bool, replaces: bool) -> Iterator
     indexes: list[Change] = []
     is_partial = False
     if cursor.take("LIKE"):
-        like = _other_table(cursor)
-    elif cursor.sees("(") and not cursor.sees("(", "SELECT"):
+        like = _referenced_table(cursor)
+    elif cursor.is_at("(") and not cursor.is_at("(", "SELECT"):
         cursor.next()
         while not cursor.take(")"):
             if cursor.take("LIKE"):
-                like = _other_table(cursor)
+                like = _referenced_table(cursor)
                 cursor.skip_element()
             elif (parsed_constraint := constraint(cursor, cursor.peek().start)) is not None:
                 if isinstance(parsed_constraint, SetPrimaryKey):
@@ -168,29 +168,29 @@ def create_table(cursor: Cursor, *, temporary: bool, replaces: bool) -> Iterator
                 if isinstance(parsed_column.default, str):
                     defaults.append((parsed_column.name, parsed_column.default))
                 columns.append(parsed_column.column(cursor.dialect))
-            if not cursor.take(",") and not cursor.sees(")"):
-                raise UnreadError("a list that is not closed")
+            if not cursor.take(",") and not cursor.is_at(")"):
+                raise UnknownSyntaxError("a list is not closed")
     else:
         is_partial = True
-    while not cursor.is_done:
-        # AS SELECT, PARTITION OF, INHERITS, OF type: columns that the text does not tell
+    while not cursor.is_at_end:
+        # AS SELECT, PARTITION OF, INHERITS, OF type add columns that the text does not list
         is_partial |= cursor.peek().upper in {"AS", "SELECT", "INHERITS", "OF", "VALUES", "TABLE"}
-        if cursor.sees(")"):
-            raise UnreadError("a list that was not opened")
+        if cursor.is_at(")"):
+            raise UnknownSyntaxError("a list is not opened")
         cursor.skip()
     described = tuple(_not_null(column) if column.name in key else column for column in columns)
-    is_known = bool(described) or like is not None
+    has_columns = bool(described) or like is not None
     yield CreateTable(
-        table, described, key, tuple(defaults), like, is_partial or not is_known,
+        table, described, key, tuple(defaults), like, is_partial or not has_columns,
         temporary, exists, replaces,
     )  # fmt: skip
     yield from indexes
 
 
-def _other_table(cursor: Cursor) -> TableId:
-    is_named = cursor.named
+def _referenced_table(cursor: Cursor) -> TableId:
+    first_table = cursor.first_table
     table = cursor.table()
-    cursor.named = is_named
+    cursor.first_table = first_table
     return table
 
 
@@ -204,19 +204,19 @@ def _not_null(column: Column) -> Column:
 
 
 def alter_table(cursor: Cursor) -> Iterator[Change]:
-    """Read what follows ALTER TABLE."""
+    """Parse the words after ALTER TABLE."""
     if_exists(cursor)
     cursor.take("ONLY")
     table = cursor.table()
     cursor.take("*")
     if cursor.take("WAIT"):
         cursor.next()
-    while not cursor.is_done:
+    while not cursor.is_at_end:
         yield from _action(cursor, table)
-        # Oracle puts nothing between actions
-        is_divided = cursor.take(",") or cursor.is_done
-        if not is_divided and cursor.dialect != "oracle":
-            raise UnreadError("actions that are not divided")
+        # Oracle has no separator between actions
+        is_separated = cursor.take(",") or cursor.is_at_end
+        if not is_separated and cursor.dialect != "oracle":
+            raise UnknownSyntaxError("a comma between actions is missing")
 
 
 def _action(cursor: Cursor, table: TableId) -> Iterator[Change]:
@@ -229,15 +229,15 @@ def _action(cursor: Cursor, table: TableId) -> Iterator[Change]:
             yield from changes
             return
     elif word not in _OPTIONS:
-        raise UnreadError("an action that is not known")
+        raise UnknownSyntaxError("unknown action")
     if word in {"PARTITION", "ORDER"} or cursor.peek().upper in {"PARTITION", "SUBPARTITION"}:
-        cursor.skip_all()  # always the last action; its commas divide partitions or columns
+        cursor.skip_all()  # always the last action; its commas separate partitions or columns
     else:
         cursor.skip_element()
     yield Other(cursor.text_from(start))
 
 
-# Actions that touch neither columns nor keys.
+# First words of actions that change neither columns nor keys.
 _OPTIONS: Final = frozenset(
     "ENGINE AUTO_INCREMENT COMMENT ROW_FORMAT ALGORITHM LOCK CHARSET DEFAULT CHARACTER COLLATE "
     "CONVERT DISABLE ENABLE DISCARD IMPORT FORCE ORDER WITH WITHOUT KEY_BLOCK_SIZE CHECKSUM "
@@ -251,7 +251,8 @@ _OPTIONS: Final = frozenset(
     "NOMINIMIZE RECORDS_PER_BLOCK".split()
 )
 
-_KEPT: Final = frozenset({"PARTITION", "SUBPARTITION", "SYSTEM", "PERIOD", "SUPPLEMENTAL"})
+# Words after ADD, DROP and MODIFY that are no columns.
+_NOT_COLUMNS: Final = frozenset({"PARTITION", "SUBPARTITION", "SYSTEM", "PERIOD", "SUPPLEMENTAL"})
 
 
 def _add(cursor: Cursor, _: TableId) -> Iterator[Change]:
@@ -262,7 +263,7 @@ def _add(cursor: Cursor, _: TableId) -> Iterator[Change]:
         while True:
             change = constraint(cursor, start)
             if change is None:
-                yield from _added(cursor, exists=exists)
+                yield from _add_column(cursor, exists=exists)
             else:
                 yield change
             if not cursor.take(","):
@@ -270,24 +271,24 @@ def _add(cursor: Cursor, _: TableId) -> Iterator[Change]:
         cursor.expect(")")
         return
     if not is_column:
-        if cursor.dialect != "postgresql" and cursor.peek().upper in _KEPT:
+        if cursor.dialect != "postgresql" and cursor.peek().upper in _NOT_COLUMNS:
             return
         change = constraint(cursor, start)
         if change is not None:
             yield change
             return
-    yield from _added(cursor, exists=exists)
+    yield from _add_column(cursor, exists=exists)
 
 
-def _added(cursor: Cursor, *, exists: bool) -> Iterator[Change]:
+def _add_column(cursor: Cursor, *, exists: bool) -> Iterator[Change]:
     exists = if_not_exists(cursor) or exists
     column = definition(cursor, cursor.name())
     default = column.default if isinstance(column.default, str) else None
     yield AddColumn(column.column(cursor.dialect), default, column.first, column.after, exists)
-    yield from _keys(column)
+    yield from _key_changes(column)
 
 
-def _keys(definition: Definition) -> Iterator[Change]:
+def _key_changes(definition: Definition) -> Iterator[Change]:
     if definition.is_key:
         yield SetPrimaryKey((definition.name,))
     if definition.is_unique:
@@ -312,12 +313,12 @@ def _drop(cursor: Cursor, _: TableId) -> Iterator[Change]:
             cursor.skip_element()
             yield DropConstraint(name)
             return
-        if cursor.sees("FOREIGN", "KEY") or cursor.peek().upper in {"CHECK", "UNIQUE"}:
+        if cursor.is_at("FOREIGN", "KEY") or cursor.peek().upper in {"CHECK", "UNIQUE"}:
             return
-        if cursor.dialect != "postgresql" and cursor.peek().upper in _KEPT | {"UNUSED"}:
+        if cursor.dialect != "postgresql" and cursor.peek().upper in _NOT_COLUMNS | {"UNUSED"}:
             return
     exists = if_exists(cursor)
-    names = cursor.names() if cursor.sees("(") else (cursor.name(),)
+    names = cursor.names() if cursor.is_at("(") else (cursor.name(),)
     _skip_behaviour(cursor)
     for name in names:
         yield DropColumn(name, exists)
@@ -334,39 +335,46 @@ def _skip_behaviour(cursor: Cursor) -> None:
 def _modify(cursor: Cursor, _: TableId) -> Iterator[Change]:
     is_column = cursor.take("COLUMN")
     if cursor.dialect == "oracle":
-        if cursor.peek().upper in {*_KEPT, "CONSTRAINT", "LOB", "NESTED", "VARRAY", "DEFAULT"}:
+        if cursor.peek().upper in {
+            *_NOT_COLUMNS,
+            "CONSTRAINT",
+            "LOB",
+            "NESTED",
+            "VARRAY",
+            "DEFAULT",
+        }:
             return
         if cursor.take("("):
             while True:
-                yield from _partly(cursor)
+                yield from _modify_in_oracle(cursor)
                 if not cursor.take(","):
                     break
             cursor.expect(")")
             return
-        yield from _partly(cursor)
+        yield from _modify_in_oracle(cursor)
         return
-    if not is_column and cursor.peek().upper in _KEPT:
+    if not is_column and cursor.peek().upper in _NOT_COLUMNS:
         return
     exists = if_exists(cursor)
     name = cursor.name()
-    yield from _whole(cursor, name, None, exists=exists)
+    yield from _redefine(cursor, name, None, exists=exists)
 
 
 def _change(cursor: Cursor, _: TableId) -> Iterator[Change]:
     cursor.take("COLUMN")
     exists = if_exists(cursor)
     name = cursor.name()
-    yield from _whole(cursor, name, cursor.name(), exists=exists)
+    yield from _redefine(cursor, name, cursor.name(), exists=exists)
 
 
-def _whole(cursor: Cursor, name: str, new_name: str | None, *, exists: bool) -> Iterator[Change]:
-    """Read a definition that replaces the one before: what it does not say holds no longer."""
+def _redefine(cursor: Cursor, name: str, new_name: str | None, *, exists: bool) -> Iterator[Change]:
+    """Parse a definition that replaces the old one: attributes that it omits are removed."""
     column = definition(cursor, new_name or name)
     if column.type is None:
-        raise UnreadError("a column without a type")
+        raise UnknownSyntaxError("a column has no type")
     nullable = column.nullable
     if nullable is UNSET:
-        nullable = usual_nullable(column, cursor.dialect)
+        nullable = default_nullable(column, cursor.dialect)
     default = column.default if isinstance(column.default, str) else None
     yield ModifyColumn(
         name,
@@ -380,11 +388,11 @@ def _whole(cursor: Cursor, name: str, new_name: str | None, *, exists: bool) -> 
         column.after,
         exists,
     )
-    yield from _keys(column)
+    yield from _key_changes(column)
 
 
-def _partly(cursor: Cursor) -> Iterator[Change]:
-    """Read Oracle's definition of a change: what it does not say stays."""
+def _modify_in_oracle(cursor: Cursor) -> Iterator[Change]:
+    """Parse Oracle's definition of a change: attributes that it omits stay unchanged."""
     column = definition(cursor, cursor.name())
     yield ModifyColumn(
         column.name,
@@ -395,7 +403,7 @@ def _partly(cursor: Cursor) -> Iterator[Change]:
         column.default,
         True if column.generated else UNSET,
     )
-    yield from _keys(column)
+    yield from _key_changes(column)
 
 
 def _alter(cursor: Cursor, _: TableId) -> Iterator[Change]:
@@ -406,7 +414,7 @@ def _alter(cursor: Cursor, _: TableId) -> Iterator[Change]:
     if cursor.take("SET", "DATA", "TYPE") or cursor.take("TYPE"):
         text = type_text(cursor)
         if not text:
-            raise UnreadError("no type where one belongs")
+            raise UnknownSyntaxError("a type is missing")
         cursor.skip_element()
         yield ModifyColumn(name, None, logical_type(text, cursor.dialect), text, if_exists=exists)
     elif cursor.take("SET", "NOT", "NULL"):
@@ -422,10 +430,10 @@ def _alter(cursor: Cursor, _: TableId) -> Iterator[Change]:
     elif cursor.take("DROP", "EXPRESSION"):
         cursor.skip_element()
         yield ModifyColumn(name, generated=False, if_exists=exists)
-    elif cursor.sees("SET", "EXPRESSION") or cursor.peek().upper not in {
+    elif cursor.is_at("SET", "EXPRESSION") or cursor.peek().upper not in {
         "SET", "RESET", "ADD", "DROP", "RESTART",
     }:  # fmt: skip
-        raise UnreadError("a change of a column that is not known")
+        raise UnknownSyntaxError("unknown change of a column")
 
 
 def _rename(cursor: Cursor, table: TableId) -> Iterator[Change]:
@@ -454,8 +462,8 @@ def _rename(cursor: Cursor, table: TableId) -> Iterator[Change]:
 
 def _new_name(cursor: Cursor, table: TableId) -> TableId:
     if cursor.dialect == "mysql":
-        new = _other_table(cursor)
-        # a bare name means the session's database; where that is not known, the table's own
+        new = _referenced_table(cursor)
+        # a bare name belongs to the session's database or, if that is unknown, to the table's
         return TableId(new.database or table.database, None, new.name)
     return TableId(table.database, table.schema, cursor.name())
 
@@ -465,7 +473,7 @@ def _set(cursor: Cursor, table: TableId) -> Iterator[Change]:
         yield RenameTable(table, TableId(table.database, cursor.name(), table.name))
     elif cursor.take("UNUSED"):
         cursor.take("COLUMN")
-        names = cursor.names() if cursor.sees("(") else (cursor.name(),)
+        names = cursor.names() if cursor.is_at("(") else (cursor.name(),)
         _skip_behaviour(cursor)
         for name in names:
             yield DropColumn(name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statements: what their first words say, and what the rest says where that is read."""
+"""The parser of statements: the action by the first words, the changes by the rest."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -26,12 +26,12 @@ from changelane.ddl.parse_table import (
     if_not_exists,
     index_columns,
 )
-from changelane.ddl.tokenizer import LONGEST, Cursor, UnreadError, Word, split
+from changelane.ddl.tokenizer import MAX_TEXT_LENGTH, Cursor, UnknownSyntaxError, Word, tokenize
 from changelane.schema import TableId
 
 Dialect = Literal["mysql", "postgresql", "oracle"]
 
-# Words between the verb and the noun.
+# Words between the verb and the noun, such as CREATE *UNIQUE* INDEX.
 _ADJECTIVES: Final = frozenset(
     "OR REPLACE GLOBAL LOCAL PRIVATE TEMPORARY TEMP UNLOGGED FOREIGN EXTERNAL SHARDED DUPLICATED "
     "IMMUTABLE BLOCKCHAIN UNIQUE FULLTEXT SPATIAL VECTOR BITMAP MULTIVALUE ONLINE OFFLINE IGNORE "
@@ -51,54 +51,58 @@ _ACTIONS: Final[dict[tuple[str, str], str]] = {
     ("DROP", "DATABASE"): "drop_database",
     ("DROP", "SCHEMA"): "drop_database",
 }
-# Bodies of these hold statements of their own.
+# Objects whose bodies contain statements.
 _ROUTINES: Final = frozenset(
     "PROCEDURE FUNCTION TRIGGER EVENT PACKAGE TYPE EDITIONABLE NONEDITIONABLE DEFINER AGGREGATE "
     "CONSTRAINT RULE".split()
 )
 
-# atomic and possessive: comments cannot be divided in more than one way
+# atomic and possessive, so that comments cause no backtracking
 _HEAD: Final = re.compile(
     r"(?>[\s;]+|/\*(?!M?!).*?\*/|/\*M?!\d*|--[^\n]*\n|\#[^\n]*\n)*+(?P<head>.{0,200})", re.DOTALL
 )
 _HEAD_WORD: Final = re.compile(r"[A-Za-z_]+")
 
 
-def parse(text: str, dialect: Dialect, usual: TableId | None = None) -> tuple[Statement, ...]:
-    """Read a text of one or more statements.
+def parse(
+    text: str, dialect: Dialect, default_table: TableId | None = None
+) -> tuple[Statement, ...]:
+    """Parse a text of one or more statements.
 
-    Whatever the text is, this returns: statements that are not read have no changes and a reason.
-    Time and memory grow with the text's length, which is bounded; nothing recurses.
+    The function never raises: a statement that cannot be parsed has no changes and a reason. The
+    length of the text is limited, time and memory grow linearly with it, and nothing recurses.
 
-    >>> found, = parse("ALTER TABLE t RENAME COLUMN a TO b", "mysql", TableId("shop"))
-    >>> found.action, str(found.table), found.changes
+    >>> statement, = parse("ALTER TABLE t RENAME COLUMN a TO b", "mysql", TableId("shop"))
+    >>> statement.action, str(statement.table), statement.changes
     ('alter', 'shop.t', (RenameColumn(name='a', new_name='b'),))
 
     Args:
-        text: The statements, divided by semicolons.
-        dialect: Whose SQL it is.
-        usual: What bare names of tables leave out, and the table of statements that name none.
+        text: The statements, separated by semicolons.
+        dialect: The SQL dialect.
+        default_table: Its database and schema complete the names of tables; statements without
+            a table get all of it.
     """
-    return _parse(text, dialect, usual or TableId())
+    return _parse(text, dialect, default_table or TableId())
 
 
 @lru_cache(maxsize=64)
-def _parse(text: str, dialect: Dialect, usual: TableId) -> tuple[Statement, ...]:
+def _parse(text: str, dialect: Dialect, default_table: TableId) -> tuple[Statement, ...]:
     try:
-        sql, words = split(text, dialect)
-    except UnreadError as error:
-        head = _HEAD.match(text, 0, LONGEST)
-        return (Statement(_head_action(_head_words(head)), usual, (), text, str(error)),)
-    return tuple(_statement(sql, group, dialect, usual) for group in _divided(words, dialect)) or (
-        Statement("other", usual, (), text, "no statement"),
-    )
+        sql, words = tokenize(text, dialect)
+    except UnknownSyntaxError as error:
+        head = _HEAD.match(text, 0, MAX_TEXT_LENGTH)
+        return (Statement(_head_action(_head_words(head)), default_table, (), text, str(error)),)
+    return tuple(
+        _statement(sql, group, dialect, default_table)
+        for group in _split_statements(words, dialect)
+    ) or (Statement("other", default_table, (), text, "no statement"),)
 
 
 def _head_words(head: re.Match[str] | None) -> list[str]:
     return [] if head is None else [m.group().upper() for m in _HEAD_WORD.finditer(head["head"])]
 
 
-def _divided(words: Sequence[Word], dialect: Dialect) -> Iterator[Sequence[Word]]:
+def _split_statements(words: Sequence[Word], dialect: Dialect) -> Iterator[Sequence[Word]]:
     start = 0
     for index, word in enumerate(words):
         if word.upper == ";":
@@ -108,7 +112,7 @@ def _divided(words: Sequence[Word], dialect: Dialect) -> Iterator[Sequence[Word]
                 yield words[start:index]
             start = index + 1
         elif word.upper == "/" and dialect == "oracle" and index == start:
-            start = index + 1  # runs the statement before
+            start = index + 1  # SQL*Plus: runs the previous statement
     if start < len(words):
         yield words[start:]
 
@@ -128,31 +132,33 @@ def _head_action(words: Sequence[str]) -> str:
     return _ACTIONS.get((words[0], _noun(words)), "other")
 
 
-def _statement(sql: str, words: Sequence[Word], dialect: Dialect, usual: TableId) -> Statement:
+def _statement(
+    sql: str, words: Sequence[Word], dialect: Dialect, default_table: TableId
+) -> Statement:
     text = sql[words[0].start : words[-1].end]
     action = _head_action([word.upper for word in words[:16]])
     if dialect == "oracle" and words[0].upper == "RENAME" and len(words) == 4:
         action = "rename"
     if action == "other":
-        return Statement(action, usual, (), text, "no statement about a table's shape")
-    cursor = Cursor(sql, words, dialect, usual)
+        return Statement(action, default_table, (), text, "not a statement that changes a table")
+    cursor = Cursor(sql, words, dialect, default_table)
     try:
         changes = tuple(_changes(cursor, action))
-    except UnreadError as error:
-        table = usual if cursor.named is None else cursor.named
+    except UnknownSyntaxError as error:
+        table = default_table if cursor.first_table is None else cursor.first_table
         return Statement(action, table, (), text, str(error))
-    table = usual if cursor.named is None else cursor.named
-    reason = None if changes else "it names no change"
-    return Statement(_refined(action, changes, dialect), table, changes, text, reason)
+    table = default_table if cursor.first_table is None else cursor.first_table
+    reason = None if changes else "the statement has no changes"
+    return Statement(_refine_action(action, changes, dialect), table, changes, text, reason)
 
 
-def _refined(action: str, changes: Sequence[Change], dialect: Dialect) -> str:
-    """Return what an ALTER TABLE does, when all its actions are of one kind.
+def _refine_action(action: str, changes: Sequence[Change], dialect: Dialect) -> str:
+    """Return the action of an ALTER TABLE by its changes, if all of them are of one kind.
 
-    As Canal tells it: "RENAME TABLE / ALTER…RENAME→RENAME; CREATE INDEX, ALTER ADD INDEX/UNIQUE→
+    As Canal does: "RENAME TABLE / ALTER…RENAME→RENAME; CREATE INDEX, ALTER ADD INDEX/UNIQUE→
     CINDEX; DROP INDEX / ALTER DROP INDEX/KEY/CONSTRAINT→DINDEX; other ALTER→ALTER".
     """
-    # ALGORITHM=INPLACE says how, not what
+    # Other: options such as ALGORITHM=INPLACE
     kinds = {type(change) for change in changes} - {Other}
     if action != "alter" or not kinds:
         return action
@@ -202,7 +208,7 @@ def _drop_tables(cursor: Cursor, *, temporary: bool) -> Iterator[Change]:
     exists = if_exists(cursor)
     yield DropTable(cursor.table(), temporary, exists)
     while True:
-        while not cursor.is_between:
+        while not cursor.is_at_element_end:
             cursor.skip()  # CASCADE CONSTRAINTS, PURGE, WAIT 5
         if not cursor.take(","):
             break
@@ -213,14 +219,14 @@ def _rename_tables(cursor: Cursor) -> Iterator[Change]:
     if_exists(cursor)
     while True:
         old = cursor.table()
-        while not cursor.sees("TO"):
+        while not cursor.is_at("TO"):
             cursor.next()  # MariaDB: WAIT n, NOWAIT
         cursor.expect("TO")
         yield RenameTable(old, cursor.table())
         if not cursor.take(","):
             break
-    if not cursor.is_done:
-        raise UnreadError("a rename that goes on")
+    if not cursor.is_at_end:
+        raise UnknownSyntaxError("unknown words after a rename")
 
 
 def _truncate(cursor: Cursor) -> Iterator[Change]:
@@ -232,7 +238,7 @@ def _truncate(cursor: Cursor) -> Iterator[Change]:
         if not cursor.take(","):
             break
     if cursor.peek().upper in {"PARTITION", "SUBPARTITION"}:
-        raise UnreadError("a part of a table")
+        raise UnknownSyntaxError("a truncate of a partition")
     cursor.skip_all()  # RESTART IDENTITY CASCADE, DROP STORAGE
 
 
@@ -240,16 +246,16 @@ def _create_index(cursor: Cursor, *, unique: bool) -> Change:
     cursor.take("CONCURRENTLY")
     if_not_exists(cursor)
     name: str | None = None
-    if not cursor.sees("ON"):
+    if not cursor.is_at("ON"):
         name = cursor.name()
         while cursor.take("."):
             name = cursor.name()
-    while not cursor.sees("ON"):
+    while not cursor.is_at("ON"):
         cursor.next()  # USING BTREE
     cursor.expect("ON")
     cursor.take("ONLY")
     cursor.table()
-    while not cursor.sees("("):
+    while not cursor.is_at("("):
         cursor.next()  # USING btree
     columns = index_columns(cursor)
     cursor.skip_all()
@@ -278,23 +284,23 @@ def _database(cursor: Cursor) -> TableId:
         return TableId(name)
     if cursor.take("."):
         return TableId(name, cursor.name())
-    return TableId(cursor.usual.database, name)
+    return TableId(cursor.default_table.database, name)
 
 
 def _create_database(cursor: Cursor) -> Change:
     if_not_exists(cursor)
-    if cursor.sees("AUTHORIZATION"):
+    if cursor.is_at("AUTHORIZATION"):
         cursor.next()
-    cursor.named = _database(cursor)
+    cursor.first_table = _database(cursor)
     cursor.skip_all()
-    return CreateDatabase(cursor.named)
+    return CreateDatabase(cursor.first_table)
 
 
 def _drop_databases(cursor: Cursor) -> Iterator[Change]:
     if_exists(cursor)
     while True:
         name = _database(cursor)
-        cursor.named = cursor.named or name
+        cursor.first_table = cursor.first_table or name
         yield DropDatabase(name)
         if not cursor.take(","):
             break

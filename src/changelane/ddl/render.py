@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Typed changes written as statements again, for tables whose names or columns are mapped.
+"""SQL of typed changes, for tables with renamed tables or columns.
 
-What is written is read back, and has to say the same: else nothing is written. So a statement is
-either right or refused, whatever its names and types hold.
+The rendered text is parsed again and must give the same changes, else the changes are rejected. So
+a statement is either right or rejected, for all names and types.
 """
 
 import datetime as dt
@@ -50,49 +50,49 @@ from changelane.types import (
     Uuid,
 )
 
-_WHOLE: Final = (CreateTable, DropTable, TruncateTable, RenameTable)
+_TABLE_CHANGES: Final = (CreateTable, DropTable, TruncateTable, RenameTable)
 
 
 class UnwritableError(EncodeError):
-    """Changes that no statement of the dialect says."""
+    """Changes that the dialect cannot express."""
 
 
-def written(changes: Sequence[Change], dialect: Dialect, table: TableId) -> str:
-    """Return statements that say *changes*, divided by semicolons.
+def render(changes: Sequence[Change], dialect: Dialect, table: TableId) -> str:
+    """Return the SQL of changes: statements, separated by semicolons.
 
-    >>> written([DropColumn("a b")], "mysql", TableId("shop", None, "t"))
+    >>> render([DropColumn("a b")], "mysql", TableId("shop", None, "t"))
     'ALTER TABLE `shop`.`t` DROP COLUMN `a b`'
 
     Args:
-        changes: What one statement did.
-        dialect: Whose SQL it is.
-        table: The table whose columns they change.
+        changes: The changes of one statement.
+        dialect: The SQL dialect.
+        table: The table of the column changes.
 
     Raises:
-        UnwritableError: There are none, or reading them gives something else.
+        UnwritableError: The dialect has no such statement, or its text parses into other changes.
     """
-    changes = [_spelled(change, dialect) for change in changes]
+    changes = [_with_type_texts(change, dialect) for change in changes]
     text = "; ".join(_statements(changes, dialect, table))
     statements = parse(text, dialect, TableId(table.database, table.schema))
     parsed_changes = tuple(change for statement in statements for change in statement.changes)
     if parsed_changes != tuple(changes) or any(statement.reason for statement in statements):
-        raise UnwritableError("it cannot be written again in the same words")
-    inside = (
+        raise UnwritableError("its SQL parses into other changes")
+    column_statements = (
         statement
         for statement in statements
-        if not any(isinstance(c, _WHOLE) for c in statement.changes)
+        if not any(isinstance(c, _TABLE_CHANGES) for c in statement.changes)
     )
-    if any(change.table != table for change in inside):
-        raise UnwritableError("its table has a name that SQL cannot tell")
+    if any(change.table != table for change in column_statements):
+        raise UnwritableError("SQL cannot express the name of its table")
     return text
 
 
 def _statements(changes: Sequence[Change], dialect: Dialect, table: TableId) -> Iterator[str]:
-    inside: list[str] = []
+    clauses: list[str] = []
     for change in changes:
-        if inside and isinstance(change, _WHOLE):
-            yield _alter(inside, dialect, table)
-            inside = []
+        if clauses and isinstance(change, _TABLE_CHANGES):
+            yield _alter(clauses, dialect, table)
+            clauses = []
         match change:
             case CreateTable():
                 yield _create(change, dialect)
@@ -105,25 +105,25 @@ def _statements(changes: Sequence[Change], dialect: Dialect, table: TableId) -> 
             case RenameTable():
                 yield _rename_table(change, dialect)
             case _:
-                inside.append(_inside(change, dialect))
-    if inside:
+                clauses.append(_clause(change, dialect))
+    if clauses:
         if any(isinstance(change, RenameTable) for change in changes):
-            raise UnwritableError("it changes columns of a table that it renamed")
-        yield _alter(inside, dialect, table)
+            raise UnwritableError("it renames a table and changes columns of it")
+        yield _alter(clauses, dialect, table)
 
 
-def _alter(inside: Sequence[str], dialect: Dialect, table: TableId) -> str:
-    renames = any(clause.startswith("RENAME") for clause in inside)
-    if dialect == "postgresql" and renames and len(inside) > 1:
-        raise UnwritableError("PostgreSQL renames one column at a time")
+def _alter(clauses: Sequence[str], dialect: Dialect, table: TableId) -> str:
+    renames = any(clause.startswith("RENAME") for clause in clauses)
+    if dialect == "postgresql" and renames and len(clauses) > 1:
+        raise UnwritableError("PostgreSQL allows no other action beside a rename")
     divider = " " if dialect == "oracle" else ", "
-    return f"ALTER TABLE {_table(table, dialect)} {divider.join(inside)}"
+    return f"ALTER TABLE {_table(table, dialect)} {divider.join(clauses)}"
 
 
-def _spelled(change: Change, dialect: Dialect) -> Change:
-    """Return a change in which every type has the text that it is read from."""
+def _with_type_texts(change: Change, dialect: Dialect) -> Change:
+    """Return a change in which every type has a type text."""
 
-    def spelled(column: Column) -> Column:
+    def with_type_text(column: Column) -> Column:
         if column.source_type is not None:
             return column
         text = _type(column.type, None, dialect)
@@ -131,9 +131,9 @@ def _spelled(change: Change, dialect: Dialect) -> Change:
 
     match change:
         case AddColumn():
-            return msgspec.structs.replace(change, column=spelled(change.column))
+            return msgspec.structs.replace(change, column=with_type_text(change.column))
         case CreateTable():
-            columns = tuple(map(spelled, change.columns))
+            columns = tuple(map(with_type_text, change.columns))
             return msgspec.structs.replace(change, columns=columns)
         case ModifyColumn() if change.type is not None and change.source_type is None:
             text = _type(change.type, None, dialect)
@@ -143,7 +143,7 @@ def _spelled(change: Change, dialect: Dialect) -> Change:
 
 
 def quoted(name: str, dialect: Dialect) -> str:
-    """Return a name in the quotes of a dialect."""
+    """Return a quoted name."""
     mark = "`" if dialect == "mysql" else '"'
     return mark + name.replace(mark, mark + mark) + mark
 
@@ -163,7 +163,7 @@ def _names(names: Sequence[str], dialect: Dialect) -> str:
 
 def _create(change: CreateTable, dialect: Dialect) -> str:
     if change.is_partial or (change.like is not None and (change.columns or dialect != "mysql")):
-        raise UnwritableError("it does not tell all columns of the table")
+        raise UnwritableError("it does not list all columns of the table")
     words = ["CREATE"]
     words += ["OR REPLACE"] if change.replaces else []
     words += ["TEMPORARY"] if change.temporary else []
@@ -184,11 +184,11 @@ def _rename_table(change: RenameTable, dialect: Dialect) -> str:
     if dialect == "mysql":
         return f"RENAME TABLE {_table(old, dialect)} TO {_table(new, dialect)}"
     if new.name is None or (old.database, old.schema) != (new.database, new.schema):
-        raise UnwritableError("a table does not change its schema so")
+        raise UnwritableError("it moves a table into another schema")
     return f"ALTER TABLE {_table(old, dialect)} RENAME TO {quoted(new.name, dialect)}"
 
 
-def _inside(change: Change, dialect: Dialect) -> str:
+def _clause(change: Change, dialect: Dialect) -> str:
     def name(text: str) -> str:
         return quoted(text, dialect)
 
@@ -197,7 +197,7 @@ def _inside(change: Change, dialect: Dialect) -> str:
             exists = "IF NOT EXISTS " if change.if_not_exists else ""
             word = "ADD " if dialect == "oracle" else "ADD COLUMN "
             text = word + exists + _column(change.column, change.default, dialect)
-            return text + _where(change, dialect)
+            return text + _placement(change, dialect)
         case DropColumn():
             return f"DROP COLUMN {'IF EXISTS ' if change.if_exists else ''}{name(change.name)}"
         case RenameColumn():
@@ -219,10 +219,10 @@ def _inside(change: Change, dialect: Dialect) -> str:
         case RenameIndex() if dialect == "mysql":
             return f"RENAME INDEX {name(change.name)} TO {name(change.new_name)}"
         case _:
-            raise UnwritableError(f"nothing is written for {type(change).__name__}")
+            raise UnwritableError(f"{type(change).__name__} has no statement")
 
 
-def _where(change: AddColumn | ModifyColumn, dialect: Dialect) -> str:
+def _placement(change: AddColumn | ModifyColumn, dialect: Dialect) -> str:
     if change.first:
         return " FIRST"
     return "" if change.after is None else f" AFTER {quoted(change.after, dialect)}"
@@ -230,33 +230,33 @@ def _where(change: AddColumn | ModifyColumn, dialect: Dialect) -> str:
 
 def _column(column: Column, default: str | None, dialect: Dialect) -> str:
     if column.generated:
-        raise UnwritableError("a generated column has an expression that is not known")
+        raise UnwritableError("the expression of a generated column is unknown")
     text = f"{quoted(column.name, dialect)} {_type(column.type, column.source_type, dialect)}"
     text += "" if default is None else f" DEFAULT {default}"
     if column.nullable is False:
         return f"{text} NOT NULL"
     kind = (column.source_type or "").lower()
-    is_said = column.nullable and dialect == "mysql" and kind.startswith("timestamp")
-    return f"{text} NULL" if is_said else text
+    is_explicit = column.nullable and dialect == "mysql" and kind.startswith("timestamp")
+    return f"{text} NULL" if is_explicit else text
 
 
 def _modify(change: ModifyColumn, dialect: Dialect) -> str:
     own = quoted(change.name, dialect)
     if change.generated not in {False, UNSET}:
-        raise UnwritableError("a generated column has an expression that is not known")
+        raise UnwritableError("the expression of a generated column is unknown")
     default = f" DEFAULT {change.default}" if isinstance(change.default, str) else ""
     null = ""
     if isinstance(change.nullable, bool):
         null = " NULL" if change.nullable else " NOT NULL"
     if dialect == "mysql":
         if change.type is None:
-            raise UnwritableError("MySQL changes a default with other words")
+            raise UnwritableError("MySQL needs the type of a modified column")
         word = f"MODIFY COLUMN {'IF EXISTS ' if change.if_exists else ''}{own}"
         if change.new_name is not None:
             exists = "IF EXISTS " if change.if_exists else ""
             word = f"CHANGE COLUMN {exists}{own} {quoted(change.new_name, dialect)}"
         kind = _type(change.type, change.source_type, dialect)
-        return f"{word} {kind}{null}{default}{_where(change, dialect)}"
+        return f"{word} {kind}{null}{default}{_placement(change, dialect)}"
     kind = "" if change.type is None else f" {_type(change.type, change.source_type, dialect)}"
     if dialect == "oracle":
         return f"MODIFY ({own}{kind}{default}{null})"
@@ -282,7 +282,7 @@ _TYPES: Final[dict[str, dict[type[LogicalType], str]]] = {
 
 
 def _type(kind: LogicalType, source_type: str | None, dialect: Dialect) -> str:
-    """Return the text of a type: the source's own, or one that is read as the type.
+    """Return the text of a type: the source's own text, else one that parses into the type.
 
     Raises:
         UnwritableError: The dialect has no such type.
@@ -291,7 +291,7 @@ def _type(kind: LogicalType, source_type: str | None, dialect: Dialect) -> str:
         return source_type
     if dialect == "mysql":
         try:
-            return mysql.text_of(Column("", kind))
+            return mysql.text_of(kind)
         except EncodeError as error:
             raise UnwritableError(str(error)) from None
     plain = _TYPES[dialect].get(type(kind))
@@ -321,7 +321,7 @@ def _postgresql(kind: LogicalType) -> str | None:
 
 
 def literal_text(value: object) -> str | None:
-    """Return how SQL says a plain value; ``None`` where dialects differ."""
+    """Return the SQL literal of a value; ``None`` if dialects differ."""
     match value:
         case bool():
             return None

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The words of a statement, and a cursor that moves over them and never back.
+"""The tokens of a statement, and a forward-only cursor over them.
 
-sqlglot's tokenizers know the quotes, comments and literals of each database. Its parser is not
-used: it refuses or logs much of what databases write into their logs (``RENAME TABLE``,
-``ADD (a INT, b INT)``, ``FLOAT(7,4) UNSIGNED``), reads ``ALTER TABLE t RENAME a TO b`` of
-PostgreSQL as a new name of the table, and gives types back in its own spelling.
+sqlglot's tokenizers handle the quotes, comments and literals of each database. sqlglot's parser is
+not used. It rejects or logs many statements of database logs (``RENAME TABLE``,
+``ADD (a INT, b INT)``, ``FLOAT(7,4) UNSIGNED``). It parses ``ALTER TABLE t RENAME a TO b`` of
+PostgreSQL as a rename of the table, and it changes the spelling of types.
 """
 
 import re
@@ -14,12 +14,12 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from changelane.schema import TableId
 
-LONGEST: Final = 1 << 17
-"""Characters of the longest text that is read: 128 for each column of InnoDB's widest table."""
+MAX_TEXT_LENGTH: Final = 1 << 17
+"""Maximum length of a parsed text: 128 characters for each column of InnoDB's widest table."""
 
 
-class UnreadError(Exception):
-    """The statement says something that is not known here; its text stays text."""
+class UnknownSyntaxError(Exception):
+    """The statement contains syntax that the parser does not know."""
 
 
 class Word(NamedTuple):
@@ -27,10 +27,10 @@ class Word(NamedTuple):
 
     Attributes:
         kind: ``word``, ``name`` (quoted), ``text``, ``number``, ``symbol`` or ``end``.
-        upper: The word in upper case or the symbol; empty for everything quoted.
-        text: What it stands for: without quotes and escapes.
-        start: Its place in the statement.
-        end: The place behind it.
+        upper: The word in upper case, or the symbol; empty for a quoted name or text.
+        text: The text without quotes and escapes.
+        start: The index of its first character in the statement.
+        end: The index after its last character.
     """
 
     kind: str
@@ -47,8 +47,8 @@ _LITERALS: Final = frozenset(
     "BIT_STRING HEX_STRING".split()
 )
 
-# Comments that MySQL and MariaDB execute. Strings, names and other comments are skipped, each in
-# the one way in which it can be read, to the end of the text where they are not closed.
+# Comments that MySQL and MariaDB execute. The other alternatives skip strings, names and plain
+# comments, without backtracking, up to the end of the text if they are not closed.
 _EXECUTABLE: Final = re.compile(
     r"""'(?:[^'\\]|\\(?:.|\Z))*+(?:'|\Z)|"(?:[^"\\]|\\(?:.|\Z))*+(?:"|\Z)|`[^`]*+(?:`|\Z)|\#[^\n]*+|--\s[^\n]*+"""
     r"""|/\*(?!M?!).*?(?:\*/|\Z)|/\*M?!\d*+(?P<inside>.*?)(?P<closed>\*/|\Z)""",
@@ -56,18 +56,18 @@ _EXECUTABLE: Final = re.compile(
 )
 
 
-def _executed(match: re.Match[str]) -> str:
+def _executable_text(match: re.Match[str]) -> str:
     return f" {match['inside']} " if match["closed"] else match.group()
 
 
 @cache
 def _tokenizer(dialect: str) -> Any:
-    # importing sqlglot takes a tenth of a second, which a stream without DDL does not pay
+    # importing sqlglot takes 0.1 s; a stream without DDL does not import it
     from sqlglot.dialects.mysql import MySQL
     from sqlglot.dialects.oracle import Oracle
     from sqlglot.dialects.postgres import Postgres
 
-    # commands would take the rest of their statement as one text
+    # sqlglot's commands would make one token of the rest of their statement
     class MySqlTokenizer(MySQL.Tokenizer):
         COMMANDS: ClassVar[set[Any]] = set()
 
@@ -85,25 +85,25 @@ def _tokenizer(dialect: str) -> Any:
         case "oracle":
             return OracleTokenizer(dialect="oracle")
         case _:
-            raise ValueError(f"no SQL is called {dialect!r}")
+            raise ValueError(f"unknown SQL dialect {dialect!r}")
 
 
-def split(sql: str, dialect: str) -> tuple[str, list[Word]]:
-    """Return the text that is read, and its words.
+def tokenize(sql: str, dialect: str) -> tuple[str, list[Word]]:
+    """Return the tokenized text, with executable comments as plain text, and its words.
 
     Raises:
-        UnreadError: The text is too long, or a quote or comment is not closed.
+        UnknownSyntaxError: The text is too long, or a quote or comment is not closed.
     """
-    if len(sql) > LONGEST:
-        raise UnreadError("longer than what is read")
+    if len(sql) > MAX_TEXT_LENGTH:
+        raise UnknownSyntaxError("the statement is too long")
     if dialect == "mysql" and "!" in sql:
-        sql = _EXECUTABLE.sub(_executed, sql)
+        sql = _EXECUTABLE.sub(_executable_text, sql)
     from sqlglot.errors import SqlglotError
 
     try:
         tokens = _tokenizer(dialect).tokenize(sql)
     except (SqlglotError, ValueError, IndexError, RecursionError):
-        raise UnreadError("a quote or a comment is not closed") from None
+        raise UnknownSyntaxError("a quote or a comment is not closed") from None
     words: list[Word] = []
     for token in tokens:
         start, end = token.start, token.end + 1
@@ -117,7 +117,7 @@ def split(sql: str, dialect: str) -> tuple[str, list[Word]]:
         elif not _WORD.match(sql, start):
             words.append(Word("symbol", sql[start:end], "", start, end))
         else:
-            # keywords of several words are one token there
+            # sqlglot makes one token of keywords of several words
             for part in _PARTS.finditer(sql, start, end):
                 text = part.group()
                 words.append(Word("word", text.upper(), text, part.start(), part.end()))
@@ -125,19 +125,26 @@ def split(sql: str, dialect: str) -> tuple[str, list[Word]]:
 
 
 _ASCII_LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
-# reserved words there, so that nothing else is called so
+# reserved words of Oracle, which cannot be names
 _ORACLE_ACTIONS: Final = frozenset({"ADD", "DROP", "MODIFY", "RENAME", "SET"})
-_OPEN: Final = frozenset("([")
-_CLOSED: Final = frozenset(")]")
+_OPENING: Final = frozenset("([")
+_CLOSING: Final = frozenset(")]")
 
 
 class Cursor:
-    """Reads one statement from its first word to its last."""
+    """Reads one statement from its first word to its last.
 
-    def __init__(self, sql: str, words: Sequence[Word], dialect: str, usual: TableId) -> None:
+    Attributes:
+        default_table: The database, schema and name for tables that the statement names in part.
+        first_table: The first table that the statement names.
+    """
+
+    def __init__(
+        self, sql: str, words: Sequence[Word], dialect: str, default_table: TableId
+    ) -> None:
         self.dialect = dialect
-        self.usual = usual
-        self.named: TableId | None = None
+        self.default_table = default_table
+        self.first_table: TableId | None = None
         self._sql = sql
         self._words = words
         last = words[-1].end if words else 0
@@ -145,25 +152,25 @@ class Cursor:
         self._at = 0
 
     def peek(self, ahead: int = 0) -> Word:
-        """Return a word that is still to come."""
+        """Return a word ahead of the cursor, without moving."""
         index = self._at + ahead
         return self._words[index] if 0 <= index < len(self._words) else self._end
 
     def next(self) -> Word:
-        """Return the word here and move on."""
+        """Return the next word and move behind it."""
         word = self.peek()
         if word.kind == "end":
-            raise UnreadError("ends too early")
+            raise UnknownSyntaxError("the statement ends too early")
         self._at += 1
         return word
 
-    def sees(self, *words: str) -> bool:
-        """Say whether these words or symbols come next."""
+    def is_at(self, *words: str) -> bool:
+        """Whether the next words or symbols are these."""
         return all(self.peek(ahead).upper == word for ahead, word in enumerate(words))
 
     def take(self, *words: str) -> bool:
-        """Move behind these words, if they come next."""
-        if self.sees(*words):
+        """Move behind these words if they are next, and return whether they are."""
+        if self.is_at(*words):
             self._at += len(words)
             return True
         return False
@@ -172,25 +179,25 @@ class Cursor:
         """Move behind these words.
 
         Raises:
-            UnreadError: Other words come.
+            UnknownSyntaxError: Other words are next.
         """
         if not self.take(*words):
-            raise UnreadError(f"no {' '.join(words)} where one belongs")
+            raise UnknownSyntaxError(f"{' '.join(words)} is missing")
 
     @property
-    def is_done(self) -> bool:
-        """Nothing is left."""
+    def is_at_end(self) -> bool:
+        """Whether the cursor is at the end of the statement."""
         return self.peek().kind == "end"
 
     @property
-    def is_between(self) -> bool:
-        """A list goes on or ends here."""
+    def is_at_element_end(self) -> bool:
+        """Whether the cursor is at the end of an element of a list."""
         return self.peek().kind == "end" or self.peek().upper in {",", ")"}
 
     @property
-    def is_behind(self) -> bool:
-        """A definition ends here: the list does, or Oracle's next action begins."""
-        if self.is_between:
+    def is_at_definition_end(self) -> bool:
+        """Whether the cursor is at the end of a definition (in Oracle also: at the next action)."""
+        if self.is_at_element_end:
             return True
         return self.dialect == "oracle" and self.peek().upper in _ORACLE_ACTIONS
 
@@ -201,35 +208,35 @@ class Cursor:
             case "name":
                 return word.text
             case "text" if self.dialect == "mysql" and self._sql[word.start] == '"':
-                return word.text  # a name with ANSI_QUOTES
+                return word.text  # a quoted name with sql_mode ANSI_QUOTES
             case "word" if "@" in word.text and self.dialect != "mysql":
-                raise UnreadError("a name in another database")
+                raise UnknownSyntaxError("a name of another database")
             case "word" if self.dialect == "postgresql":
                 return word.text.translate(_ASCII_LOWER)
             case "word":
                 return word.upper if self.dialect == "oracle" else word.text
             case _:
-                raise UnreadError("no name where one belongs")
+                raise UnknownSyntaxError("a name is missing")
 
     def table(self) -> TableId:
-        """Return the name of a table; what it leaves out is as usual."""
+        """Return the name of a table; missing parts are those of the default table."""
         parts = [self.name()]
         while self.take("."):
             parts.append(self.name())
-        usual = self.usual
+        default_table = self.default_table
         match parts:
             case [name]:
-                table = TableId(usual.database, usual.schema, name)
+                table = TableId(default_table.database, default_table.schema, name)
             case [database, name] if self.dialect == "mysql":
                 table = TableId(database, None, name)
             case [schema, name]:
-                table = TableId(usual.database, schema, name)
+                table = TableId(default_table.database, schema, name)
             case [database, schema, name] if self.dialect == "postgresql":
                 table = TableId(database, schema, name)
             case _:
-                raise UnreadError("a table's name of too many parts")
-        if self.named is None:
-            self.named = table
+                raise UnknownSyntaxError("the name of a table has too many parts")
+        if self.first_table is None:
+            self.first_table = table
         return table
 
     def names(self) -> tuple[str, ...]:
@@ -246,9 +253,9 @@ class Cursor:
         depth = 0
         while True:
             symbol = self.next().upper
-            if symbol in _OPEN:
+            if symbol in _OPENING:
                 depth += 1
-            elif symbol in _CLOSED:
+            elif symbol in _CLOSING:
                 depth -= 1
             if depth <= 0:
                 return
@@ -256,7 +263,7 @@ class Cursor:
     def skip_element(self) -> str:
         """Move to the end of an element of a list and return its text."""
         start = self.peek().start
-        while not self.is_between:
+        while not self.is_at_element_end:
             self.skip()
         return self.text_from(start)
 
@@ -267,11 +274,11 @@ class Cursor:
         return self.text_from(start)
 
     def text_from(self, start: int) -> str:
-        """Return the text from a place up to the word behind which the cursor stands."""
+        """Return the text from an index up to the word before the cursor."""
         return self._sql[start : max(start, self._words[self._at - 1].end)] if self._at else ""
 
-    def spelled(self, first: int, last: int) -> str:
-        """Return words again, literals with simple quotes and blanks where any were."""
+    def normalised_text(self, first: int, last: int) -> str:
+        """Return the text of words, with single quotes around literals and single spaces."""
         parts: list[str] = []
         for index in range(first, last):
             word = self._words[index]
@@ -284,6 +291,6 @@ class Cursor:
         return "".join(parts)
 
     @property
-    def place(self) -> int:
-        """How many words are behind."""
+    def index(self) -> int:
+        """The number of words before the cursor."""
         return self._at

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration of a pipeline: one YAML file, decoded into typed classes.
+"""The configuration of a pipeline: one YAML file, parsed into typed classes.
 
 ::
 
@@ -14,7 +14,7 @@
     options:
       keys: {orders: [id]}
 
-``${NAME}`` in a text reads an environment variable, for secrets; its value is never printed.
+``${NAME}`` in a text is replaced with an environment variable, for secrets that are never printed.
 """
 
 import os
@@ -66,7 +66,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             DataHub.
         transforms: The transforms of each event, in this order (``docs/transforms.md``). Names of
             tables and columns in ``options`` are the names after the transforms.
-        options: How the pipeline works, and how it maintains its tables.
+        options: The behaviour of the pipeline, and the maintenance of its tables.
     """
 
     name: str
@@ -76,36 +76,36 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     options: Options = Options()
 
     def __post_init__(self) -> None:
-        """Refuse names that leave the folder."""
+        """Reject names that are no folder names."""
         if not self.name.strip() or ".." in self.name.split("/"):
-            raise ValueError("the name of a pipeline is also that of its folder")
+            raise ValueError("name must be valid as the name of a folder, too")
 
     @property
     def pure_steps(self) -> tuple[registry.PureTransform, ...]:
-        """The transforms that run in Python where messages are decoded."""
+        """The transforms that run in Python, at the decoding of messages."""
         return registry.split_transforms(self.transforms)[0]
 
     @property
     def expressions(self) -> tuple[SqlTransform, ...]:
-        """The other transforms, which Spark applies to event rows."""
+        """The SQL transforms, which Spark applies to event rows."""
         return registry.split_transforms(self.transforms)[1]
 
     @property
     def table_format(self) -> str:
         """The format of the tables: ``delta``, ``iceberg`` or ``hudi``.
 
-        With a sink of topics it is the format of the quarantine and of other tables of changelane.
+        For a sink of topics it is the format of the quarantine and the other state tables.
         """
         return self.sink.table_format
 
     @property
     def folder(self) -> str:
-        """The folder of the tables; with a sink of topics, the folder of the pipeline's state."""
+        """The folder of the tables; for a sink of topics, the folder of the pipeline's state."""
         return self.sink.folder
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """The jars that Spark needs, by the names in ``spark/runtime/jars.py``."""
+        """The jars that Spark needs, by their names in ``spark/runtime/jars.py``."""
         return tuple(dict.fromkeys((*self.sink.jars, *self.source.jars)))
 
     @property
@@ -117,13 +117,13 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 @cache
 def pipeline_type() -> type[Pipeline]:
-    """Return the class of pipelines: with the sources and sinks of installed packages, if any.
+    """Return the class of pipelines, with the sources and sinks of installed packages.
 
     An entry point of the group ``changelane.sources`` or ``changelane.sinks`` names a class of
-    options, as in ``pipeline/interface.py``.
+    options (``pipeline/interface.py``).
 
     Raises:
-        ConfigError: An installed package cannot be imported, or its class is none of options.
+        ConfigError: An installed package cannot be imported, or its entry point is invalid.
     """
     fields: list[tuple[str, Any]] = []
     for name, own_types in (("source", get_args(Source)), ("sink", get_args(Sink))):
@@ -151,7 +151,7 @@ def _loaded(entry: EntryPoint) -> type[msgspec.Struct]:
         msg = f"the installed package of {entry.name!r} cannot be imported: {error}"
         raise ConfigError(msg) from None
     if not (isinstance(options, type) and issubclass(options, msgspec.Struct)):
-        raise ConfigError(f"{entry.value} of {entry.group} is no class of options")
+        raise ConfigError(f"entry point {entry.value} of {entry.group} is not a class of options")
     return options
 
 
@@ -159,12 +159,12 @@ def load(path: str | Path, environment: Mapping[str, str] | None = None) -> Pipe
     """Read a pipeline from a YAML file; relative paths in it are relative to the file.
 
     Raises:
-        ConfigError: The file cannot be read, a variable is not set, or a value does not fit.
-        UnknownNameError: A key is unknown; the nearest one is named.
+        ConfigError: The file cannot be read, a variable is not set, or a value is invalid.
+        UnknownNameError: A key is unknown; the error suggests the nearest one.
     """
     raw = read_yaml(path)
     if not isinstance(raw, dict):
-        raise ConfigError(f"{path} holds no pipeline: it needs name, source and sink")
+        raise ConfigError(f"{path} is not a pipeline: it needs name, source and sink")
     registry.check_names(raw.get("transforms", []))
     for section in ("source", "sink"):
         check_secrets(raw.get(section), section)
@@ -179,12 +179,12 @@ def load(path: str | Path, environment: Mapping[str, str] | None = None) -> Pipe
 def load_transforms(
     path: str | Path, environment: Mapping[str, str] | None = None
 ) -> tuple[registry.PureTransform, ...]:
-    """Read a list of transforms from a YAML file: the list itself, or under ``transforms``.
+    """Read a list of transforms from a YAML file: at the top level, or under ``transforms``.
 
     Raises:
-        ConfigError: The file cannot be read, a variable is not set, a value does not fit, or a
+        ConfigError: The file cannot be read, a variable is not set, a value is invalid, or a
             transform needs Spark.
-        UnknownNameError: A transform or a key is unknown; the nearest one is named.
+        UnknownNameError: A transform or a key is unknown; the error suggests the nearest one.
     """
     raw = read_yaml(path)
     if isinstance(raw, dict):
@@ -200,11 +200,12 @@ def parse(raw: Mapping[str, Any], unfilled: Any = None) -> Pipeline:
 
     Args:
         raw: The mapping.
-        unfilled: The mapping before its variables were filled in, which errors quote.
+        unfilled: The mapping as written in the file, before variables are replaced, for quotes in
+            errors.
 
     Raises:
-        ConfigError: A value does not fit.
-        UnknownNameError: A key is unknown; the nearest one is named.
+        ConfigError: A value is invalid.
+        UnknownNameError: A key is unknown; the error suggests the nearest one.
     """
     transforms = raw.get("transforms", [])
     try:
@@ -212,7 +213,7 @@ def parse(raw: Mapping[str, Any], unfilled: Any = None) -> Pipeline:
     except UnknownNameError:
         raise
     except ConfigError as error:
-        raise ConfigError(f"the pipeline does not fit: {error}") from None
+        raise ConfigError(f"the pipeline is invalid: {error}") from None
     steps = registry.transforms_of(transforms, unfilled and unfilled.get("transforms"))
     pipeline = msgspec.structs.replace(pipeline, transforms=steps)
     for name, table in pipeline.options.tables.items():
@@ -240,12 +241,12 @@ def parse(raw: Mapping[str, Any], unfilled: Any = None) -> Pipeline:
 
 
 def _missing_name_text(path: Path) -> str:
-    """Return the error text about a pipeline without a name."""
+    """Return the error text for a pipeline without a name."""
     suggested = re.sub(r"[^\w-]+", "-", path.name.partition(".")[0]).strip("-") or "shop"
     return (
-        "the pipeline does not fit: name is missing. Its checkpoint, its quarantine and how far "
-        "its tables came are found by that name: choose one and keep it, such as "
-        f'`name: "{suggested}"` after this file'
+        "the pipeline is invalid: name is missing. The name identifies its checkpoint, its "
+        "quarantine and its progress in the tables: choose a permanent name, for example "
+        f'`name: "{suggested}"`'
     )
 
 
@@ -265,10 +266,10 @@ def _check_properties(pipeline: Pipeline) -> None:
 
 
 def _check_formats(source: Source, sink: Sink) -> None:
-    """Refuse unknown formats and profiles, and options that they do not have.
+    """Reject unknown formats and profiles, and options that they do not have.
 
     Raises:
-        ConfigError: A name or an option is wrong; the message names the section.
+        ConfigError: A name or an option is invalid; the error names the section.
     """
     section = "source.format"
     try:
@@ -276,7 +277,7 @@ def _check_formats(source: Source, sink: Sink) -> None:
         section = sink.names_option
         sink.check_names()
     except MissingExtraError:
-        return  # the file is right
+        return  # the library of a format is missing, but the file is valid
     except ConfigError as error:
         raise ConfigError(f"{section}: {error}") from None
 
@@ -287,12 +288,12 @@ def _check_tracking(name: str, table: TableOptions, mode: Mode) -> None:
         return
     where = f"options.tables.{name}"
     if (table.mode or mode) != "history":
-        msg = f"{where} says which columns make versions: that needs `mode: history`"
+        msg = f"{where}: track_history_* options need `mode: history`"
         raise ConfigError(msg)
     if None not in lists:
         msg = (
             f"{where} has both track_history_column_list and track_history_except_column_list: "
-            "give one of them"
+            "remove one of them"
         )
         raise ConfigError(msg)
 

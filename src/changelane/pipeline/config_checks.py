@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Findings about a pipeline before it runs, and the checks of its file.
 
-A finding is a sentence for people with a fix; it contains no secret and no value of a row.
+A finding is a sentence with a fix; it contains no secret and no value of a row.
 """
 
 import importlib.util
@@ -20,13 +20,13 @@ class Finding(msgspec.Struct, frozen=True):
     """One finding.
 
     Attributes:
-        state: ``ok``; ``warning``: the pipeline runs, but perhaps not as intended; ``problem``: it
-            does not run, or all of its events would be quarantined.
+        state: ``ok``; ``warning``: the pipeline runs, but perhaps not as intended; ``problem``: the
+            pipeline does not run, or all of its events would be quarantined.
         about: The subject, such as ``source`` or ``topic shop.orders``.
-        text: The finding itself.
-        fix: What to do.
+        text: The finding.
+        fix: The fix.
         is_unreachable: Whether the problem is a service that does not answer; the file may be
-            right.
+            valid.
     """
 
     state: Literal["ok", "warning", "problem"]
@@ -45,7 +45,7 @@ def ok(about: str, text: str) -> Finding:
 
 
 def warning(about: str, text: str, fix: str = "") -> Finding:
-    """Return a finding about a pipeline that runs, but perhaps not as intended."""
+    """Return a finding about a possible mistake in a pipeline that runs."""
     return Finding("warning", about, text, fix)
 
 
@@ -67,7 +67,7 @@ def exit_code(findings: Iterable[Finding]) -> int:
 
 
 def configuration_findings(pipeline: Pipeline) -> Iterator[Finding]:
-    """Yield findings about the file alone, and its names of formats, profiles and their options."""
+    """Yield findings about the file: its formats and profiles, and their options."""
     source, sink = pipeline.source, pipeline.sink
     problems = []
     try:
@@ -100,17 +100,17 @@ def order_note(pipeline: Pipeline) -> str | None:
     source = pipeline.source
     if get_codec(source.format, **source.format_options).carries.positions:
         return None
-    offsets = "the offsets that their ids tell" if source.uses_event_ids else "their offsets"
+    offsets = "the offsets in their event ids" if source.uses_event_ids else "their offsets"
     return (
-        f"{source.format} tells no positions: its events are ordered by {offsets} inside one "
-        "partition, or file; a key that comes in two of them is quarantined as `unordered`"
+        f"{source.format} has no positions, so events are ordered by {offsets} inside one "
+        "partition or file; events of a key in two of them are quarantined as `unordered`"
     )
 
 
 def repeat_note(pipeline: Pipeline) -> str | None:
     """Return a warning if repeated events cannot be recognised and rows are added.
 
-    A table with the newest row of each key is not affected: a repeated event writes the same row.
+    The mode ``upsert`` is not affected: a repeated event writes the same row.
     """
     source, options = pipeline.source, pipeline.options
     modes = {options.mode, *(table.mode for table in options.tables.values())}
@@ -121,8 +121,8 @@ def repeat_note(pipeline: Pipeline) -> str | None:
     if source.uses_event_ids:
         return None
     return (
-        f"{source.format} tells no positions of its events: what a producer that was killed sends "
-        "again is added again, in tables without a key (tables_without_key: append), change logs "
-        "(mode: append) and histories (mode: history); name key columns under options.keys where "
-        "there are some, or read a format that tells positions"
+        f"{source.format} has no positions, so events that a producer sends again after a restart "
+        "are added again to tables without a key (tables_without_key: append), with mode: append "
+        "and with mode: history; name key columns under options.keys if there are any, or use a "
+        "format with positions"
     )

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Missing settings of a Debezium connector, as far as its messages and topics show them.
+"""Missing settings of a Debezium connector, derived from its messages and topics.
 
-No message contains a connector's configuration. Its effects are visible: types, transactions,
-before images, heartbeats, the topic of schema changes. Each finding names the setting that helps;
-``docs/debezium.md`` has whole configurations. The findings also name the settings whose effects are
-not visible, and never assume that these are right.
+No message contains the connector's configuration, but its effects are visible: types, transactions,
+before images, heartbeats, the topic of schema changes. Each finding names the missing setting;
+``docs/debezium.md`` has complete configurations. The findings also list settings without visible
+effects, which cannot be checked.
 """
 
 import re
@@ -35,7 +35,7 @@ PAGE: Final = "docs/debezium.md"
 _ENVELOPE: Final = "debezium-json"
 _BINLOG: Final = frozenset({"mysql", "mariadb"})
 _WITH_SCHEMA_TOPIC: Final = _BINLOG | {"oracle", "sqlserver", "db2"}
-"""Products whose connectors write DDL statements to their own topic (PostgreSQL's does not)."""
+"""Products with a connector that writes DDL statements to a topic (PostgreSQL's does not)."""
 _DECIMAL: Final = re.compile(r"(?:decimal|numeric|number|dec|fixed|money)\b", re.IGNORECASE)
 _UNSIGNED_BIGINT: Final = re.compile(r"(?:bigint\b.*\bunsigned|serial)\b", re.IGNORECASE)
 _CONNECT_TIMES: Final = re.compile(
@@ -48,7 +48,7 @@ class Stream(msgspec.Struct):
     """The visible properties of the messages of one connector.
 
     Attributes:
-        server: The connector's ``topic.prefix``; ``None`` = the messages do not name it.
+        server: The connector's ``topic.prefix``; ``None`` if the messages do not contain it.
         product: The database, as events name it.
         rows: The number of row changes.
         untyped: The number of row changes without column types.
@@ -56,12 +56,12 @@ class Stream(msgspec.Struct):
         without_transaction: The number of streamed changes that do not name their transaction.
         updates: The number of streamed updates.
         without_before: Tables with updates that have no before image.
-        unavailable: Columns with values that were not sent (TOAST, LOB).
+        unavailable: Columns with unavailable values (TOAST, LOB).
         has_truncate: Whether a truncate is among the messages.
         has_heartbeat: Whether a heartbeat is among the messages.
         has_statement: Whether a schema change is among the messages.
-        has_connect_times: Whether times have the types of Kafka Connect, which end at milliseconds.
-        schemas: The columns of each table in row changes; each schema once.
+        has_connect_times: Whether times have the types of Kafka Connect, with milliseconds only.
+        schemas: The distinct schemas of each table in row changes.
         declared: The columns of each table in schema changes.
     """
 
@@ -90,14 +90,14 @@ def findings(
     read_topics: Collection[str] = (),
     topics: Collection[str] | None = None,
 ) -> Iterator[Finding]:
-    """Yield the missing settings of Debezium's connectors; nothing for other formats.
+    """Yield findings about the settings of Debezium's connectors; none for other formats.
 
     Args:
         source_format: The format of the messages.
         messages: Some messages of the source.
         format_options: The format's options.
         read_topics: The topics that the pipeline reads.
-        topics: All topics of the broker; ``None`` = unknown.
+        topics: All topics of the broker; ``None`` if unknown.
     """
     if source_format not in FORMATS:
         return
@@ -109,9 +109,9 @@ def findings(
         for text, fix in defects:
             yield warning(about, text, f"{fix} ({PAGE})")
         unseen = ", ".join(_unseen_settings(stream, topics))
-        text = f"{'else ' if defects else ''}nothing is lacking in {stream.rows} rows"
+        text = f"no {'other ' if defects else ''}defect in {stream.rows} rows"
         if unseen:
-            text += f"; they do not show {unseen}: compare the connector with {PAGE}"
+            text += f"; not visible in them: {unseen}; compare the connector with {PAGE}"
         yield ok(about, text)
 
 
@@ -183,7 +183,7 @@ def _count_row(stream: Stream, event: DataChange, *, is_half: bool) -> None:
             stream.without_before.add(str(event.table))
 
 
-# -- defects: a sentence, and the setting that helps
+# -- defects: a sentence, and the missing setting
 
 
 def _type_defects(stream: Stream) -> Iterator[tuple[str, str]]:
@@ -192,39 +192,39 @@ def _type_defects(stream: Stream) -> Iterator[tuple[str, str]]:
         text = f"{stream.untyped} of {stream.rows} rows have no column types: columns become text"
         yield text, "set value.converter.schemas.enable=true and key.converter.schemas.enable=true"
     if doubles := _columns(stream, _DECIMAL, lambda kind: isinstance(kind, Float)):
-        text = f"decimals come as floating-point numbers, which are not exact: {doubles}"
+        text = f"decimals arrive as floating-point numbers, which are not exact: {doubles}"
         yield text, "set decimal.handling.mode=precise"
     if signed := _columns(stream, _UNSIGNED_BIGINT, lambda kind: kind == Integer(64)):
-        text = f"unsigned numbers from 2^63 on come as negative ones: {signed}"
+        text = f"unsigned numbers from 2^63 on arrive as negative numbers: {signed}"
         yield text, "set bigint.unsigned.handling.mode=precise"
     if stream.has_connect_times:
-        text = "times end at milliseconds: digits behind them are cut off"
-        yield text, "take time.precision.mode=connect out of the connector"
+        text = "times have milliseconds only: further digits are cut off"
+        yield text, "remove time.precision.mode=connect from the connector"
 
 
 def _change_defects(stream: Stream) -> Iterator[tuple[str, str]]:
     """Yield defects of row changes."""
     if stream.without_transaction:
         text = (
-            f"{stream.without_transaction} of {stream.streamed} changes do not name their place in "
-            "a transaction"
+            f"{stream.without_transaction} of {stream.streamed} changes have no position in their "
+            "transaction"
         )
         yield text, "set provide.transaction.metadata=true"
     is_postgres = stream.product == "postgresql"
     if stream.without_before:
-        text = f"updates have no row before: {_shortened(stream.without_before)}"
+        text = f"updates have no before image: {_shortened(stream.without_before)}"
         fix = "set binlog_row_image=FULL in the database"
         if is_postgres:
-            fix = "ALTER TABLE ... REPLICA IDENTITY FULL, where a table has no primary key"
+            fix = "ALTER TABLE ... REPLICA IDENTITY FULL for tables without a primary key"
         yield text, fix
     if stream.unavailable:
         text = (
-            "large values that did not change are not sent, and tables keep those that they have: "
+            "unchanged large values are not sent, and tables keep their stored values: "
             f"{_shortened(stream.unavailable)}"
         )
         fix = "set lob.enabled=true for Oracle"
         if is_postgres:
-            fix = "ALTER TABLE ... REPLICA IDENTITY FULL, where keys change or no snapshot was read"
+            fix = "ALTER TABLE ... REPLICA IDENTITY FULL if keys change or no snapshot was read"
         yield text, fix
 
 
@@ -239,7 +239,10 @@ def _topic_defects(
         "heartbeat" in name and name.endswith(f".{server}") for name in topics
     )
     if not stream.has_heartbeat and not has_heartbeat_topic:
-        text = "no topic of heartbeats is there: a quiet database keeps its log, or loses its place"
+        text = (
+            "there is no heartbeat topic: while tables do not change, the database keeps its log, "
+            "or deletes the part at the connector's offset"
+        )
         yield text, "set heartbeat.interval.ms=10000"
     if (
         stream.product in _WITH_SCHEMA_TOPIC
@@ -247,15 +250,15 @@ def _topic_defects(
         and server not in read_topics
     ):
         if server in topics:
-            text = f"topic {server} has the schema changes, and the pipeline does not read it"
+            text = f"topic {server} contains the schema changes, but the pipeline does not read it"
             yield text, f"add {server} to source.topics"
         else:
-            text = f"no topic {server} of schema changes is there: renames and drops stay unknown"
+            text = f"there is no topic {server} of schema changes: renames and drops stay unknown"
             yield text, f"set include.schema.changes=true, and add {server} to source.topics"
 
 
 def _unseen_settings(stream: Stream, topics: Collection[str] | None) -> Iterator[str]:
-    """Yield the settings that neither messages nor topics show."""
+    """Yield the settings without visible effects in messages and topics."""
     if not stream.has_truncate:
         yield "skipped.operations=none"
     if not _knows_source_types(stream):
@@ -264,7 +267,7 @@ def _unseen_settings(stream: Stream, topics: Collection[str] | None) -> Iterator
         if not _has_decimals(stream):
             yield "decimal.handling.mode=precise"
     if not stream.streamed:
-        yield "provide.transaction.metadata=true (there are rows of a snapshot only)"
+        yield "provide.transaction.metadata=true (all rows are from a snapshot)"
     if topics is None and not stream.has_heartbeat:
         yield "heartbeat.interval.ms"
     if topics is None and stream.product in _WITH_SCHEMA_TOPIC and not stream.has_statement:
@@ -277,7 +280,7 @@ def _has_decimals(stream: Stream) -> bool:
 
 
 def _knows_source_types(stream: Stream) -> bool:
-    """Return whether some message contains the database's own types."""
+    """Whether one of the messages contains the types of the database."""
     schemas = (schema for versions in stream.schemas.values() for schema in versions.values())
     has_texts = any(column.source_type for schema in schemas for column in schema.columns)
     return has_texts or any(table in stream.declared for table in stream.schemas)
@@ -286,7 +289,7 @@ def _knows_source_types(stream: Stream) -> bool:
 def _columns(
     stream: Stream, source_type: re.Pattern[str], is_wrong: Callable[[LogicalType], bool]
 ) -> str:
-    """Return the columns of a database type that arrived as a wrong type; empty = none."""
+    """Return the columns of a database type that have a wrong type; empty if there are none."""
     names: set[str] = set()
     for table, schemas in stream.schemas.items():
         declared = stream.declared.get(table)

@@ -24,7 +24,7 @@ from changelane.errors import ConfigError
 from changelane.pipeline.topic_sink import PLACEHOLDER, TopicSinkOptions
 
 SECRETS: Final = ("access_id", "access_key", "security_token")
-"""The options that come from the environment, and are never shown."""
+"""The options that must come from the environment, and are never shown."""
 
 PLACEHOLDERS: Final = ("database", "schema", "table")
 """The placeholders in the topic of ``datahub-tuple``."""
@@ -36,7 +36,7 @@ _ENDPOINT: Final = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+/?")
 
 
 def is_topic(name: str) -> bool:
-    """Return whether a text can be the name of a topic.
+    """Whether a text is a valid topic name.
 
     "The name must start with a letter and can contain only letters, digits, and underscores" with
     a length of 1 to 128 (https://www.alibabacloud.com/help/en/datahub/limits).
@@ -48,35 +48,35 @@ def is_topic(name: str) -> bool:
 
 
 def is_endpoint(text: str) -> bool:
-    """Return whether a text can be the address of the service."""
+    """Whether a text is a valid address of the service."""
     return _ENDPOINT.fullmatch(text) is not None
 
 
 def is_project(name: str) -> bool:
-    """Return whether a text can be the name of a project."""
+    """Whether a text is a valid project name."""
     return _PROJECT.fullmatch(name) is not None
 
 
 def check_access(endpoint: str, project: str, access_id: str, access_key: str) -> None:
-    """Refuse an impossible address, project or access key.
+    """Reject an invalid address, project or access key.
 
     Raises:
-        ValueError: One of them is impossible; it is not quoted.
+        ValueError: One of them is invalid; the error does not quote it.
     """
     if not access_id or not access_key:
         raise ValueError("access_id or access_key is empty")
     if not is_endpoint(endpoint):
-        raise ValueError("endpoint is no address such as https://dh-cn-hangzhou.aliyuncs.com")
+        raise ValueError("endpoint must be an address such as https://dh-cn-hangzhou.aliyuncs.com")
     if not is_project(project):
-        raise ValueError("project can be no project's name")
+        raise ValueError("project is not a valid project name")
 
 
 class Create(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How missing topics are created.
+    """The creation of missing topics.
 
     Attributes:
         shards: The number of shards of a topic.
-        days: The retention of its records, days.
+        days: The retention of its records, in days.
     """
 
     shards: Annotated[int, msgspec.Meta(ge=1, le=256)]
@@ -91,34 +91,33 @@ class DataHubSink(
     tag_field="type",
     forbid_unknown_fields=True,
 ):
-    """Topics of a DataHub project, which get each record at least once.
+    """Topics of a DataHub project, with at-least-once delivery.
 
     Attributes:
         endpoint: The service's address, such as ``https://dh-cn-hangzhou.aliyuncs.com``.
         project: The project.
-        topic: The topic. With ``datahub-tuple`` it takes one table, or ``{database}``, ``{schema}``
-            and ``{table}`` in it make one topic per table. With ``datahub-blob`` it takes all
+        topic: The topic. With ``datahub-tuple`` it is for one table; ``{database}``, ``{schema}``
+            and ``{table}`` in its name give each table a topic. With ``datahub-blob`` it is for all
             tables.
         format: ``datahub-tuple`` (a column is a field of the topic) or ``datahub-blob`` (JSON).
         access_id: The access key's id, from the environment: ``${NAME}``.
         access_key: The access key's secret, from the environment.
         security_token: The token of temporary keys, from the environment.
-        format_options: The format's options.
-        keys: Columns that shard the rows of a table, by table name, instead of its key.
-        create: How missing topics are created; without it they must exist.
+        format_options: The options of the format.
+        keys: Table name -> columns that determine the shard of a row, instead of the table's key.
+        create: The creation of missing topics; without it topics must exist.
         non_row_events: The shards for heartbeats, transactions and control records, which only
             ``datahub-blob`` can carry: the first shard, each shard, or none.
-        on_loss: What happens to an event that the format cannot carry in full: ``raise``
-            quarantines it, ``warn`` and ``ignore`` only count the loss; or which losses pass, by
-            name or kind. By default losses of metadata pass, and losses of data quarantine the
-            event.
-        protocol: ``protobuf`` writes the records of a shard all or none. ``json`` may write a part
-            of
-            them, so that only one record of a key is sent at a time: for services without protobuf.
+        on_loss: The policy for losses: ``raise`` quarantines the event, ``warn`` and ``ignore``
+            only count the loss; or the accepted losses, by name or kind. By default losses of
+            metadata are accepted, and losses of data quarantine the event.
+        protocol: ``protobuf`` writes all or none of a shard's records. ``json``, for services
+            without protobuf, may write a part of them, so only one record of a key is sent at a
+            time.
         compression: The compression of requests.
         batch_records: The maximum number of records of a request.
-        batch_bytes: The approximate maximum size of a request, bytes.
-        retry_seconds: How long a request is retried while the service fails, seconds.
+        batch_bytes: The approximate maximum size of a request, in bytes.
+        retry_seconds: The time for retries of a request while the service fails, in seconds.
         block_keys_on_error: While a message is quarantined, later messages with its key in its
             partition are quarantined too, as ``held``. A replay sends them after it, in their
             order. Messages without a key count as one key.
@@ -142,38 +141,42 @@ class DataHubSink(
     retry_seconds: Annotated[float, msgspec.Meta(gt=0)] = 300.0
 
     def __post_init__(self) -> None:
-        """Refuse options that would lose records or their order."""
+        """Reject options that would lose records or their order."""
         super().__post_init__()
         check_access(self.endpoint, self.project, self.access_id, self.access_key)
         is_tuple = self.format == "datahub-tuple"
         for name in PLACEHOLDER.findall(self.topic):
             if not is_tuple:
-                raise ValueError("one topic of datahub-blob takes all tables: topic is a name")
+                raise ValueError(
+                    "datahub-blob has one topic for all tables: use no placeholder in topic"
+                )
             if name not in PLACEHOLDERS:
                 placeholders = ", ".join(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
                 raise ValueError(f"topic has an unknown placeholder; there are {placeholders}")
         if not is_topic(PLACEHOLDER.sub("x", self.topic)):
-            raise ValueError("topic can be no topic's name")
+            raise ValueError("topic is not a valid topic name")
         if is_tuple and (unknown_options := self.format_options.keys() - {"time_column"}):
             names = ", ".join(sorted(unknown_options))
-            raise ValueError(f"format_options.{names}: the topic and the messages tell it")
+            raise ValueError(
+                f"format_options.{names}: remove it, the topic and the messages set it"
+            )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.project!r}, {self.topic!r})"  # it contains secrets
 
     @property
     def engine(self) -> str:
-        """The module that writes it on Spark."""
+        """The module that writes the sink on Spark."""
         return "changelane.spark.sinks.datahub"
 
     @property
     def label(self) -> str:
-        """The records and their topic for people."""
+        """The records and their topic as text."""
         return f"{self.format} in topic {self.topic} of DataHub's project {self.project}"
 
     @property
     def kind(self) -> Literal["TUPLE", "BLOB"]:
-        """The kind of its topics."""
+        """The kind of the topics."""
         return "TUPLE" if self.format == "datahub-tuple" else "BLOB"
 
     @property
@@ -183,14 +186,14 @@ class DataHubSink(
 
 
 def check_secrets(raw: object, section: str = "sink") -> None:
-    """Refuse access keys that are written into a pipeline's file.
+    """Reject access keys in a pipeline's file.
 
     Args:
-        raw: The source or sink, as it is written.
+        raw: The source or sink as written in the file.
         section: ``source`` or ``sink``.
 
     Raises:
-        ConfigError: An access key is written out; it is not quoted.
+        ConfigError: The file contains an access key; the error does not quote it.
     """
     if not isinstance(raw, Mapping) or raw.get("type") != "datahub":
         return
@@ -198,5 +201,5 @@ def check_secrets(raw: object, section: str = "sink") -> None:
         secret = raw.get(name)
         if secret is not None and _VARIABLE.fullmatch(str(secret)) is None:
             where = f"{section}.{name}"
-            msg = f"{where} comes from the environment: `{name}: ${{DATAHUB_{name.upper()}}}`"
+            msg = f"read {where} from the environment: `{name}: ${{DATAHUB_{name.upper()}}}`"
             raise ConfigError(msg)

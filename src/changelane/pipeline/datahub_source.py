@@ -22,7 +22,7 @@ from changelane.pipeline.interface import ResolvePath
 
 
 class Access(Protocol):
-    """The options of a connection to a project, of sources and sinks."""
+    """The options of a connection to a project, for sources and sinks."""
 
     @property
     def endpoint(self) -> str:
@@ -46,7 +46,7 @@ class Access(Protocol):
 
     @property
     def security_token(self) -> str:
-        """The token of temporary keys; empty = none."""
+        """The token of temporary keys; empty if there is none."""
         ...
 
     @property
@@ -78,11 +78,10 @@ class DataHubSource(
         access_id: The access key's id, from the environment: ``${NAME}``.
         access_key: The access key's secret, from the environment.
         security_token: The token of temporary keys, from the environment.
-        format_options: The format's options; the service returns the schema of a TUPLE topic.
-        starting_offsets: Whether a new checkpoint begins with the oldest record, or after the
-            latest.
+        format_options: The options of the format; the service provides the schema of a TUPLE topic.
+        starting_offsets: The start of a new checkpoint: the oldest record, or after the latest one.
         compression: The compression of requests.
-        retry_seconds: How long a request is retried while the service fails, seconds.
+        retry_seconds: The time for retries of a request while the service fails, in seconds.
     """
 
     endpoint: str
@@ -98,24 +97,24 @@ class DataHubSource(
     retry_seconds: Annotated[float, msgspec.Meta(gt=0)] = 300.0
 
     def __post_init__(self) -> None:
-        """Refuse impossible topics and access options."""
+        """Reject invalid topics and access options."""
         check_access(self.endpoint, self.project, self.access_id, self.access_key)
         if not is_topic(self.topic):
-            raise ValueError("topic can be no topic's name")
+            raise ValueError("topic is not a valid topic name")
         if "topic_schema" in self.format_options:
-            raise ValueError("format_options.topic_schema: the topic tells it")
+            raise ValueError("format_options.topic_schema: the service provides it: remove it")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.label!r})"  # it contains secrets
 
     @property
     def protocol(self) -> Literal["protobuf", "json"]:
-        """The protocol of records: with protobuf the client (2.29) confuses NULL and empty text."""
+        """The protocol of records; with protobuf the client (2.29) confuses NULL and empty text."""
         return "json"
 
     @property
     def label(self) -> str:
-        """The topic for people."""
+        """The topic as text."""
         return f"{self.project}.{self.topic}"
 
     @property
@@ -125,46 +124,46 @@ class DataHubSource(
 
     @property
     def start_text(self) -> str:
-        """The start of a new checkpoint, for people."""
+        """The start of a new checkpoint as text."""
         return f", and begin at {self.starting_offsets}"
 
     @property
     def engine(self) -> str:
-        """The module that reads it on Spark."""
+        """The module that reads the source on Spark."""
         return "changelane.spark.sources.datahub"
 
     @property
     def jars(self) -> tuple[str, ...]:
-        """None: the vendor's client reads DataHub."""
+        """Empty: the vendor's client reads DataHub."""
         return ()
 
     @property
     def brokers(self) -> str:
-        """None: there is no Kafka broker."""
+        """Empty: there is no Kafka broker."""
         return ""
 
     @property
     def required_topics(self) -> tuple[str, ...]:
-        """None: there is no Kafka broker."""
+        """Empty: there is no Kafka broker."""
         return ()
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """None: a topic needs no folder."""
+        """Empty: a topic needs no folder."""
         return ()
 
     @property
     def needs_spark_4(self) -> bool:
-        """Whether Spark 3.5 cannot read it: it has no data sources in Python."""
+        """True: Spark 3.5 has no data sources in Python."""
         return True
 
     @property
     def uses_event_ids(self) -> bool:
-        """Whether events without positions are ordered by ids: records have none."""
+        """False: records have no event ids."""
         return False
 
     def with_paths(self, resolve: ResolvePath) -> Self:
-        """Return the same options, which have no path."""
+        """Return the same options: they have no paths."""
         del resolve
         return self
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The error budget of a run: how many events may fail."""
+"""The error budget of a run: the number or share of events that may fail."""
 
 from collections.abc import Mapping
 from fractions import Fraction
@@ -10,7 +10,7 @@ import msgspec
 from changelane.errors import ConfigError
 
 MIN_EVENTS: Final = 1000
-"""A share counts from this number of events on: one failure of one must not stop a pipeline."""
+"""The number of events from which a share counts, so that a first failure stops no pipeline."""
 
 
 class Budget(msgspec.Struct, frozen=True):
@@ -22,14 +22,14 @@ class Budget(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str, where: str) -> "Budget":
-        """Read ``12`` or ``0.5%``.
+        """Parse ``12`` or ``0.5%``.
 
         Args:
             text: The text.
-            where: The name of the option, for the message.
+            where: The name of the option, for the error.
 
         Raises:
-            ConfigError: The text is neither.
+            ConfigError: The text is neither a number nor a share.
         """
         plain = text.strip()
         try:
@@ -41,16 +41,16 @@ class Budget(msgspec.Struct, frozen=True):
                 return cls(plain, count=int(plain))
         except (ValueError, ZeroDivisionError):
             pass
-        raise ConfigError(f"{where} takes a number such as 12 or a share such as 0.5%")
+        raise ConfigError(f"{where} must be a number such as 12 or a share such as 0.5%")
 
     def allows(self, failed: int, total: int) -> bool:
-        """Return whether *failed* of *total* are within the budget."""
+        """Whether *failed* of *total* events are within the budget."""
         if self.percent is None:
             return failed <= (self.count or 0)
         return failed * 100 <= self.percent * total
 
     def allows_so_far(self, failed: int, total: int) -> bool:
-        """Return the same for an unfinished run, where a share of a few events does not count."""
+        """Whether an unfinished run is within the budget; a share of few events does not count."""
         return (self.percent is not None and total < MIN_EVENTS) or self.allows(failed, total)
 
 
@@ -70,13 +70,13 @@ def quarantined_text(quarantined: Mapping[str, int]) -> str:
 def over_budget_text(
     budget: Budget | None, quarantined: Mapping[str, int], total: int, *, is_ended: bool
 ) -> str | None:
-    """Return the text about a run over its budget; ``None`` = it is within.
+    """Return the text about a run over its budget; ``None`` if the run is within the budget.
 
     Args:
         budget: The budget; ``None`` = any number.
         quarantined: The number of quarantined rows, by reason code.
         total: The number of events so far.
-        is_ended: Whether the run is complete, so that a share of a few events counts.
+        is_ended: Whether the run is complete, so that a share of few events counts.
     """
     failed = sum(quarantined.values())
     if budget is None or (budget.allows if is_ended else budget.allows_so_far)(failed, total):

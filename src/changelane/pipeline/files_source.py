@@ -9,16 +9,16 @@ import msgspec
 from changelane.pipeline.interface import ResolvePath
 
 _REJECTED_OPTIONS: Final = {
-    "encoding": "the format says how a message is encoded",
-    "filenameonly": "a file is known by its whole path",
+    "encoding": "the format determines the encoding",
+    "filenameonly": "files are identified by their complete path",
     "linesep": "lines end with a line feed",
     "pathglobfilter": "use source.glob",
-    "recursivefilelookup": "folders in the folder are read, too; source.glob selects files",
-    "wholetext": "a message is a line",
+    "recursivefilelookup": "subfolders are always read; source.glob selects files",
+    "wholetext": "a message is one line",
 }
 _OWN_OPTIONS: Final = {
     *("latestfirst", "cleansource", "sourcearchivedir", "maxfilespertrigger", "maxbytespertrigger"),
-    # without effect: the age of a file does not matter, and every batch lists the folder
+    # without effect: the age of files is ignored, and every batch lists the folder
     *("maxfileage", "maxcachedfiles", "discardcachedinputratio"),
 }
 _UNITS: Final = {"": 0, "b": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50}
@@ -33,15 +33,15 @@ class FilesSource(
     tag_field="type",
     forbid_unknown_fields=True,
 ):
-    """A folder (or a file) of messages, one a line; files that arrive later are read too.
+    """A folder (or a file) with one message per line; files that arrive later are read, too.
 
     Attributes:
         path: The folder.
-        format: The messages' format, such as ``debezium-json``.
-        format_options: The format's options.
+        format: The format of the messages, such as ``debezium-json``.
+        format_options: The options of the format.
         line_format: ``value`` (a line is a message's value), ``record`` (a line is a message with
             key, topic and coordinates) or ``auto``.
-        glob: The pattern of the names of the files that are read.
+        glob: The pattern for the names of files to read.
         max_files_per_batch: The maximum number of new files of a batch.
         follow_links: Whether symbolic links to targets outside of the folder are followed.
         spark_options: ``latestFirst``, ``cleanSource``, ``sourceArchiveDir`` and
@@ -60,7 +60,7 @@ class FilesSource(
 
     @property
     def label(self) -> str:
-        """The files for people."""
+        """The files as text."""
         return f"files of {self.path}"
 
     @property
@@ -70,42 +70,42 @@ class FilesSource(
 
     @property
     def start_text(self) -> str:
-        """Nothing: a new checkpoint begins with the oldest files."""
+        """Empty: a new checkpoint begins with the oldest files."""
         return ""
 
     @property
     def engine(self) -> str:
-        """The module that reads it on Spark."""
+        """The module that reads the source on Spark."""
         return "changelane.spark.sources.files"
 
     @property
     def jars(self) -> tuple[str, ...]:
-        """None: Spark reads files itself."""
+        """Empty: Spark reads files without a jar."""
         return ()
 
     @property
     def brokers(self) -> str:
-        """None: there is no Kafka broker."""
+        """Empty: there is no Kafka broker."""
         return ""
 
     @property
     def required_topics(self) -> tuple[str, ...]:
-        """None: there is no Kafka broker."""
+        """Empty: there is no Kafka broker."""
         return ()
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """The folder that every machine of a cluster must see."""
+        """The folder, which must be accessible from every machine of a cluster."""
         return (self.path,)
 
     @property
     def needs_spark_4(self) -> bool:
-        """Whether Spark 3.5 cannot read it."""
+        """Whether the source needs Spark 4."""
         return False
 
     @property
     def uses_event_ids(self) -> bool:
-        """Whether events without positions are ordered by ids: files have none."""
+        """False: files have no event ids."""
         return False
 
     def with_paths(self, resolve: ResolvePath) -> Self:
@@ -113,20 +113,20 @@ class FilesSource(
         return msgspec.structs.replace(self, path=resolve(self.path))
 
     def __post_init__(self) -> None:
-        """Refuse options of Spark's file source that would read other messages."""
+        """Reject options of Spark's file source that would change the messages."""
         for name in self.spark_options:
             if (reason := _REJECTED_OPTIONS.get(name.lower())) is not None:
-                raise ValueError(f"spark_options.{name} is not accepted: {reason}")
+                raise ValueError(f"spark_options.{name} cannot be set: {reason}")
         if self.clean not in {"off", "delete", "archive"}:
-            raise ValueError("spark_options.cleanSource is off, delete or archive")
+            raise ValueError("spark_options.cleanSource must be off, delete or archive")
         if self.clean == "archive" and not self.archive:
             raise ValueError(
                 "spark_options.cleanSource: archive needs spark_options.sourceArchiveDir"
             )
         if (limit := self._option("maxFilesPerTrigger")) and not (limit.isdecimal() and int(limit)):
-            raise ValueError("spark_options.maxFilesPerTrigger is a whole number, at least 1")
+            raise ValueError("spark_options.maxFilesPerTrigger must be a whole number, at least 1")
         if (size := self._option("maxBytesPerTrigger")) and _BYTES.fullmatch(size) is None:
-            raise ValueError("spark_options.maxBytesPerTrigger is a number of bytes, such as 512m")
+            raise ValueError("spark_options.maxBytesPerTrigger must be a size such as 512m")
 
     def _option(self, name: str) -> str:
         return next(
@@ -145,7 +145,7 @@ class FilesSource(
 
     @property
     def archive(self) -> str:
-        """The target folder of ``archive``."""
+        """The target folder of ``cleanSource: archive``."""
         return self._option("sourceArchiveDir")
 
     @property
@@ -155,7 +155,7 @@ class FilesSource(
 
     @property
     def max_bytes(self) -> int | None:
-        """The maximum size of a batch of several files, bytes."""
+        """The maximum size of a batch of several files, in bytes."""
         if (match := _BYTES.fullmatch(self._option("maxBytesPerTrigger"))) is None:
             return None
         return int(match[1]) << _UNITS[match[2].lower()]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface of a source and of a sink: what a pipeline asks of their options.
+"""The interface of the options of sources and sinks.
 
 Each type of source and sink is a class of options in a module of this package, listed in
-``config.py``. All other modules use these protocols, and no class by name.
+``config.py``. All other modules use these protocols instead of the classes.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,10 +12,10 @@ from changelane.formats.contract.losses import LossPolicy
 from changelane.pipeline.options import Options
 
 STATE_FORMAT: Final = "delta"
-"""The table format of the state of a pipeline whose sink is topics."""
+"""The table format of the state of a pipeline into topics."""
 
 ResolvePath = Callable[[str], str]
-"""Returns a path of a pipeline's file as an absolute path; an address stays as it is."""
+"""Returns a path of a pipeline's file as an absolute path; an address stays unchanged."""
 
 
 class Source(Protocol):
@@ -33,7 +33,7 @@ class Source(Protocol):
 
     @property
     def label(self) -> str:
-        """The input for people, such as ``files of changes/``."""
+        """The input as text, such as ``files of changes/``."""
         ...
 
     @property
@@ -43,45 +43,45 @@ class Source(Protocol):
 
     @property
     def start_text(self) -> str:
-        """The start of a new checkpoint, for people; empty = the beginning."""
+        """The start of a new checkpoint as text; empty if it is the beginning."""
         ...
 
     @property
     def engine(self) -> str:
-        """The module that reads it on Spark; it has ``open_input``.
+        """The module that reads the source on Spark, with ``open_input``.
 
-        ``spark/sources/interface.py`` describes it.
+        Its interface is in ``spark/sources/interface.py``.
         """
         ...
 
     @property
     def jars(self) -> tuple[str, ...]:
-        """The jars that Spark needs for it, by the names in ``spark/runtime/jars.py``."""
+        """The jars that Spark needs, by their names in ``spark/runtime/jars.py``."""
         ...
 
     @property
     def brokers(self) -> str:
-        """The addresses of Kafka brokers, of which one must answer; empty = none."""
+        """The addresses of Kafka brokers, one of which must answer; empty if there are none."""
         ...
 
     @property
     def required_topics(self) -> tuple[str, ...]:
-        """The topics that must exist at the brokers, and can be listed without credentials."""
+        """The topics that must exist at the brokers, if no credentials are needed to list them."""
         ...
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """The folders that every machine of a cluster must see."""
+        """The folders that must be accessible from every machine of a cluster."""
         ...
 
     @property
     def needs_spark_4(self) -> bool:
-        """Whether Spark 3.5 cannot read it."""
+        """Whether the source needs Spark 4."""
         ...
 
     @property
     def uses_event_ids(self) -> bool:
-        """Whether events without positions are ordered by the ids of their messages."""
+        """Whether events without positions are ordered by event ids."""
         ...
 
     def with_paths(self, resolve: ResolvePath) -> Self:
@@ -99,12 +99,12 @@ class Sink(Protocol):
 
     @property
     def is_topics(self) -> bool:
-        """Whether the sink is topics (:class:`TopicSink`), and not a lake of tables."""
+        """Whether the sink is topics (:class:`TopicSink`), not a lake of tables."""
         ...
 
     @property
     def applies_expressions(self) -> bool:
-        """Whether the transforms ``filter`` and ``compute`` can be used with it."""
+        """Whether the sink supports the transforms ``filter`` and ``compute``."""
         ...
 
     @property
@@ -129,35 +129,35 @@ class Sink(Protocol):
 
     @property
     def engine(self) -> str:
-        """The module that writes it on Spark.
+        """The module that writes the sink on Spark.
 
-        With topics it has ``check`` and ``open_sender`` (``spark/sinks/interface.py``).
+        For topics it has ``check`` and ``open_sender`` (``spark/sinks/interface.py``).
         """
         ...
 
     @property
     def jars(self) -> tuple[str, ...]:
-        """The jars that Spark needs for it, by the names in ``spark/runtime/jars.py``."""
+        """The jars that Spark needs, by their names in ``spark/runtime/jars.py``."""
         ...
 
     @property
     def label(self) -> str:
-        """The output for people, such as ``delta tables in lake/``."""
+        """The output as text, such as ``delta tables in lake/``."""
         ...
 
     @property
     def brokers(self) -> str:
-        """The addresses of Kafka brokers, of which one must answer; empty = none."""
+        """The addresses of Kafka brokers, one of which must answer; empty if there are none."""
         ...
 
     @property
     def can_list_tables(self) -> bool:
-        """Whether the tables can be listed without writing to their catalog."""
+        """Whether the tables can be listed without a write to their catalog."""
         ...
 
     @property
     def blocks_keys(self) -> bool:
-        """Whether messages are quarantined while an earlier one with their key is."""
+        """Whether a quarantined message blocks later messages with its key."""
         ...
 
     @property
@@ -173,7 +173,7 @@ class Sink(Protocol):
         """Check the options against those of the source and of the pipeline.
 
         Raises:
-            ConfigError: A pipeline cannot have them together; the message names the fix.
+            ConfigError: The options contradict each other; the error names the fix.
         """
         ...
 
@@ -181,14 +181,14 @@ class Sink(Protocol):
         """Check the names of the format and the profile, and their options.
 
         Raises:
-            ConfigError: A name or an option is wrong.
+            ConfigError: A name or an option is invalid.
             MissingExtraError: The library of a format is not installed.
         """
         ...
 
 
 class TopicSink(Sink, Protocol):
-    """The options of a sink that is topics: of messages in a format."""
+    """The options of a sink of topics, for messages in a format."""
 
     @property
     def format(self) -> str:
@@ -202,5 +202,5 @@ class TopicSink(Sink, Protocol):
 
     @property
     def on_loss(self) -> str | LossPolicy:
-        """The policy for what the format cannot carry."""
+        """The policy for losses of the format."""
         ...

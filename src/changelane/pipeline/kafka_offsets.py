@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offsets of topics and partitions, as ranges of a batch and as lag."""
+"""Offsets of topic partitions, the offset range of a batch, and the lag."""
 
 from collections.abc import Iterable
 
 import msgspec
 
 Offsets = dict[str, dict[int, int]]
-"""Offset by partition by topic."""
+"""Topic -> partition -> offset."""
 
 Lag = dict[str, dict[int, int]]
-"""The number of unread messages, by partition by topic."""
+"""Topic -> partition -> number of unread messages."""
 
 
 class OffsetRange(msgspec.Struct, frozen=True):
@@ -17,8 +17,8 @@ class OffsetRange(msgspec.Struct, frozen=True):
 
     Attributes:
         ends: The offset after the last message of each partition.
-        starts: The offset of the first message; a missing partition is new and begins with 0.
-        ids: The identity of each topic; a topic that is deleted and created again gets another.
+        starts: The offset of the first message of each partition; a missing one begins with 0.
+        ids: The id of each topic; a topic that is deleted and created again gets a new id.
     """
 
     ends: Offsets
@@ -27,7 +27,7 @@ class OffsetRange(msgspec.Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        """The number of its offsets, with those that compaction or a transaction left empty."""
+        """The number of offsets, including those of compacted messages and transaction markers."""
         return sum(
             max(0, end - self.starts.get(topic, {}).get(number, 0))
             for topic, number, end in partitions(self.ends)
@@ -42,5 +42,5 @@ def partitions(offsets: Offsets) -> Iterable[tuple[str, int, int]]:
 
 
 def total_lag(lag: Lag | None) -> int | None:
-    """Return the total number of unread messages; ``None`` = unknown."""
+    """Return the total number of unread messages; ``None`` if unknown."""
     return None if lag is None else sum(count for _, _, count in partitions(lag))

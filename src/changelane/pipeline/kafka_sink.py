@@ -25,8 +25,8 @@ from changelane.pipeline.topic_sink import PLACEHOLDER, PLACEHOLDERS, TopicSinkO
 from changelane.profiles.profile import Profile
 
 _SINK_OPTIONS: Final = {
-    "kafka.bootstrap.servers": "give sink.bootstrap_servers",
-    "topic": "give sink.topic",
+    "kafka.bootstrap.servers": "use sink.bootstrap_servers",
+    "topic": "use sink.topic",
     "includeheaders": "headers are always written",
     "kafka.transactional.id": "Spark's writer has no transactions: use event_id",
 }
@@ -40,35 +40,32 @@ class KafkaSink(
     tag_field="type",
     forbid_unknown_fields=True,
 ):
-    """Topics of a Kafka broker, which get each message at least once.
+    """Topics of a Kafka broker, with at-least-once delivery.
 
     Attributes:
-        bootstrap_servers: Addresses of brokers, ``host:port``, with commas between them.
-        topic: The topic, which must exist. ``{topic}`` (that of the source), ``{database}``,
-            ``{schema}`` and ``{table}`` in it make several. With a profile, leave it out.
-        profile: The producer whose topics, keys, headers and partitions the messages get
-            (``changelane profiles`` lists them).
-        profile_options: The profile's options.
-        format: The messages' format, such as ``canal-json``.
-        format_options: The format's options.
-        on_loss: What happens to an event that the format cannot carry in full: ``raise``
-            quarantines it, ``warn`` and ``ignore`` only count the loss; or which losses pass, by
-            name or kind. By default losses of metadata pass, and losses of data quarantine the
-            event.
-        event_id: Whether each message gets the header ``changelane-event-id``, which is the same
-            when
-            the message is sent again: ``topic-partition-offset`` of the source's message, and the
-                numbers of event and message in it.
-        partition: By the message's ``key`` (Kafka's own rule; a message without a key goes as with
-            ``source``), or by the number of the ``source`` partition, which keeps the order of each
-            source partition.
+        bootstrap_servers: Addresses of brokers, ``host:port``, separated by commas.
+        topic: The topic, which must exist. It may contain ``{topic}`` (the source's topic),
+            ``{database}``, ``{schema}`` and ``{table}``. Not allowed with a profile.
+        profile: The producer that determines the topics, keys, headers and partitions of the
+            messages (``changelane profiles`` lists all).
+        profile_options: The options of the profile.
+        format: The format of the messages, such as ``canal-json``.
+        format_options: The options of the format.
+        on_loss: The policy for losses: ``raise`` quarantines the event, ``warn`` and ``ignore``
+            only count the loss; or the accepted losses, by name or kind. By default losses of
+            metadata are accepted, and losses of data quarantine the event.
+        event_id: Whether each message gets the header ``changelane-event-id``, which is equal for
+            all deliveries of the message: ``topic-partition-offset`` of the source's message, and
+            the numbers of event and message in it.
+        partition: ``key``: Kafka's rule for the message's key, and ``source`` for messages without
+            a key; ``source``: the number of the source partition, so that the order of each source
+            partition is kept.
         block_keys_on_error: While a message is quarantined, later messages with its key in its
             partition are quarantined too, as ``held``. A replay sends them after it, in their
             order. Messages without a key count as one key.
         checkpoint: The folder of the pipeline's progress and quarantine. Required.
-        spark_options: Further options of Spark's Kafka sink and, with ``kafka.`` before them, of
-            Kafka's producer, by their own names: security belongs here. They are passed on
-            unchanged.
+        spark_options: Further options of Spark's Kafka sink and, with the prefix ``kafka.``, of
+            Kafka's producer, such as those for security. They are passed on unchanged.
     """
 
     bootstrap_servers: str
@@ -80,36 +77,35 @@ class KafkaSink(
     spark_options: dict[str, str] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse options that would lose messages or their order."""
+        """Reject options that would lose messages or their order."""
         super().__post_init__()
         if self.profile is not None:
             if self.topic or self.partition != "key":
-                raise ValueError("a profile tells topic and partition itself: leave them out")
+                raise ValueError("the profile determines topic and partition: remove them")
         elif self.profile_options:
             raise ValueError("profile_options need a profile")
         elif not self.topic:
-            raise ValueError("a kafka sink needs a topic, or a profile that tells it")
+            raise ValueError("a kafka sink needs a topic or a profile")
         for name in PLACEHOLDER.findall(self.topic):
             if name not in PLACEHOLDERS:
                 placeholders = ", ".join(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
                 raise ValueError(f"topic has an unknown placeholder; there are {placeholders}")
         if self.topic and not is_topic(PLACEHOLDER.sub("x", self.topic)):
-            raise ValueError("topic can be no topic's name")
+            raise ValueError("topic is not a valid topic name")
         check_options(self.spark_options, _SINK_OPTIONS)
         options = {
             name.lower(): value.strip().lower() for name, value in self.spark_options.items()
         }
         if options.get("kafka.acks", "all") not in {"all", "-1"}:
             raise ValueError(
-                "spark_options.kafka.acks must be `all`, or a broker that dies takes messages"
+                "spark_options.kafka.acks must be `all`: otherwise a failed broker loses messages"
             )
         is_idempotent = options.get("kafka.enable.idempotence", "true") == "true"
         in_flight = options.get("kafka.max.in.flight.requests.per.connection")
         if not is_idempotent and in_flight != "1":
             raise ValueError(
-                "without spark_options.kafka.enable.idempotence a message that is sent again may "
-                "overtake others: leave it on, or set kafka.max.in.flight.requests.per.connection "
-                "to 1"
+                "without spark_options.kafka.enable.idempotence, a retried message may overtake "
+                "others: leave it on, or set kafka.max.in.flight.requests.per.connection to 1"
             )
 
     def __repr__(self) -> str:
@@ -119,7 +115,7 @@ class KafkaSink(
 
     @property
     def engine(self) -> str:
-        """The module that writes it on Spark."""
+        """The module that writes the sink on Spark."""
         return "changelane.spark.sinks.kafka"
 
     @property

@@ -25,21 +25,21 @@ from changelane.pipeline.kafka_offsets import Offsets, partitions
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 _SOURCE_OPTIONS: Final = {
-    "kafka.bootstrap.servers": "give source.bootstrap_servers",
-    "subscribe": "give source.topics",
-    "subscribepattern": "give source.topic_pattern",
-    "assign": "give source.topics",
-    "startingoffsets": "give source.starting_offsets",
-    "startingtimestamp": "give source.starting_offsets",
-    "startingoffsetsbytimestamp": "give source.starting_offsets",
-    "maxoffsetspertrigger": "give source.max_offsets_per_trigger",
-    "failondataloss": "messages that are lost must never go unnoticed",
+    "kafka.bootstrap.servers": "use source.bootstrap_servers",
+    "subscribe": "use source.topics",
+    "subscribepattern": "use source.topic_pattern",
+    "assign": "use source.topics",
+    "startingoffsets": "use source.starting_offsets",
+    "startingtimestamp": "use source.starting_offsets",
+    "startingoffsetsbytimestamp": "use source.starting_offsets",
+    "maxoffsetspertrigger": "use source.max_offsets_per_trigger",
+    "failondataloss": "lost messages must fail the run",
     "includeheaders": "headers are always read",
 }
 
 
 def is_topic(name: str) -> bool:
-    """Return whether a text can be the name of a topic (Kafka's ``Topic.validate``).
+    """Whether a text is a valid topic name (Kafka's ``Topic.validate``).
 
     >>> is_topic("shop.orders"), is_topic("../x"), is_topic("..")
     (True, False, False)
@@ -57,25 +57,24 @@ class KafkaSource(
 ):
     """Topics of a Kafka broker.
 
-    Only messages of committed transactions are read, unless *spark* sets
+    Only messages of committed transactions are read, unless ``spark_options`` sets
     ``kafka.isolation.level``.
 
     Attributes:
-        bootstrap_servers: Addresses of brokers, ``host:port``, with commas between them.
-        topics: Topics by name.
-        topic_pattern: Topics by a regular expression of Java instead; new matching topics are
-            included.
-        format: The messages' format, such as ``debezium-json``.
-        format_options: The format's options.
-        starting_offsets: The start of a new checkpoint: ``earliest``, ``latest``, or the offset of
-            each partition by topic; other partitions begin with their earliest offset.
+        bootstrap_servers: Addresses of brokers, ``host:port``, separated by commas.
+        topics: The names of the topics.
+        topic_pattern: A Java regular expression for topics, instead of names; new matching topics
+            are included.
+        format: The format of the messages, such as ``debezium-json``.
+        format_options: The options of the format.
+        starting_offsets: The start of a new checkpoint: ``earliest``, ``latest``, or offsets by
+            topic and partition; other partitions begin with their earliest offset.
         max_offsets_per_trigger: The maximum number of messages of a batch.
         order_by_event_id: Whether events without positions are ordered by the header
-            ``changelane-event-id`` instead of their own offsets. A sink's ``event_id`` writes this
-            header, which identifies the original event: an event that was sent twice counts once.
-        spark_options: Further options of Spark's Kafka source and, with ``kafka.`` before them, of
-            Kafka's consumer, by their own names: security belongs here. They are passed on
-            unchanged.
+            ``changelane-event-id`` instead of their offsets. A sink's ``event_id`` writes this
+            header. It identifies the original event, so an event that was sent twice counts once.
+        spark_options: Further options of Spark's Kafka source and, with the prefix ``kafka.``, of
+            Kafka's consumer, such as those for security. They are passed on unchanged.
     """
 
     bootstrap_servers: str
@@ -89,36 +88,39 @@ class KafkaSource(
     spark_options: dict[str, str] = {}
 
     def __post_init__(self) -> None:
-        """Refuse a source without topics, and options that changelane sets itself."""
+        """Reject a source without topics, and options that changelane sets itself."""
         if (self.topics is None) == (self.topic_pattern is None):
-            raise ValueError("a kafka source needs topics or topic_pattern, one of the two")
+            raise ValueError("a kafka source needs either topics or topic_pattern")
         if self.topics is not None and not self.names:
-            raise ValueError("topics names none")
+            raise ValueError("topics is empty")
         if invalid_names := [name for name in self.names if not is_topic(name)]:
-            raise ValueError(f"{len(invalid_names)} of the topics can be no topic's name")
+            raise ValueError(f"{len(invalid_names)} of the topics are not valid topic names")
         if isinstance(self.starts, dict) and any(
             number < 0 or offset < 0 for _, number, offset in partitions(self.starts)
         ):
-            raise ValueError("starting_offsets holds a partition or an offset below 0")
+            raise ValueError("starting_offsets has a partition or an offset below 0")
         check_options(self.spark_options, _SOURCE_OPTIONS)
 
     @property
     def starts(self) -> "str | Offsets":
-        """``starting_offsets`` with partitions as numbers, which are text in JSON."""
+        """``starting_offsets`` with partitions as numbers."""
         starts = self.starting_offsets
         if isinstance(starts, str):
             return starts
-        return {
-            topic: {int(partition): offset for partition, offset in partition_starts.items()}
-            for topic, partition_starts in starts.items()
-        }
+        try:
+            return {
+                topic: {int(partition): offset for partition, offset in partition_starts.items()}
+                for topic, partition_starts in starts.items()
+            }
+        except ValueError:
+            raise ValueError("a partition in starting_offsets is not a number") from None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.label!r})"  # options may contain secrets
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The topics by name; none with a pattern."""
+        """The names of the topics; empty with a pattern."""
         return (self.topics,) if isinstance(self.topics, str) else tuple(self.topics or ())
 
     @property
@@ -128,14 +130,14 @@ class KafkaSource(
 
     @property
     def start_text(self) -> str:
-        """The start of a new checkpoint, for people."""
+        """The start of a new checkpoint as text."""
         start_offsets = self.starting_offsets
         origin = start_offsets if isinstance(start_offsets, str) else "source.starting_offsets"
         return f", and begin at {origin}"
 
     @property
     def engine(self) -> str:
-        """The module that reads it on Spark."""
+        """The module that reads the source on Spark."""
         return "changelane.spark.sources.kafka"
 
     @property
@@ -145,55 +147,55 @@ class KafkaSource(
 
     @property
     def brokers(self) -> str:
-        """The addresses of brokers, of which one must answer."""
+        """The addresses of brokers, one of which must answer."""
         return self.bootstrap_servers
 
     @property
     def required_topics(self) -> tuple[str, ...]:
-        """The topics that must exist, where no security option hides them."""
+        """The topics that must exist; empty if the consumer has options, such as for security."""
         return () if client_options(self.spark_options) else self.names
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """None: topics need no folder."""
+        """Empty: topics need no folder."""
         return ()
 
     @property
     def needs_spark_4(self) -> bool:
-        """Whether Spark 3.5 cannot read it."""
+        """Whether the source needs Spark 4."""
         return False
 
     @property
     def uses_event_ids(self) -> bool:
-        """Whether events without positions are ordered by the ids of their messages."""
+        """Whether events without positions are ordered by event ids."""
         return self.order_by_event_id
 
     def with_paths(self, resolve: ResolvePath) -> Self:
-        """Return the same options, which have no path."""
+        """Return the same options: they have no paths."""
         del resolve
         return self
 
     @property
     def label(self) -> str:
-        """The topics for people."""
+        """The topics as text."""
         return (
             ",".join(self.names) if self.topic_pattern is None else f"pattern {self.topic_pattern}"
         )
 
 
 def check_options(options: Mapping[str, str], own_options: Mapping[str, str]) -> None:
-    """Refuse options that changelane sets itself.
+    """Reject options that changelane sets itself.
 
     Raises:
-        ValueError: An option is changelane's; the message names it and the alternative.
+        ValueError: changelane sets the option; the error names the alternative.
     """
     for name in options:
         if (instead := own_options.get(name.lower())) is not None:
-            raise ValueError(f"spark_options.{name.lower()} is not yours to set: {instead}")
+            raise ValueError(f"spark_options.{name.lower()} cannot be set: {instead}")
 
 
 def client_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of Kafka's own clients, without the ``kafka.`` of Spark's names."""
+    """Return the options of Kafka's clients, without Spark's prefix ``kafka.``."""
     return {
         name[len("kafka.") :]: value
         for name, value in options.items()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lake sinks of a pipeline: where tables are stored and how they are laid out, in its YAML."""
+"""The options of lake sinks: the location of tables, their partitions and properties."""
 
 import difflib
 import re
@@ -14,7 +14,7 @@ from changelane.pipeline.interface import ResolvePath, Source
 from changelane.pipeline.options import Maintenance, Options
 
 OWN_PREFIX: Final = "_changelane_"
-"""The prefix of the names of changelane's own columns; no column of a source may have it."""
+"""The prefix of changelane's own columns, which no column of a source may have."""
 
 
 class DeltaSink(
@@ -29,8 +29,8 @@ class DeltaSink(
 
     Attributes:
         path: The folder; tables are in ``tables/``, everything else in ``_changelane/``.
-        location: Another place of the tables, such as ``s3://lake/shop/{table}``; ``{table}`` is
-            the table's name, made safe for paths.
+        location: Another location of the tables, such as ``s3://lake/shop/{table}``; ``{table}`` is
+            the table's name, escaped for paths.
     """
 
     path: str
@@ -43,12 +43,12 @@ class DeltaSink(
 
     @property
     def is_topics(self) -> bool:
-        """Whether the sink is topics: it is a lake."""
+        """False: the sink is a lake."""
         return False
 
     @property
     def applies_expressions(self) -> bool:
-        """Whether the transforms ``filter`` and ``compute`` can be used with it."""
+        """Whether the sink supports the transforms ``filter`` and ``compute``."""
         return True
 
     @property
@@ -73,7 +73,7 @@ class DeltaSink(
 
     @property
     def can_list_tables(self) -> bool:
-        """Whether the tables can be listed without writing to their catalog."""
+        """Whether the tables can be listed without a write to their catalog."""
         return True
 
     @property
@@ -88,17 +88,17 @@ class DeltaSink(
 
     @property
     def label(self) -> str:
-        """The tables for people."""
+        """The tables as text."""
         return f"{self.table_format} tables in {self.path}"
 
     @property
     def brokers(self) -> str:
-        """None: there is no Kafka broker."""
+        """Empty: there is no Kafka broker."""
         return ""
 
     @property
     def blocks_keys(self) -> bool:
-        """Whether later events of a key are quarantined: tables order their rows themselves."""
+        """False: tables order the events of a row."""
         return False
 
     @property
@@ -112,22 +112,22 @@ class DeltaSink(
         return msgspec.structs.replace(self, path=resolve(self.path), location=location)
 
     def check(self, source: Source, options: Options) -> None:
-        """Nothing to check: every source and option is possible."""
+        """Check nothing: every source and option is allowed."""
 
     def check_names(self) -> None:
-        """Nothing to check: tables have no format of messages."""
+        """Check nothing: tables have no message format."""
 
     def __post_init__(self) -> None:
-        """Refuse a location that would not separate the tables."""
+        """Reject a location that is equal for several tables."""
         if self.location is not None and not self.location.endswith("/{table}"):
-            raise ValueError("location ends in /{table}, which keeps the tables apart")
+            raise ValueError("location must end in /{table}, so that each table has its own folder")
 
 
 _HIVE_NAMESPACE: Final = re.compile("[a-z0-9_]{1,100}")
 
 
 def is_hive(catalog: Mapping[str, str]) -> bool:
-    """Return whether options of an Iceberg catalog name Hive's metastore."""
+    """Whether the options of an Iceberg catalog select a Hive metastore."""
     return catalog.get("type") == "hive" or catalog.get("catalog-impl", "").endswith(".HiveCatalog")
 
 
@@ -135,9 +135,9 @@ class IcebergSink(DeltaSink, frozen=True, kw_only=True, tag="iceberg", forbid_un
     """Iceberg tables, one per source table: under one folder, or in a catalog.
 
     Attributes:
-        catalog: Options of the catalog by Iceberg's names, such as ``type: rest``, ``jdbc`` or
-            ``hive``, ``uri`` and ``warehouse``. Without them the tables are in the folder itself.
-        namespace: The catalog's namespace of the tables; changelane's own are in one beside it.
+        catalog: Options of the catalog by Iceberg's names, such as ``type`` (``rest``, ``jdbc``,
+            ``hive``), ``uri`` and ``warehouse``. Without them the tables are in the folder.
+        namespace: The catalog's namespace of the tables; changelane's tables have another one.
     """
 
     catalog: dict[str, str] = {}
@@ -154,54 +154,54 @@ class IcebergSink(DeltaSink, frozen=True, kw_only=True, tag="iceberg", forbid_un
 
     @property
     def can_list_tables(self) -> bool:
-        """Whether the tables can be listed: a JDBC catalog creates its own when it is opened."""
+        """Whether the tables can be listed without a write; a JDBC catalog creates tables."""
         return self.catalog.get("type") != "jdbc"
 
     def __post_init__(self) -> None:
-        """Refuse options that the catalog does not support."""
+        """Reject options that the catalog does not support."""
         super().__post_init__()
         if not self.catalog and self.location is not None:
             raise ValueError(
-                "Iceberg tables without a catalog lie under path: give a catalog, or no location"
+                "Iceberg tables without a catalog are under path: set a catalog, or remove location"
             )
         if is_hive(self.catalog) and not _HIVE_NAMESPACE.fullmatch(self.namespace):
             raise ValueError(
-                "a namespace of Hive's metastore has small letters, digits and _, at most 100"
+                "a namespace in a Hive metastore has only small letters, digits and _, at most 100"
             )
         if not self.namespace:
             raise ValueError("namespace must not be empty")
         if not self.catalog and self.namespace != "changelane":
             raise ValueError(
-                "namespace is one of a catalog, and Iceberg tables without a catalog lie under "
-                "path: give a catalog, or no namespace"
+                "namespace needs a catalog, and Iceberg tables without a catalog are under path: "
+                "set a catalog, or remove namespace"
             )
 
 
 class HudiSink(DeltaSink, frozen=True, kw_only=True, tag="hudi", forbid_unknown_fields=True):
     """Hudi tables under one folder, one per source table; they need PySpark 3.5 (`make hudi`).
 
-    Each is copy-on-write and has four buckets, one file each, unless `options` sets another number
-    when the table is created: ``spark_options: {hoodie.bucket.index.num.buckets: "32"}``. One run
-    at a time writes the folder, of all pipelines that name it.
+    The tables are copy-on-write and have four buckets with one file each. At the creation of a
+    table, ``spark_options: {hoodie.bucket.index.num.buckets: "32"}`` sets another number. Only one
+    run at a time may write to the folder.
 
     Attributes:
-        location: Not for Hudi: leave it out.
+        location: Not supported for Hudi.
     """
 
     @property
     def applies_expressions(self) -> bool:
-        """Whether the transforms ``filter`` and ``compute`` can be used with it."""
+        """Whether the sink supports the transforms ``filter`` and ``compute``."""
         return False
 
     def check(self, source: Source, options: Options) -> None:
-        """Check that the pipeline needs nothing that Hudi tables do not have.
+        """Reject options that Hudi tables do not support.
 
         Raises:
-            ConfigError: It does; the message names the option.
+            ConfigError: An option is not supported; the error names it.
         """
         deletes = [options.deletes, *map(options.deletes_of, options.tables.values())]
         if "soft" in deletes:
-            raise ConfigError("deletes: soft is for Delta and Iceberg tables, not for Hudi yet")
+            raise ConfigError("deletes: soft is for Delta and Iceberg tables, not for Hudi")
         options_by_name: dict[str, object] = {
             "options.maintenance": isinstance(options.maintenance, Maintenance),
             "options.properties": options.properties,
@@ -211,15 +211,15 @@ class HudiSink(DeltaSink, frozen=True, kw_only=True, tag="hudi", forbid_unknown_
             options_by_name[f"options.tables.{name}.properties"] = table.properties
         for option_name, option in options_by_name.items():
             if option:
-                msg = "Hudi tables have buckets, and look after themselves: leave it out"
+                msg = "not supported for Hudi tables, which have buckets: remove it"
                 raise ConfigError(f"{option_name}: {msg}")
         if source.needs_spark_4:
-            raise ConfigError("the source needs Spark 4, and Hudi tables Spark 3.5")
+            raise ConfigError("the source needs Spark 4, and Hudi tables need Spark 3.5")
 
     def __post_init__(self) -> None:
-        """Refuse another location."""
+        """Reject another location."""
         if self.location is not None:
-            raise ValueError("Hudi tables lie under path: give no location")
+            raise ValueError("Hudi tables are under path: remove location")
 
 
 _PLAIN_NAME: Final = re.compile(r"[^.`]+")
@@ -230,12 +230,12 @@ _BY_FUNCTION: Final = re.compile(
 
 
 class Partition(msgspec.Struct, frozen=True):
-    """One of the values by which a table is partitioned.
+    """One partition column of a table, or a function of a column.
 
     Attributes:
         column: The column.
-        function: ``None`` = the column itself; ``years``, ``months``, ``days``, ``hours``,
-            ``bucket`` or ``truncate`` of it.
+        function: ``years``, ``months``, ``days``, ``hours``, ``bucket`` or ``truncate``; ``None`` =
+            the column itself.
         size: The number of buckets, or the width of ``truncate``.
     """
 
@@ -245,7 +245,7 @@ class Partition(msgspec.Struct, frozen=True):
 
     @staticmethod
     def parse(text: str) -> "Partition":
-        """Read a partition as users write it.
+        """Parse the text of a partition.
 
         >>> Partition.parse("bucket(16, id)")
         Partition(column='id', function='bucket', size=16)
@@ -264,34 +264,32 @@ _SIZES: Final = {"bucket": 16, "truncate": 4}
 
 
 def check_partitions(where: str, partition_by: Iterable[str], table_format: str) -> None:
-    """Refuse partitions that a table format does not have.
+    """Reject partitions that a table format does not support.
 
     Raises:
-        ConfigError: A partition is refused; the message names the fix.
+        ConfigError: A partition is not supported; the error names the fix.
     """
     seen_partitions: dict[tuple[str, str | None], str] = {}
     for text in partition_by:
         partition = Partition.parse(text)
         msg = ""
         if partition.column.lower().startswith(OWN_PREFIX):
-            msg = f"{partition.column} is a column of changelane's own"
+            msg = f"{partition.column} is one of changelane's own columns: choose another one"
         elif table_format == "delta" and (partition.function or _CALL.fullmatch(partition.column)):
             msg = (
-                f"Delta partitions by columns only, and {text} is a function of one: name a "
-                "column, or use Iceberg"
+                f"Delta partitions by columns only, and {text} is a function: name a column, or "
+                "use Iceberg"
             )
         elif table_format == "delta" and not _PLAIN_NAME.fullmatch(partition.column):
-            msg = "Delta cannot partition by a name with a dot or backtick"
+            msg = "Delta cannot partition by a column with a dot or backtick in its name"
         elif partition.function is None and (call := _CALL.fullmatch(partition.column)):
             msg = _correct_form(text, *call.groups())
         elif partition.size == 0:
-            msg = f"{text}: the number is at least 1"
+            msg = f"{text}: the number must be at least 1"
         # Iceberg allows one time function and one bucket function per column
         kind = "time" if partition.function in _TIMES else partition.function
         if not msg and (first := seen_partitions.get((partition.column.lower(), kind))) is not None:
-            msg = (
-                f"{partition.column} stands there twice, as {first} and as {text}: keep one of them"
-            )
+            msg = f"{partition.column} occurs twice, as {first} and as {text}: keep one of them"
         seen_partitions[partition.column.lower(), kind] = text
         if msg:
             raise ConfigError(f"{where}.partition_by: {msg}")
@@ -303,29 +301,31 @@ def _correct_form(text: str, function: str, arguments: str) -> str:
     if not matches:
         functions = ", ".join([f"{name}(c)" for name in _TIMES])
         sized_functions = " and ".join([f"{name}({size}, c)" for name, size in _SIZES.items()])
-        return f"there is no function {text}; there are {functions}, {sized_functions}"
+        return f"unknown function {text}; there are {functions}, {sized_functions}"
     parts = [part.strip() for part in arguments.split(",")]
     column = next((part for part in parts if part and not part.isdigit()), "c")
     correct_form = f"{matches[0]}({column})"
     if matches[0] in _SIZES:
         size = next((part for part in parts if part.isdigit()), _SIZES[matches[0]])
         correct_form = f"{matches[0]}({size}, {column})"
-    return f"{text} is no partition: write {correct_form}"
+    return f"{text} is not valid: write {correct_form}"
 
 
 def check_properties(where: str, properties: Mapping[str, str]) -> None:
-    """Refuse properties that changelane uses itself.
+    """Reject properties that changelane sets itself.
 
     Raises:
-        ConfigError: One of them is changelane's.
+        ConfigError: changelane sets one of them.
     """
     for name in properties:
         if name.lower().startswith(("changelane.", OWN_PREFIX)):
-            raise ConfigError(f"{where}.properties: {name} is a property of changelane's own")
+            raise ConfigError(
+                f"{where}.properties: {name} is one of changelane's own properties: remove it"
+            )
 
 
 ARBITRARY_PROPERTIES: Final = "spark.databricks.delta.allowArbitraryProperties.enabled"
-"""Spark's option with which Delta accepts properties of any name."""
+"""The Spark option by which Delta accepts unknown properties."""
 
 DELTA_PROPERTIES: Final = frozenset(
     """
@@ -347,15 +347,15 @@ DELTA_PROPERTIES: Final = frozenset(
     sampleRetentionDuration setTransactionRetentionDuration universalFormat.enabledFormats
     """.split()
 )
-"""The properties of Delta 4.0, without ``delta.`` before them; case does not count."""
+"""The properties of Delta 4.0, without the prefix ``delta.``; compared without case."""
 _DELTA_ANY: Final = ("delta.feature.", "delta.constraints.")
 
 
 def check_delta_properties(where: str, properties: Mapping[str, str]) -> None:
-    """Refuse properties with which Delta would not create a table.
+    """Reject properties that Delta rejects at the creation of a table.
 
     Raises:
-        ConfigError: A property is unknown; the message names the nearest one.
+        ConfigError: A property is unknown; the error suggests the nearest one.
     """
     known_properties = {f"delta.{name}".lower(): f"delta.{name}" for name in DELTA_PROPERTIES}
     for name in properties:
@@ -370,17 +370,17 @@ def check_delta_properties(where: str, properties: Mapping[str, str]) -> None:
         hint = (
             f"did you mean {known_properties[matches[0]]!r}?"
             if matches
-            else "leave out `delta.` for your own"
+            else "remove the prefix `delta.` from your own properties"
         )
         raise ConfigError(f"{where}.properties: Delta has no property {name!r}; {hint}")
 
 
 def check_folder(where: str, path: str) -> None:
-    """Refuse a file where a folder is needed.
+    """Reject a path of a file instead of a folder.
 
     Args:
-        where: The name of the option, for the message.
-        path: A path of this machine, or an address, which is not checked.
+        where: The name of the option, for the error.
+        path: A local path; an address is not checked.
 
     Raises:
         ConfigError: The path or one of its parents is a file.
@@ -389,4 +389,4 @@ def check_folder(where: str, path: str) -> None:
         return
     for folder in (Path(path), *Path(path).parents):
         if folder.is_file():
-            raise ConfigError(f"{where}: {folder} is a file, and a folder is needed")
+            raise ConfigError(f"{where}: {folder} is a file, not a folder")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ``options`` of a pipeline: how it runs, and how it maintains its tables."""
+"""The ``options`` of a pipeline: its behaviour, and the maintenance of its tables."""
 
 from typing import Annotated, Final, Literal
 
@@ -15,20 +15,19 @@ MODES: Final[tuple[str, str, str]] = ("upsert", "history", "append")
 
 
 class TableOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options of one table, where they differ from ``options`` for all tables.
+    """The options of one table that differ from ``options`` for all tables.
 
     Attributes:
-        mode: The mode of this table, as in ``options``; by default that of ``options``.
-        deletes: The effect of a delete on this table, as in ``options``; by default that of
-            ``options``.
-        track_history_column_list: With the mode ``history``, the columns whose changes make
-            versions; changes of other columns update the version in which they occur.
-        track_history_except_column_list: With the mode ``history``, the columns whose changes make
-            no versions, instead.
-        partition_by: The partitions of the table when it is created: columns, and with Iceberg also
+        mode: The mode of this table; the default is that of ``options``.
+        deletes: The effect of a delete on this table; the default is that of ``options``.
+        track_history_column_list: With the mode ``history``, the tracked columns: only their
+            changes begin new versions; changes of other columns update the current version.
+        track_history_except_column_list: With the mode ``history``, the columns that are not
+            tracked, as an alternative.
+        partition_by: The partitions of the table at its creation: columns, and with Iceberg also
             ``years(c)``, ``months(c)``, ``days(c)``, ``hours(c)``, ``bucket(16, c)`` and
             ``truncate(4, c)``.
-        properties: Properties of this table; they win over those of ``options``.
+        properties: Properties of this table, with priority over those of ``options``.
     """
 
     mode: Mode | None = None
@@ -47,15 +46,14 @@ def _check_duration(option: str, duration: str) -> int:
 
 
 class Maintenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How tables are maintained between batches.
+    """The maintenance of tables between batches.
 
     Attributes:
-        every_commits: A table is checked after this number of commits since its last check.
+        every_commits: The number of commits after which a table is checked.
         small_files: The number of small files from which they are rewritten as larger files.
-        small_file_mb: The size below which a file is small, megabytes.
-        snapshot_retention: The retention of old versions of a table and of files that only they
-            need: ``7 days``.
-        cluster_by: Columns that cluster the rows of rewritten files, by table name.
+        small_file_mb: The size below which a file is small, in megabytes.
+        snapshot_retention: The retention of old snapshots of a table and their files: ``7 days``.
+        cluster_by: Table name -> columns that cluster the rows of rewritten files.
     """
 
     every_commits: int = 25
@@ -65,78 +63,78 @@ class Maintenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     cluster_by: dict[str, list[str]] = {}
 
     def __post_init__(self) -> None:
-        """Refuse impossible numbers and durations."""
+        """Reject invalid numbers and durations."""
         if min(self.every_commits, self.small_files, self.small_file_mb) < 1:
-            raise ValueError("commits, small_files and small_file_mb are at least 1")
+            raise ValueError("every_commits, small_files and small_file_mb must be at least 1")
         _check_duration("snapshot_retention", self.snapshot_retention)
 
     @property
-    def keep_s(self) -> int:
-        """The retention of old versions, seconds."""
+    def snapshot_retention_s(self) -> int:
+        """The retention of old snapshots, in seconds."""
         return seconds(self.snapshot_retention)
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the pipeline works.
+    """The behaviour of the pipeline.
 
     Attributes:
-        checkpoint: Spark's checkpoint; by default inside the sink's folder.
+        checkpoint: Spark's checkpoint; the default is a folder inside the sink's folder.
         trigger: ``available_now`` applies the available events and ends; ``continuous`` continues.
-        interval: How often ``continuous`` looks for new events, such as ``10 seconds``.
-        max_interval: With ``continuous``, the maximum interval when few events arrive. The interval
+        interval: The interval of ``continuous`` between checks for new events: ``10 seconds``.
+        max_interval: With ``continuous``, the maximum interval if few events arrive. The interval
             grows so that a batch has about ``merge_events`` events and files do not stay small.
-        mode: What a table stores: the newest row of each key (``upsert``), every version of it with
-            its interval (``history``), or every event (``append``). The creation of the table
-            decides it.
+        mode: The content of a table: the newest row of each key (``upsert``), every version of each
+            row with its interval (``history``), or every event (``append``). It is fixed at the
+            creation of the table.
         deletes: The effect of a delete on a table of the mode ``upsert``: the row is removed
             (``hard``), or stays with its last values and ``_changelane_deleted`` true (``soft``).
-            The creation of the table decides it.
-        tables: Other options of single tables, by their names.
-        properties: Properties of the table format for all tables, by their own names, such as
-            ``write.parquet.compression-codec``; they win over changelane's.
-        keys: Key columns by table name; they replace the keys of the messages.
+            It is fixed at the creation of the table.
+        tables: Table name -> options of this table that differ.
+        properties: Properties of the table format for all tables, such as
+            ``write.parquet.compression-codec``, with priority over changelane's.
+        keys: Table name -> key columns, which replace the keys of the messages.
         tables_without_key: Tables without a key: ``quarantine`` their events, ``append`` them, or
-            use the whole ``row`` as the key (equal rows are then one). With ``append`` an event
-            that a producer sends again is added once if the format has positions (docs/modes.md),
-            and again if it has none.
-        source_servers: ``single``: one server feeds a table, and events of another are
-            quarantined; with ``multiple``, several may
-            feed it if their keys never overlap. Then truncates and DDL statements are quarantined.
-        merge: ``per_batch`` merges every table of a batch with it. ``deferred`` makes the batch one
-            commit in a change log, from which each table is merged on its own: for streams of some
+            use the complete ``row`` as the key, so that equal rows are one row. With ``append`` an
+            event that a producer sends again is added once if the format has positions
+            (docs/modes.md), else again.
+        source_servers: ``single``: all events of a table must come from one server; events of
+            another server are quarantined. ``multiple``: several servers may write to a table if
+            their keys never overlap; truncates and DDL statements are quarantined.
+        merge: ``per_batch`` merges the tables of a batch in the batch. ``deferred`` commits the
+            batch to a change log, from which each table is merged separately: for streams of some
             dozens of tables and more.
-        merge_events: The number of events that are worth a commit. With ``merge: deferred``, a
-            table is merged once this number is pending.
-        merge_seconds: With ``merge: deferred``, a table is also merged once its oldest event has
-            been pending for this time, seconds, and at the end of a run.
+        merge_events: The number of events for which a commit is worthwhile. With
+            ``merge: deferred``, a table with so many pending events is merged.
+        merge_seconds: With ``merge: deferred``, a table is also merged if its oldest event has
+            been pending for this time, in seconds, and at the end of a run.
         schema_changes: ``evolve``: tables follow their sources: columns are added, widened and
-            renamed. ``strict``: events that need another table are quarantined. ``ignore``: tables
-            stay unchanged and store the columns that they have.
+            renamed. ``strict``: events that need another table schema are quarantined. ``ignore``:
+            tables stay unchanged and store the columns that they have.
         dropped_columns: ``keep`` columns that the source dropped, or ``drop`` them, too.
         dropped_tables: ``keep`` the rows of a table that the source dropped until a table of its
-            name is created again, or ``clear`` them at once.
+            name is created again, or ``truncate`` the table at once.
         shadow_tables: ``skip`` the working tables of gh-ost and pt-online-schema-change (such as
-            ``_orders_gho``), or ``land`` them as tables of their own.
-        epoch: Raise it when the source's history changed, as after a failover.
+            ``_orders_gho``), or ``include`` them as tables of their own.
+        epoch: Increase it if the source's history changed, as after a failover.
         on_error: ``quarantine`` quarantines events that cannot be read or applied, and the run
-            continues; ``stop`` ends the run before anything of the batch is applied, or anything
-            after the event is sent.
-        max_errors: The maximum number of quarantined events of a run or, such as ``0.5%``,
-            their share. Beyond it no further batch begins, and the run counts as failed. Before the
-            end of the run, a share counts from the first 1000 events.
+            continues; ``stop`` ends the run before any event of the batch is applied, or any later
+            event is sent.
+        max_errors: The maximum number of quarantined events of a run, or their share, such as
+            ``0.5%``. Beyond it no further batch begins, and the run fails. Before the end of the
+            run, a share counts from the first 1000 events.
         tombstone_retention: The retention of tombstones, by the times at the source, counted back
-            from the newest event of the table: ``30 days``. Without it every delete is stored for
-            ever. It must be longer than anything may come late: a partition that lags, a snapshot
-            that runs, a replay from older offsets.
-        maintenance: ``auto`` compacts small files and expires old versions of the tables between
-            batches; ``off`` leaves that to others, who must stop the pipeline while they do it; or
-            the limits themselves.
+            from the newest event of the table: ``30 days``. Without it tombstones are never purged.
+            It must be longer than any delay of events: a lagging partition, a running snapshot, a
+            replay from older offsets.
+        maintenance: ``auto`` compacts small files and expires old snapshots of the tables between
+            batches; ``off`` disables that, and other tools may do it while the pipeline is stopped;
+            or the limits.
         metrics_port: The port of a run's metrics for Prometheus, under ``/metrics``; 0 = any free
-            port. By default there is none.
-        metrics_host: The address of the metrics; by default only this machine reaches it.
+            port. Without it there are no metrics.
+        metrics_host: The address of the metrics; the default is reachable only from this machine.
         executor_archive: The archive of `changelane package`. On a cluster, executors get
             changelane and all of its dependencies from it; elsewhere it is ignored.
-        spark_options: Spark's own options, by their own names.
+        spark_options: Options of Spark, by Spark's names.
     """
 
     checkpoint: str | None = None
@@ -168,7 +166,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     spark_options: dict[str, str] = {}
 
     def __post_init__(self) -> None:
-        """Refuse impossible durations, and soft deletes in a mode that deletes no row."""
+        """Reject invalid durations and numbers, and soft deletes in other modes than ``upsert``."""
         if self.deletes == "soft" and self.mode != "upsert":
             raise ValueError("deletes: soft needs the mode upsert")
         for name, table in self.tables.items():
@@ -178,14 +176,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             "tombstone_retention", self.tombstone_retention
         ):
             raise ValueError(
-                "tombstone_retention is longer than 0, for a delete is remembered as long as "
-                "anything may come late; leave it out to remember all deletes for ever"
+                "tombstone_retention must be longer than 0, and longer than any delay of events; "
+                "remove it to keep all tombstones"
             )
         if self.max_errors is not None:
             if self.on_error == "stop":
-                raise ValueError("`on_error: stop` sets nothing aside: leave max_errors out")
+                raise ValueError("`on_error: stop` quarantines nothing: remove max_errors")
             if isinstance(self.max_errors, int) and self.max_errors < 0:
-                raise ValueError("max_errors is at least 0")
+                raise ValueError("max_errors must be at least 0")
         try:
             _ = self.budget
         except ConfigError as error:
@@ -198,7 +196,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             if self.trigger != "continuous":
                 raise ValueError("max_interval needs `trigger: continuous`")
             if _check_duration("max_interval", self.max_interval) * 1000 < min_ms:
-                raise ValueError("max_interval is at least one second, and at least interval")
+                raise ValueError("max_interval must be at least one second, and at least interval")
 
     def deletes_of(self, table: TableOptions) -> Deletes:
         """Return the effect of a delete on a table."""
@@ -206,18 +204,18 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def interval_ms(self) -> int:
-        """The interval of a continuous run, milliseconds."""
+        """The interval of a continuous run, in milliseconds."""
         return milliseconds(self.interval)
 
     @property
     def budget(self) -> Budget | None:
-        """The error budget; ``None`` = any number."""
+        """The error budget; ``None`` = unlimited."""
         max_errors = self.max_errors
         return None if max_errors is None else Budget.parse(str(max_errors), "max_errors")
 
     @property
-    def purge_after_s(self) -> int | None:
-        """The retention of tombstones, seconds; ``None`` = for ever."""
+    def tombstone_retention_s(self) -> int | None:
+        """The retention of tombstones, in seconds; ``None`` = unlimited."""
         return None if self.tombstone_retention is None else seconds(self.tombstone_retention)
 
     @property

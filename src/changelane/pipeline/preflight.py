@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of a pipeline's source and sink within two seconds, before Spark starts.
 
-Spark needs ten seconds to start, and its Kafka client gives up on a missing broker after thirty.
-Some questions stay open (a path of a cluster's file system, a broker behind TLS): the run decides
-them.
+Spark needs ten seconds to start, and its Kafka client stops to wait for a missing broker after
+thirty. A path of a cluster's file system or a broker behind TLS cannot be checked here; the run
+checks them.
 """
 
 import contextlib
@@ -33,11 +33,11 @@ _CLUSTER_VARIABLES: Final = (
     "SPARK_HOME",
     "YARN_CONF_DIR",
 )
-"""If one of them is set, a configuration of the cluster may set another file system."""
+"""Variables with configurations of a cluster, which may set another default file system."""
 
 
 def check_before_spark(pipeline: Pipeline, master: str | None = None) -> None:
-    """Refuse a pipeline that is certain to fail in Spark, within two seconds; write nothing.
+    """Reject a pipeline that is certain to fail in Spark, within two seconds and without writes.
 
     Args:
         pipeline: The pipeline.
@@ -65,7 +65,7 @@ def check_before_spark(pipeline: Pipeline, master: str | None = None) -> None:
 
 
 def local_path(path: str) -> Path | None:
-    """Return a path of this machine's file system; ``None`` for another one.
+    """Return a path of the local file system; ``None`` for another file system.
 
     >>> local_path("s3a://lake/shop") is None, local_path("file:///lake") == Path("/lake")
     (True, True)
@@ -77,7 +77,7 @@ def local_path(path: str) -> Path | None:
 
 
 def _has_local_files(pipeline: Pipeline, master: str | None) -> bool:
-    """Return whether a path without a scheme is one of this machine."""
+    """Whether paths without a scheme are local paths."""
     if any(name in os.environ for name in _CLUSTER_VARIABLES):
         return False
     options = pipeline.options.spark_options
@@ -86,25 +86,27 @@ def _has_local_files(pipeline: Pipeline, master: str | None) -> bool:
 
 
 def _has_proxy(pipeline: Pipeline) -> bool:
-    """Return whether the JVM may reach its brokers through a proxy."""
+    """Whether the JVM may use a proxy to its brokers."""
     option_texts = [*pipeline.options.spark_options.values(), *map(os.environ.get, _JVM_VARIABLES)]
     return any("socksProxyHost" in text for text in option_texts if text)
 
 
 def _check_source(folder: str, path: Path) -> None:
     if not path.exists():
-        raise ConfigError(f"there is no folder {folder}")
+        raise ConfigError(f"the folder {folder} does not exist")
     if not os.access(path, os.R_OK):
-        raise ConfigError(f"this user may not read {folder}")
+        raise ConfigError(f"no permission to read the folder {folder}")
 
 
 def _check_writable(folder: str, path: Path) -> None:
-    """Check the nearest existing folder: the run creates the others."""
+    """Check the nearest existing parent folder, because the run creates the others."""
     parent = next((ancestor for ancestor in (path, *path.parents) if ancestor.exists()), Path("/"))
     if not parent.is_dir():
-        raise ConfigError(f"{folder} can be no folder: {parent} is a file")
+        raise ConfigError(f"the folder {folder} cannot be created: {parent} is a file")
     if not os.access(parent, os.W_OK | os.X_OK):
-        raise ConfigError(f"this user may not write to {parent}, where {folder} belongs")
+        raise ConfigError(
+            f"the folder {folder} cannot be created: no permission to write to {parent}"
+        )
 
 
 def check_broker(servers: str) -> None:
@@ -118,11 +120,11 @@ def check_broker(servers: str) -> None:
     for server in filter(None, map(str.strip, servers.split(","))):
         host_and_port = _ADDRESS.fullmatch(server)
         if host_and_port is None or not 0 < int(host_and_port[2]) <= 65535:
-            raise ConfigError("servers is a list of host:port, and one of them is not")
+            raise ConfigError("an address in bootstrap_servers is not host:port")
         addresses.append((host_and_port[1], int(host_and_port[2])))
     answers: queue.Queue[str | None] = queue.Queue()
     for address in addresses:
-        # a slow name server may block a thread: daemon threads do not delay the end
+        # a slow name server may block a thread; daemon threads do not delay the exit
         threading.Thread(target=_connect, args=(*address, answers), daemon=True).start()
     reasons = []
     deadline_s = time.monotonic() + _CONNECT_S + 0.5
@@ -130,18 +132,18 @@ def check_broker(servers: str) -> None:
         try:
             reason = answers.get(timeout=max(0.0, deadline_s - time.monotonic()))
         except queue.Empty:
-            return  # a slow name server: the run waits longer
+            return  # a slow name server, for which the run waits longer
         if reason is None:
             return
         reasons.append(reason)
     if all(reason == _UNKNOWN for reason in reasons):
-        raise UnreachableError(f"nobody knows the broker's address {servers}")
+        raise UnreachableError(f"the broker's address {servers} cannot be resolved")
     why = next(reason for reason in reasons if reason != _UNKNOWN)
     raise UnreachableError(f"the broker at {servers} does not answer ({why})")
 
 
 def _connect(host: str, port: int, answers: "queue.Queue[str | None]") -> None:
-    """Put the reason of a failed connection into a queue; ``None`` = there may be a connection."""
+    """Put the reason of a failed connection into a queue; ``None`` if it may be possible."""
     reason = None
     try:
         socket.create_connection((host, port), _CONNECT_S).close()
@@ -159,7 +161,7 @@ def check_topics(servers: str, names: Iterable[str]) -> None:
     """Check that topics exist, if a Python client of Kafka is installed.
 
     Raises:
-        ConfigError: Topics do not exist; the message names them.
+        ConfigError: Topics do not exist; the error names them.
     """
     topic_names = set(names)
     with contextlib.suppress(ImportError, _NoAnswer):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the options of all sinks of topics share."""
+"""The common options of all sinks of topics."""
 
 import re
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ TOPIC_SINK_OPTIONS: Final = frozenset(
         "spark_options",
     }
 )
-"""The options of a pipeline that apply to a sink of topics."""
+"""The pipeline options that apply to a sink of topics."""
 _SPLITTING: Final = {"minpartitions", "maxrecordsperpartition"}
 
 
@@ -38,12 +38,11 @@ class TopicSinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options that every sink of topics has; a sink's class inherits from it.
 
     Attributes:
-        format: The messages' format, such as ``canal-json``.
-        format_options: The format's options.
-        on_loss: What happens to an event that the format cannot carry in full: ``raise``
-            quarantines it, ``warn`` and ``ignore`` only count the loss; or which losses pass, by
-            name or kind. By default losses of metadata pass, and losses of data quarantine the
-            event.
+        format: The format of the messages, such as ``canal-json``.
+        format_options: The options of the format.
+        on_loss: The policy for losses: ``raise`` quarantines the event, ``warn`` and ``ignore``
+            only count the loss; or the accepted losses, by name or kind. By default losses of
+            metadata are accepted, and losses of data quarantine the event.
         block_keys_on_error: While a message is quarantined, later messages with its key in its
             partition are quarantined too, as ``held``. A replay sends them after it, in their
             order. Messages without a key count as one key.
@@ -57,13 +56,11 @@ class TopicSinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a sink without a checkpoint."""
+        """Reject a sink without a checkpoint."""
         if not self.checkpoint:
             raise ValueError(
-                f"a {self.type_name} sink needs checkpoint: a folder where the pipeline keeps "
-                "which offsets it has sent, and what it quarantined; without it each run would "
-                "send "
-                "everything again"
+                f"a {self.type_name} sink needs checkpoint: a folder for the pipeline's progress "
+                "and quarantine; without it each run would send all messages again"
             )
 
     @property
@@ -73,12 +70,12 @@ class TopicSinkOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_topics(self) -> bool:
-        """Whether the sink is topics: it is."""
+        """True."""
         return True
 
     @property
     def applies_expressions(self) -> bool:
-        """Whether the transforms ``filter`` and ``compute`` can be used with it."""
+        """Whether the sink supports the transforms ``filter`` and ``compute``."""
         return False
 
     @property
@@ -103,7 +100,7 @@ class TopicSinkOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def can_list_tables(self) -> bool:
-        """Whether the tables of the state can be listed without writing."""
+        """True: the state tables are in a folder."""
         return True
 
     @property
@@ -118,12 +115,12 @@ class TopicSinkOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """The messages for people."""
+        """The messages as text."""
         return f"{self.format} in {self.type_name}"
 
     @property
     def blocks_keys(self) -> bool:
-        """Whether messages are quarantined while an earlier one with their key is."""
+        """Whether a quarantined message blocks later messages with its key."""
         return self.block_keys_on_error
 
     @property
@@ -139,7 +136,7 @@ class TopicSinkOptions(msgspec.Struct, frozen=True, kw_only=True):
         """Check that messages can be sent in their order.
 
         Raises:
-            ConfigError: They cannot; the message names the reason.
+            ConfigError: The source or an option would lose the order; the error names it.
         """
         topics_of(source, options, self.type_name)
 
@@ -147,42 +144,42 @@ class TopicSinkOptions(msgspec.Struct, frozen=True, kw_only=True):
         """Check the name of the format and its options.
 
         Raises:
-            ConfigError: A name or an option is wrong.
+            ConfigError: A name or an option is invalid.
             MissingExtraError: The library of the format is not installed.
         """
         get_codec(self.format, **self.format_options)
 
 
 def topics_of(source: Source, options: Options, sink: str, *, advice: str = "") -> KafkaSource:
-    """Return the topics whose messages a sink of topics takes, in their order.
+    """Return the source of a pipeline into topics, which must be topics in order.
 
     Args:
         source: The source of the pipeline.
         options: The options of the pipeline.
         sink: The type of the sink.
-        advice: The advice for another source, for the message.
+        advice: The advice for another type of source, for the error.
 
     Raises:
-        ConfigError: The source is another one, or the options would lose the order.
+        ConfigError: The source has another type, or an option would lose the order.
     """
     if not isinstance(source, KafkaSource):
-        raise ConfigError(f"a {sink} sink takes the messages of a kafka source{advice}")
+        raise ConfigError(f"a {sink} sink needs a kafka source{advice}")
     for name in changed_options(options):
         if name not in TOPIC_SINK_OPTIONS:
-            raise ConfigError(f"options.{name} is about tables, and the sink is {sink}")
+            raise ConfigError(f"options.{name} is for tables, and the sink is {sink}: remove it")
     for name in source.spark_options:
         if name.lower() in _SPLITTING:
-            msg = f"source.spark_options.{name} splits a partition, so that its order is lost"
+            msg = f"source.spark_options.{name} splits partitions and loses their order: remove it"
             raise ConfigError(msg)
     return source
 
 
 def check_blocked_keys(on_error: str, masks: str) -> None:
-    """Refuse options that exclude ``block_keys_on_error``.
+    """Reject options that contradict ``block_keys_on_error``.
 
     Args:
         on_error: The option of this name.
-        masks: The masks of the transforms, as ``masks_of`` names them.
+        masks: The id of the masks, from ``masks_of``.
 
     Raises:
         ConfigError: Nothing is quarantined, or quarantined messages could not be replayed.
@@ -190,5 +187,5 @@ def check_blocked_keys(on_error: str, masks: str) -> None:
     if on_error == "stop":
         raise ConfigError("`on_error: stop` quarantines nothing: remove sink.block_keys_on_error")
     if masks:
-        msg = "sink.block_keys_on_error needs replays, and masked events cannot be replayed"
+        msg = "sink.block_keys_on_error is not available with a mask, which prevents replays"
         raise ConfigError(msg)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YAML files, and the environment variables in them."""
+"""Reads YAML files, and replaces environment variables in them."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -17,32 +17,32 @@ _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MAX_DEPTH: Final = 64
 """The maximum depth of lists and mappings."""
 _MAX_EXPANDED: Final = 100_000
-"""The maximum number of values behind all aliases."""
+"""The maximum number of values of all aliases together."""
 _CONVERTED: Final = frozenset(f"tag:yaml.org,2002:{name}" for name in ("int", "float", "timestamp"))
 _MIN_LENGTH: Final = 4
-"""Values from this length on, characters, are also replaced inside of words."""
+"""The length from which a value is also replaced inside of words."""
 
 
 def read_yaml(path: str | Path) -> Any:
     """Return the content of a YAML file.
 
     Raises:
-        ConfigError: It cannot be read, is no YAML, has a key twice, is nested too deeply, refers to
-            itself, or is far larger with its aliases filled in than it is written.
+        ConfigError: The file cannot be read, is not YAML, has a duplicate key, is nested too
+            deeply, refers to itself, or has too many values with its aliases replaced.
     """
     try:
         text = Path(path).read_bytes()
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     try:
-        # before decoding: libyaml itself has no limit, and crashes the process
+        # before decoding, because libyaml has no limit and crashes the process
         if (defect := _defect(text)) is not None:
             raise ConfigError(f"{path} {defect}")
         root = yaml.compose(text, Loader=_LOADER)
         duplicate = next(_duplicate_keys(root), None)
         if (line := _unreadable_line(root)) is not None:
-            subject = "what looks like a number, a date or a time in"
-            raise ConfigError(f"{path}: {subject} line {line} is none: put it in quotes")
+            problem = f"the value in line {line} is not a valid number, date or time"
+            raise ConfigError(f"{path}: {problem}: correct it, or put it in quotes")
         document = msgspec.yaml.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path} is not YAML: {error}") from None
@@ -54,7 +54,7 @@ def read_yaml(path: str | Path) -> Any:
 
 
 class _OpenNode:
-    """A list or mapping whose end was not read yet."""
+    """A list or mapping without its end so far."""
 
     __slots__ = ("anchor", "depth", "size")
 
@@ -67,7 +67,7 @@ class _OpenNode:
 def _defect(text: bytes) -> str | None:
     """Return the structural defect of a file and its fix, from its YAML events."""
     open_parts: list[_OpenNode] = []
-    anchors: dict[str, tuple[int, int] | None] = {}  # by anchor: size and depth; None = still open
+    anchors: dict[str, tuple[int, int] | None] = {}  # anchor -> size and depth; None while open
     expanded = 0
     for event in yaml.parse(text, Loader=_LOADER):
         line = event.start_mark.line + 1
@@ -86,13 +86,13 @@ def _defect(text: bytes) -> str | None:
             case yaml.AliasEvent():
                 expansion = anchors.get(anchor or "", (1, 0))
                 if expansion is None:
-                    return f"refers to itself in line {line}, with *{anchor}: write it out"
+                    return f"refers to itself in line {line}, with *{anchor}: remove the alias"
                 size, depth = expansion
                 expanded += size
                 if expanded > _MAX_EXPANDED:
                     return (
-                        f"has more than {_MAX_EXPANDED:,} values with its aliases filled in "
-                        f"(line {line}, *{anchor}): write out what is meant"
+                        f"has more than {_MAX_EXPANDED:,} values with its aliases replaced "
+                        f"(line {line}, *{anchor}): use fewer aliases"
                     )
                 if len(open_parts) + depth > _MAX_DEPTH:
                     where = f"with *{anchor} in line {line}"
@@ -110,7 +110,7 @@ def _defect(text: bytes) -> str | None:
 
 
 def _unreadable_line(root: Any) -> int | None:
-    """Return the line of a value that looks like a number, a date or a time and is none."""
+    """Return the line of an invalid number, date or time."""
     maker = yaml.SafeLoader("")
     for node in _nodes(root):
         if isinstance(node, yaml.ScalarNode) and node.tag in _CONVERTED:
@@ -138,7 +138,7 @@ def _nodes(root: Any) -> Iterator[Any]:
 
 
 def _duplicate_keys(root: Any) -> Iterator[tuple[str, int, int]]:
-    """Yield the duplicate keys of mappings, with their lines; YAML silently takes the last one.
+    """Yield the duplicate keys of mappings with their lines; PyYAML would ignore the first value.
 
     Args:
         root: The file as PyYAML's tree of nodes.
@@ -165,16 +165,16 @@ def _duplicate_keys(root: Any) -> Iterator[tuple[str, int, int]]:
 
 
 _FILLED: Final[dict[str, str]] = {}
-"""The variables that this process filled into files, by their values."""
+"""Value -> name of the variables that this process read for files."""
 
 
 @contextmanager
 def hide_variables(raw: Any, environment: Mapping[str, str]) -> Iterator[Any]:
-    """Give a value with its variables filled in; errors show their names instead of their values.
+    """Provide a value with replaced variables; errors from the body show names, not values.
 
     Args:
-        raw: The value, as the file has it.
-        environment: The variables.
+        raw: The value as written in the file.
+        environment: The values of the variables.
 
     Raises:
         ConfigError: A variable is not set, or the body of the ``with`` raises it.
@@ -191,17 +191,17 @@ def hide_variables(raw: Any, environment: Mapping[str, str]) -> Iterator[Any]:
 
 
 def _redact(text: str, raw: Any, environment: Mapping[str, str]) -> str:
-    """Return a text with ``${NAME}`` in place of the values of the variables of *raw*."""
+    """Return a text with ``${NAME}`` instead of the values of the variables in *raw*."""
     return _replace_values(text, _variables_by_value(raw, environment))
 
 
 def without_secrets(text: str) -> str:
-    """Return a text with ``${NAME}`` in place of the values of all variables filled in so far."""
+    """Return a text with ``${NAME}`` instead of the values of all variables so far."""
     return _replace_values(text, _FILLED)
 
 
 def _variables_by_value(raw: Any, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the names of the variables of *raw*, by their values."""
+    """Return value -> name of the variables in *raw*."""
     return {
         environment[name]: name
         for name in sorted(_variable_names(raw))
@@ -212,7 +212,7 @@ def _variables_by_value(raw: Any, environment: Mapping[str, str]) -> dict[str, s
 def _replace_values(text: str, names: Mapping[str, str]) -> str:
     if not names:
         return text
-    # the longest first, which may contain others
+    # the longest first, because it may contain others
     forms = {form: name for value, name in names.items() for form in _text_forms(value)}
     patterns = [
         re.escape(form) if len(form) >= _MIN_LENGTH else rf"(?<!\w){re.escape(form)}(?!\w)"
@@ -222,12 +222,12 @@ def _replace_values(text: str, names: Mapping[str, str]) -> str:
 
 
 def _text_forms(text: str) -> set[str]:
-    """Return the forms of a value in a message: as it is, and as Python writes it in quotes."""
+    """Return the forms of a value in a text: unchanged, and as in Python's repr."""
     return {form for variant in (text, text.strip()) for form in (variant, repr(variant)[1:-1])}
 
 
 def _variable_names(raw: Any) -> Iterator[str]:
-    """Yield the names of the variables of a value."""
+    """Yield the names of the variables in a value."""
     if isinstance(raw, str):
         yield from _VARIABLE.findall(raw)
     elif isinstance(raw, Mapping | list):
@@ -236,7 +236,7 @@ def _variable_names(raw: Any) -> Iterator[str]:
 
 
 def fill_variables(value: Any, environment: Mapping[str, str]) -> Any:
-    """Return a value with the values of variables in place of their ``${NAME}``.
+    """Return a value in which ``${NAME}`` is replaced with the variable's value.
 
     Raises:
         ConfigError: A variable is not set.

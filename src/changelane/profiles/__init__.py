@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All producer profiles: one line each, imported when first used.
+"""The registry of producer profiles; a module is imported at its first use.
 
 A module exports ``FORMATS`` (the formats that the producer writes), ``Options`` (a frozen msgspec
 Struct, keyword-only, with defaults) and ``make(options) -> Profile``.
@@ -29,7 +29,7 @@ PROFILES: Final[dict[str, str]] = {
 
 
 class ProfileModule(Protocol):
-    """The exports of a profile's module."""
+    """The interface of a profile's module."""
 
     @property
     def FORMATS(self) -> Formats:  # noqa: N802 - a constant, by its name
@@ -64,11 +64,11 @@ def module(name: str) -> ProfileModule:
 
 
 def load(name: str, options: Mapping[str, Any]) -> Profile:
-    """Return a profile with its options, whose values may be text.
+    """Return a profile with its options; option values may be text.
 
     Raises:
         UnknownNameError: No profile or option has that name.
-        ConfigError: A value does not fit its option, or an option is missing.
+        ConfigError: The value of an option is invalid, or an option is missing.
     """
     profile_module = module(name)
     return profile_module.make(typed(f"profile {name}", options, profile_module.Options))

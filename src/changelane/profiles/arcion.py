@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``arcion``: how Arcion Replicant writes its JSON format to Kafka.
+"""``arcion``: the profile of Arcion Replicant, for its JSON format in Kafka.
 
 Arcion's documentation, https://docs.arcion.io/docs/references/cdc-format/json-cdc-format/:
 
 - "JSON CDC format": the key is of "primary key, unique key, or row identifier key column", else
-  null; a tombstone follows a delete; a changed key is a delete and an insert.
+  null; a tombstone follows a delete; a key change is a delete and an insert.
 - "Destination Apache Kafka": ``shard-key``, ``shard-function``, ``split-topic``.
 - "Mapper configuration": the delimiter in topic names, an underscore by default.
 
 Arcion does not document these rules, so they are our choice:
 
-- a character that no topic can have becomes ``_``;
-- an option names the suffix of the topics of snapshots (``split-topic``);
-- ``MOD`` of anything but whole numbers from zero is refused.
+- a character that is not allowed in a topic name becomes ``_``;
+- an option sets the suffix of the topics of snapshots (``split-topic``);
+- ``MOD`` rejects values other than whole numbers from zero.
 """
 
 from functools import partial
@@ -39,8 +39,8 @@ from changelane.schema import option_for_table
 
 __all__ = ["FORMATS", "Options", "make"]
 
-# "For each delete operation, Replicant generates a tombstone event": also where the delete was read
-# from Arcion's own stream, whose tombstones name no table and are dropped
+# "For each delete operation, Replicant generates a tombstone event". Tombstones of an Arcion stream
+# as the source name no table, so they are dropped and generated again.
 FORMATS: Final[Formats] = {"arcion-json": {"tombstones": "true"}}
 
 _DELIMITERS: Final = {"underscore": "_", "dot": "."}
@@ -51,10 +51,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         delimiter: ``object-name-concat-delimiter``, between the parts of a table's name.
-        topics: Tables, in full or by their last parts -> topics, as the Mapper file maps them.
+        topics: Tables (full name or its last parts) -> topics, as in the Mapper file.
         snapshot_suffix: The suffix of the topics of snapshot rows, if ``split-topic`` is true.
-        shard_key: Tables -> the column by which ``shard-function: MOD`` chooses the partition;
-            other tables have ``NONE``, Kafka's choice by key.
+        shard_key: Tables -> the column for ``shard-function: MOD``, which determines the
+            partition. Other tables have ``NONE``: Kafka chooses the partition by the key.
     """
 
     delimiter: Literal["underscore", "dot"] = "underscore"
@@ -85,7 +85,7 @@ def _place(
     if type(value) is not int or value < 0:
         raise EncodeError(
             f"the shard key {column!r} of table {table_of(event)} is not a whole number from "
-            "zero: Arcion does not document what MOD is of others"
+            "zero; Arcion documents MOD only for these"
         )
     partition = value % partition_count(placed.topic, partitions_of)
     return (msgspec.structs.replace(placed, partition=partition),)
@@ -98,7 +98,7 @@ def make(options: Options) -> Profile:
         formats=FORMATS,
         split=split_key_change,
         place=partial(_place, options),
-        # schemas travel beside the stream (schema-dictionary)
+        # schemas have a topic of their own (schema-dictionary)
         drops=frozenset({"schema", "transaction", "watermark", "tombstone"}),
         tombstones=True,
         null_keys=True,  # "Replicant uses the null value for the key"

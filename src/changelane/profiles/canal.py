@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``canal``: how Canal's server writes flat messages to Kafka.
+"""``canal``: the profile of Canal's server, for flat messages in Kafka.
 
 Source: https://github.com/alibaba/canal, classes ``FlatMessage``, ``MQMessageUtils``,
 ``CanalKafkaProducer`` and, for patterns, ``AviaterRegexFilter`` and ``PatternUtils``. Options have
@@ -30,18 +30,18 @@ _WILD: Final = frozenset("*?+|(){}[]\\$^")
 _PRIMARY_KEY: Final = "$pk$"
 
 Hash = tuple[str, ...] | Literal["table", "primary_key"]
-"""The input of a rule's hash: the table's name, its primary key, or named columns."""
+"""The input of a hash rule: the table's name, its primary key, or a list of columns."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of the profile ``canal``: those of ``canal.mq``.
+    """Options of the profile ``canal``, from ``canal.mq``.
 
     Attributes:
         topic: ``canal.mq.topic``, for messages that no rule of *dynamic_topic* matches.
         dynamic_topic: ``canal.mq.dynamicTopic``: ``topic:pattern`` or ``pattern``, separated by
             commas; without a topic it is the lower-case name of the table or database. Dots of
             the topic become underscores.
-        partition: ``canal.mq.partition``, for all messages where there is no *partition_hash*.
+        partition: ``canal.mq.partition``, for all messages if there is no *partition_hash*.
         partition_hash: ``canal.mq.partitionHash``: ``pattern:column^column``, ``pattern:$pk$`` or
             ``pattern`` (by the table's name), separated by commas; the first match counts, and
             messages without a match go to partition 0.
@@ -62,7 +62,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pattern(msgspec.Struct, frozen=True):
-    """A name, compared without regard to case, or a regular expression."""
+    """A name, compared without case, or a regular expression."""
 
     name: str
     regex: re.Pattern[str] | None = None
@@ -70,8 +70,8 @@ class Pattern(msgspec.Struct, frozen=True):
     def matches(self, name: str) -> bool:
         """Return whether the pattern matches a name.
 
-        The expression gets anchors and no group, and its first match must reach the end of the
-        name, as in ``Perl5Matcher.matches``: ``a|ab`` does not match the name ``ab``.
+        As in ``Perl5Matcher.matches``, the expression has anchors and no group, and its first match
+        must reach the end of the name: ``a|ab`` does not match the name ``ab``.
         """
         if self.regex is None:
             return name.lower() == self.name.lower()
@@ -89,7 +89,7 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 class _Flat(msgspec.Struct, rename="camel"):
-    """The fields of a message that decide its partition."""
+    """The fields of a message that determine its partition."""
 
     database: str | None = None
     table: str | None = None
@@ -105,7 +105,7 @@ def _items(option: str, text: str) -> list[str]:
     items = [item for item in re.split("[,;]", text) if item]
     for item in items:
         if item != item.strip():
-            msg = f"profile canal: option {option}: spaces around {item.strip()!r} are part of it"
+            msg = f"profile canal: option {option}: remove the spaces around {item.strip()!r}"
             raise ConfigError(msg)
     return items
 
@@ -116,7 +116,7 @@ def _pattern(option: str, text: str) -> Pattern:
     try:
         return Pattern(text, re.compile(f"^{text}$", re.IGNORECASE | re.DOTALL))
     except re.error as error:
-        msg = f"profile canal: option {option}: {text!r} is no regular expression: {error}"
+        msg = f"profile canal: option {option}: {text!r} is not a regular expression: {error}"
         raise ConfigError(msg) from None
 
 
@@ -176,7 +176,7 @@ def _topic(rules: Rules, flat: _Flat) -> str | None:
 def _matching_topic(rules: Rules, name: str) -> str | None:
     is_table = "." in name
     for topic, pattern in rules.topics:
-        # an expression with "\." matches tables, another one databases
+        # an expression with "\." matches tables, any other one databases
         is_for = pattern.regex is None or ("\\." in pattern.name) is is_table
         if is_for and pattern.matches(name):
             return name.lower() if topic is None else topic
@@ -217,7 +217,7 @@ def _row_hash(row: dict[str, Any], columns: tuple[str, ...] | list[str], start: 
         if value is None:
             value = ""
         elif not isinstance(value, str):
-            raise EncodeError(f"column {name!r} is no text, as all values are in Canal's messages")
+            raise EncodeError(f"column {name!r} is not text, unlike all values of Canal's messages")
         texts.append(value)
     return xor_hash(texts, start)
 
@@ -225,7 +225,7 @@ def _row_hash(row: dict[str, Any], columns: tuple[str, ...] | list[str], start: 
 def _place(
     rules: Rules, event: ChangeEvent, message: Message, partitions_of: PartitionsOf
 ) -> tuple[Message, ...]:
-    del event  # all of Canal's rules use the message
+    del event  # Canal's rules use the message only
     try:
         flat = json.loads(message.value or b"", _Flat)
     except DecodeError:
@@ -241,13 +241,13 @@ def make(options: Options) -> Profile:
     """Return the profile.
 
     Raises:
-        ConfigError: A rule cannot be read, or no message would have a topic.
+        ConfigError: A rule is invalid, or no message would have a topic.
     """
     if options.topic is None and not options.dynamic_topic:
         raise ConfigError("profile canal: set the option topic, or dynamic_topic")
     count = options.partitions_num
     if options.partition < 0 or (count is not None and count < 1):
-        raise ConfigError("profile canal: partition is 0 or more, partitions_num 1 or more")
+        raise ConfigError("profile canal: partition must be at least 0, partitions_num at least 1")
     rules = Rules(
         options,
         _topics(options.dynamic_topic),

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``cdl``: how CDL of Huawei's MapReduce Service writes to Kafka.
+"""``cdl``: the profile of CDL, of Huawei's MapReduce Service, in Kafka.
 
 Source: https://support.huaweicloud.com/intl/en-us/cmpntguide-lts-mrs/mrs_01_24811.html and the
 other pages of that guide on CDL.
 
 - CDL runs on Kafka Connect, and its "Topic Table Mapping" chooses the topics.
-- ``log.cleanup.policy`` must be ``delete``, so that there are no tombstones.
-- DDL is not transported.
+- ``log.cleanup.policy`` must be ``delete``, so there are no tombstones.
+- CDL does not write DDL.
 - Heartbeats are changes of a table of the source.
 
-CDL does not document these rules, so they are our choice: the message's key (the key of the format:
-the columns of ``unique``), the partition (Kafka's choice by key, as in Connect), and a key change
-(a delete and an insert, so that the changes of each key stay in one partition).
+CDL does not document these rules, so they are our choice: the message's key (the columns of
+``unique``), the partition (chosen by Kafka by the key, as in Connect), and a key change (a delete
+and an insert, so that the changes of each key stay in one partition).
 """
 
 from functools import partial
@@ -36,9 +36,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         topic: The topic of all tables; may contain ``{database}``, ``{schema}`` and ``{table}``.
-        topics: "Topic Table Mapping": tables, in full or by their last parts -> topics.
+        topics: "Topic Table Mapping": tables (full name or its last parts) -> topics.
         heartbeat_topic: The topic of changes of ``cdc_cdl.cdc_heartbeat``.
-        null_keys: Accept tables without key, whose changes then have no order.
+        null_keys: Accept tables without a key; their changes have no order.
     """
 
     topic: str | None = None
@@ -48,7 +48,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _split(event: ChangeEvent) -> tuple[ChangeEvent, ...]:
-    # only CDL's own heartbeats keep their whole message; others are no changes of its table
+    # only the heartbeats of CDL are changes of its heartbeat table
     if isinstance(event, Watermark) and "message" not in event.details:
         return ()
     return split_key_change(event)

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``datahub``: BLOB topics of Alibaba Cloud DataHub, through its endpoint for Kafka clients.
+"""``datahub``: the profile of BLOB topics of Alibaba Cloud DataHub, for its Kafka endpoint.
 
 Sources:
 
 - "Compatibility with Kafka" of the DataHub documentation: the topic is ``project.topic``, a
   partition is an active shard, the value is the BLOB, and a key becomes the attribute
   ``__kafka_key__``.
-- "DataHub message formats" of DataWorks, for Data Integration: a database goes to one topic, rows
-  are sharded by primary key, and rows without one by the table's name. Messages therefore have no
+- "DataHub message formats" of DataWorks, for Data Integration: a database has one topic, and rows
+  are sharded by primary key or, without a primary key, by the table's name. So messages have no
   key, and the producer sets the partition.
 
-Kafka clients write one or two text columns to TUPLE topics, which is not the TUPLE format.
+Into TUPLE topics, Kafka clients write one or two text columns, which is not the TUPLE format.
 
 DataHub does not document these rules, so they are our choice:
 
-- the hash: MD5 of the key's texts, joined by U+0001, over the whole range of 128 bits;
+- the hash: MD5 of the key's texts, joined by U+0001, over the complete range of 128 bits;
 - the partition of DDL: by the table's name, else 0;
 - the partition of heartbeats and transactions: an option.
 """
@@ -55,9 +55,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the profile ``datahub``.
 
     Attributes:
-        project: DataHub's project.
-        topic: Its BLOB topic, which takes all tables.
-        keys: Tables, in full or by their last parts -> "custom primary keys".
+        project: The DataHub project.
+        topic: The BLOB topic for all tables.
+        keys: Tables (full name or its last parts) -> "custom primary keys".
         non_row_events: The shards for heartbeats, transactions and control records: the first
             shard, each shard, or none.
     """
@@ -78,13 +78,13 @@ class _Blob(msgspec.Struct):
 
 
 def hash_of(text: str) -> int:
-    """Return the hash of a key's text, in the range of hash keys, which has 128 bits."""
+    """Return the hash of a key's text, in the range of DataHub's 128-bit hash keys."""
     digest = hashlib.md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).digest()
     return int.from_bytes(digest, "big")
 
 
 def shard_of(text: str, count: int) -> int:
-    """Return the shard of a key's text; shards divide the range of the hash evenly."""
+    """Return the shard of a key's text; the shards divide the hash range evenly."""
     return hash_of(text) * count >> 128
 
 
@@ -104,7 +104,7 @@ def _place(
 
 
 def _hash_text(options: Options, event: ChangeEvent, message: Message) -> str | None:
-    """Return the text that chooses a message's shard; ``None`` = there is none."""
+    """Return the text that determines a message's shard; ``None`` if there is none."""
     change = event.change if isinstance(event, HalfUpdate) else event
     if not isinstance(change, DataChange):
         table = table_of(event)
@@ -116,7 +116,7 @@ def _hash_text(options: Options, event: ChangeEvent, message: Message) -> str | 
 
 
 def key_columns(keys: Mapping[str, Sequence[str]], change: DataChange) -> tuple[str, ...]:
-    """Return the columns by which the rows of a table are sharded: the user's, else its key."""
+    """Return the columns that determine a row's shard: the configured ones, else the key."""
     user_columns = option_for_table(keys, change.table)
     if user_columns is not None:
         return tuple(user_columns)
@@ -138,16 +138,16 @@ def _table_hash_text(table: TableId) -> str:
 
 
 def row_of_blob(change: DataChange, message: Message) -> Image:
-    """Return the row of a message; the two messages of an update have one each."""
+    """Return the row of a message; the messages of an update have the row before and after."""
     try:
         payload = json.loads(message.value or b"", _Blob).payload
     except DecodeError:
-        raise EncodeError("not a message of datahub-blob") from None
+        raise EncodeError("the message is not in the format datahub-blob") from None
     return row_before(change) if payload.after is None else row_of(change)
 
 
 def row_before(change: DataChange) -> Image:
-    """Return the row before a change; a column that it lacks did not change."""
+    """Return the row before a change; columns that the before image lacks did not change."""
     return {**(change.after or {}), **(change.before or {})}
 
 
@@ -155,13 +155,13 @@ def make(options: Options) -> Profile:
     """Return the profile.
 
     Raises:
-        ConfigError: Project or topic are missing, or DataHub would change the name.
+        ConfigError: Project or topic is missing, or DataHub would change its name.
     """
     for option, name in (("project", options.project), ("topic", options.topic)):
         if name is None or _NAME.fullmatch(name) is None:
             msg = (
                 f"profile datahub: set the option {option}: a letter, then letters, digits and '_' "
-                "(DataHub turns '.' and '-' into '_')"
+                "(DataHub replaces '.' and '-' with '_')"
             )
             raise ConfigError(msg)
     drops = {"tombstone"}

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``debezium``: how Debezium's connectors write through Kafka Connect.
+"""``debezium``: the profile of Debezium's connectors in Kafka Connect.
 
 Sources: https://debezium.io/documentation/reference/stable/ and the classes
 ``AbstractTopicNamingStrategy``, ``HeartbeatImpl`` and ``EventDispatcher`` of debezium/debezium;
 captured messages of Debezium 3.5 and 3.6 in ``tests/golden``.
 
-The format itself decides most: topics of tables, keys, tombstones, and for a key change the delete,
-the tombstone and the create with their headers.
+The format itself determines the topics of tables, the keys, the tombstones, and the messages of a
+key change with their headers: delete, tombstone and create.
 """
 
 from functools import lru_cache, partial
@@ -48,9 +48,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         topic_prefix: ``topic.prefix``, for events that do not name their server.
         topic_transaction: ``topic.transaction``: the suffix of the topic of transactions.
-        run_id: The id of the connector's run; with it, messages of tables and of schema changes
+        run_id: The id of the connector's run. If it is set, messages of tables and schema changes
             have the headers ``__debezium.context.*``, as in Debezium 3.
-        task_id: The connector's task, in those headers.
+        task_id: The connector's task, for the headers.
     """
 
     topic_prefix: str | None = None
@@ -60,7 +60,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _with_server(options: Options, event: ChangeEvent) -> tuple[ChangeEvent, ...]:
-    """Return an event that names its server, which names of topics and schemas begin with."""
+    """Return an event with its server, the prefix of topic and schema names."""
     prefix = options.topic_prefix
     match event:
         case HalfUpdate():
@@ -71,8 +71,8 @@ def _with_server(options: Options, event: ChangeEvent) -> tuple[ChangeEvent, ...
                 return (event,)
             if prefix is None:
                 raise EncodeError(
-                    "nothing names the server of an event, which its topic starts with: set the "
-                    "option topic_prefix of profile debezium"
+                    "the event has no server, the prefix of its topic's name: set the option "
+                    "topic_prefix of profile debezium"
                 )
             return (msgspec.structs.replace(event, source=_source_of_server(event.source, prefix)),)
         case Tombstone() if prefix and _is_foreign(event, prefix):
@@ -84,9 +84,9 @@ def _with_server(options: Options, event: ChangeEvent) -> tuple[ChangeEvent, ...
 
 
 def _is_foreign(event: Tombstone, prefix: str) -> bool:
-    """Return whether a tombstone comes from another producer's topic, and names no table.
+    """Whether a tombstone of another producer names no table.
 
-    Its delete is followed by our tombstone, in the topic of its table.
+    Such a tombstone is dropped: a tombstone with the table follows its delete.
     """
     topic = event.details.get("topic")
     return topic is not None and not str(topic).startswith(f"{prefix}.")
@@ -94,12 +94,12 @@ def _is_foreign(event: Tombstone, prefix: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _source_of_server(source: Source, server: str) -> Source:
-    """Return a source with its server; the same object for all of its events, as in decoders."""
+    """Return a source with its server; cached, so that all events have the same object."""
     return msgspec.structs.replace(source, server=server)
 
 
 def _has_topic(event: ChangeEvent) -> bool:
-    """Return whether an event is Debezium's own and has the topic that it was read from."""
+    """Whether an event is from Debezium and has the topic that it was read from."""
     if isinstance(event, SchemaChange | LogicalMessage | Watermark | TransactionMarker):
         return event.source.connector == "debezium" and "topic" in event.details
     return False
@@ -117,7 +117,7 @@ def _place(
         headers = _with_context(options, event, message.headers)
         placed = msgspec.structs.replace(placed, headers=headers)
     if isinstance(event, Watermark | SchemaChange):
-        # heartbeats and schema changes go to partition 0, whatever their key is
+        # heartbeats and schema changes have partition 0, whatever their key
         return (msgspec.structs.replace(placed, partition=0),)
     return (with_key_partition(placed, partitions_of),)
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``dts``: how Alibaba Cloud DTS writes to a Kafka cluster, by each of its partition policies.
+"""``dts``: the profile of Alibaba Cloud DTS in Kafka, with its three partition policies.
 
 Source: "Specify the policy for synchronizing data to Kafka partitions" of the DTS user guide. The
 page names the three policies, Java's ``hashCode()``, and the data of partition 0.
 
 DTS does not document these rules, so they are our choice:
 
-- the hashed text: names joined by a dot, key values joined by nothing;
+- the hashed text: names joined by dots, key values joined without a separator;
 - the partition of a negative hash: as in Canal;
-- the message's key: none, unless the format writes one;
+- the message's key: none, unless the format has one;
 - the partition of a key change: by the new key.
 """
 
@@ -53,8 +53,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             Hash Values of Database and Table Names"; ``primary_key``: "... Based on Hash Values of
             Primary Keys".
         topic: The topic of the task; may contain ``{database}``, ``{schema}`` and ``{table}``.
-        topics: Tables, in full or by their last parts -> topics of their own ("You can use the
-            table name mapping feature to change the topics").
+        topics: Tables (full name or its last parts) -> topics ("You can use the table name mapping
+            feature to change the topics").
         partition_columns: Tables -> columns that are hashed instead of the primary key ("You can
             specify one or more columns as partition keys").
         non_row_events: The partitions for heartbeats, transactions and control records: partition
@@ -86,7 +86,7 @@ def _place(
 
 
 def _partition_hash(options: Options, event: ChangeEvent) -> int | None:
-    """Return the hash that chooses the partition of an event; ``None`` = partition 0."""
+    """Return the hash that determines the partition of an event; ``None`` for partition 0."""
     match event:
         case DataChange() if options.policy == "primary_key":
             columns = option_for_table(options.partition_columns, event.table)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lindorm``: how Alibaba Cloud Lindorm's change tracking writes to Kafka.
+"""``lindorm``: the profile of Alibaba Cloud Lindorm's change tracking in Kafka.
 
 Source: "Data subscription" of the Lindorm user guide,
 https://www.alibabacloud.com/help/en/lindorm/user-guide/real-time-data-subscription: a record is a
@@ -7,8 +7,8 @@ pair in which "the key is the primary key value of the row"; a subscription name
 topic.
 
 Lindorm does not document these rules, so they are our choice: the bytes of the key (the JSON object
-of the format) and the partition (Kafka's choice by key). Lindorm's keys do not change; a key change
-of another source is a delete and an insert. There are no messages of DDL and no heartbeats.
+of the format) and the partition (chosen by Kafka by the key). Lindorm's keys do not change; a key
+change of another source is a delete and an insert. Lindorm writes no DDL and no heartbeats.
 """
 
 from functools import partial
@@ -33,8 +33,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         topic: The topic of all tables; may contain ``{database}``, ``{schema}`` and ``{table}``.
-        topics: Tables, in full or by their last parts -> topics, one per subscription.
-        null_keys: Accept tables without key, whose changes then have no order. Lindorm has none.
+        topics: Tables (full name or its last parts) -> topics, one per subscription.
+        null_keys: Accept tables without a key, which Lindorm does not have; their changes have no
+            order.
     """
 
     topic: str | None = None

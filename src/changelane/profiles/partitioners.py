@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hash functions by which producers choose partitions, to the bit.
+"""The hash functions of producers for partitions, bit by bit.
 
-Kafka's hash is in ``org.apache.kafka.common.utils.Utils`` and ``BuiltInPartitioner``. Canal's is in
-``MQMessageUtils``, which computes with Java's ``int``.
+Kafka's hash is in ``org.apache.kafka.common.utils.Utils`` and ``BuiltInPartitioner``, Canal's hash
+in ``MQMessageUtils``, with Java's ``int``.
 """
 
 import struct
@@ -57,7 +57,7 @@ def kafka_partition(key: bytes, count: int) -> int:
 
 
 def with_key_partition(message: Message, partitions_of: PartitionsOf) -> Message:
-    """Return a message with the partition of its key; without a key, Kafka chooses."""
+    """Return a message with the partition of its key; a message without key gets none."""
     topic, key, partition = message.topic, message.key, None
     if topic is not None and key is not None:
         count = partitions_of(topic)
@@ -70,7 +70,7 @@ def with_key_partition(message: Message, partitions_of: PartitionsOf) -> Message
 
 @lru_cache(maxsize=4096)
 def java_hash(text: str) -> int:
-    """Return Java's ``String.hashCode``, which counts UTF-16 units and overflows.
+    """Return Java's ``String.hashCode``: over UTF-16 units, with overflow.
 
     >>> java_hash("inventory"), java_hash("polygenelubricants") == INT_MIN
     (-2020599460, True)
@@ -83,7 +83,7 @@ def java_hash(text: str) -> int:
 
 
 def java_abs(number: int) -> int:
-    """Return Java's ``Math.abs(int)``; the least number stays negative."""
+    """Return Java's ``Math.abs(int)``; the minimum stays negative."""
     return number if number == INT_MIN else abs(number)
 
 
@@ -99,7 +99,7 @@ def hash_partition(number: int, count: int) -> int:
 
 
 def xor_hash(texts: Iterable[str], start: int = 0) -> int:
-    """Return the XOR of the hashes of texts: their order does not matter."""
+    """Return the XOR of the hashes of texts, which does not depend on their order."""
     hashed = start
     for text in texts:
         hashed ^= java_hash(text)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface of producer profiles: where one producer writes its messages in Kafka.
+"""The interface of producer profiles: the use of Kafka by one producer.
 
-A format decides the content of a message. A profile decides its topic, key, headers and partition,
-which events have no message, and which events become several.
+A format determines the content of a message. A profile determines its topic, key, headers and
+partition, the events without messages, and the events with several messages.
 """
 
 import re
@@ -19,35 +19,35 @@ from changelane.message import Message
 from changelane.schema import TableId
 
 Formats = Mapping[str, Mapping[str, str]]
-"""The formats that a producer writes, with the options whose values differ from the defaults."""
+"""The formats that a producer writes -> the options that differ from their defaults."""
 
 Encode = Callable[[ChangeEvent], Encoded]
-"""A codec's ``encode``, with the user's policy on losses."""
+"""The ``encode`` of a codec, with a policy for losses."""
 
 PartitionsOf = Callable[[str], int | None]
 """Returns the number of partitions of a topic; ``None`` = unknown."""
 
 Split = Callable[[ChangeEvent], tuple[ChangeEvent, ...]]
-"""Returns a producer's events for an event: none, itself changed or not, or several."""
+"""Returns the events that the producer writes for an event: none, one or several."""
 
 Place = Callable[[ChangeEvent, Message, PartitionsOf], tuple[Message, ...]]
-"""Returns a message of an event with topic, key, headers and partition; several messages for
-several partitions. With the partition ``None`` Kafka's default partitioner chooses."""
+"""Returns a message of an event with topic, key, headers and partition, once for each partition.
+The partition ``None`` is chosen by Kafka's default partitioner."""
 
 _NOTHING: Final[Mapping[str, str]] = {}
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
-    """The rules of one producer: a few values and two pure functions. Frozen and picklable.
+    """The rules of one producer, as values and two pure functions. Frozen and picklable.
 
     Attributes:
         formats: The formats that the producer writes.
-        split: Returns the producer's events for an event.
-        place: Sets the place of a message.
-        drops: Kinds of events (by their tags) for which the producer has no message.
-        tombstones: Whether messages without a value are written.
-        null_keys: Whether row changes may have no key and no partition, which spreads them over all
-            partitions in no order: because the producer does so, or the user wants it.
+        split: Returns the events that the producer writes for an event.
+        place: Sets topic, key, headers and partition of a message.
+        drops: Kinds of events (by their tags) without a message of the producer.
+        tombstones: Whether tombstones are written.
+        null_keys: Whether row changes may have no key and no partition, so that Kafka spreads them
+            over all partitions without order.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         """Return the codec of a format, with the options of this producer's messages.
 
         Args:
-            options: The user's own, which win.
+            options: The options of the user, which have priority.
 
         Raises:
             ConfigError: The producer does not write that format, or an option is wrong.
@@ -80,11 +80,11 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Encoded:
         """Return the messages of an event with their places, and the losses.
 
-        An event without a message of the producer counts as a loss and is no error: the user chose
-        the producer.
+        An event without a message of the producer is a counted loss, not an error, because the user
+        chose the producer.
 
         Raises:
-            EncodeError: *encode* raises it, or the place of a message is unknown.
+            EncodeError: *encode* raises it, or the topic or partition of a message is invalid.
         """
         kind = str(event.__struct_config__.tag)
         parts = () if kind in self.drops else self.split(event)
@@ -105,26 +105,26 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         return Encoded(tuple(placed), tuple(losses))
 
     def _check(self, event: ChangeEvent, message: Message, partitions_of: PartitionsOf) -> None:
-        """Refuse a place that Kafka does not have, or that has no order.
+        """Reject an invalid topic or partition, and a place without order.
 
         Raises:
-            EncodeError: The place is refused.
+            EncodeError: The topic or partition is invalid, or a row change has no key.
         """
         if message.topic is None:
-            raise EncodeError(f"nothing tells the topic of a message: see profile {self.name}")
+            raise EncodeError(f"the message has no topic: see profile {self.name}")
         check_topic(message.topic)
         if message.partition is not None:
             count = partitions_of(message.topic)
             if count is not None and not 0 <= message.partition < count:
                 raise EncodeError(
-                    f"topic {message.topic} has no partition {message.partition}, but {count} "
+                    f"topic {message.topic} has no partition {message.partition}, only {count} "
                     f"partitions: see the options of profile {self.name}"
                 )
         elif message.key is None and not self.null_keys and isinstance(event, DataChange):
             raise EncodeError(
-                f"a row change of table {event.table} has no key: its changes would be spread "
-                "over all partitions in no order. Tell the format the table's key columns, or "
-                "accept it with the profile's option null_keys=true"
+                f"a row change of table {event.table} has no key, so its changes would be spread "
+                "over all partitions without order. Set the table's key columns in the options of "
+                "the format, or accept it with the profile's option null_keys=true"
             )
 
 
@@ -137,19 +137,19 @@ def table_of(event: ChangeEvent) -> TableId:
 
 
 def unsplit(event: ChangeEvent) -> tuple[ChangeEvent, ...]:
-    """Return an event unchanged: the producer writes one message, or the format splits it."""
+    """Return an event unchanged: the producer does not split it, or the format splits it."""
     return (event,)
 
 
 def split_key_change(event: ChangeEvent) -> tuple[ChangeEvent, ...]:
     """Return a key change as a delete and an insert, any other event unchanged.
 
-    Each half has its own key, and therefore its own partition.
+    Each half has its own key, and so its own partition.
     """
     if not isinstance(event, DataChange) or not is_key_change(event):
         return (event,)
     before, after = event.before or {}, event.after or {}
-    # a key column that the row after lacks did not change
+    # a key column that the after image lacks did not change
     columns = () if event.key is None else event.key.columns
     after = {name: before[name] for name in columns if name not in after} | dict(after)
     deletion = msgspec.structs.replace(event, op=Op.DELETE, after=None)
@@ -160,11 +160,11 @@ def partition_count(topic: str | None, partitions_of: PartitionsOf) -> int:
     """Return the number of partitions of a topic.
 
     Raises:
-        EncodeError: The number is unknown, and the producer's rule needs it.
+        EncodeError: The number is unknown.
     """
     count = None if topic is None else partitions_of(topic)
     if count is None:
-        raise EncodeError(f"how many partitions topic {topic} has is not known")
+        raise EncodeError(f"the number of partitions of topic {topic} is unknown")
     return count
 
 
@@ -178,27 +178,27 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 @lru_cache(maxsize=4096)
 def check_topic(topic: str) -> None:
-    """Refuse a name that Kafka does not allow for a topic.
+    """Reject a name that Kafka does not allow for a topic.
 
     Raises:
         EncodeError: Kafka does not allow it.
     """
     if _LEGAL.fullmatch(topic) is None or topic in {".", ".."}:
         raise EncodeError(
-            f"{topic!r} cannot be the name of a topic (letters, digits, '.', '_' and '-', at most "
-            "249): give the table a topic of its own"
+            f"{topic!r} is not a valid topic name (letters, digits, '.', '_' and '-', at most 249 "
+            "characters): give the table another topic"
         )
 
 
 def changed_partitions(topic: str, before: int, now: int) -> str | None:
-    """Return a warning when a topic in use has another number of partitions than before.
+    """Return a warning if the number of partitions of a topic in use changed.
 
-    Every rule that hashes a key or a name takes the remainder by that number.
+    Every hash rule depends on that number.
     """
     if before == now:
         return None
     return (
-        f"topic {topic} had {before} partitions and has {now} now: rows go to other partitions "
-        "than their earlier changes, and a reader may take the two in the wrong order. Let it "
-        "read what is there before more is written, or write to a new topic"
+        f"topic {topic} had {before} partitions and has {now} now: new changes of a row may be in "
+        "another partition than its earlier changes, and a reader may process them in the wrong "
+        "order. Let readers finish before more is written, or write to a new topic"
     )

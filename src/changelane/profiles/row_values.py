@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The values by which producers choose a row's partition."""
+"""The values of a row that determine its partition."""
 
 from collections.abc import Sequence
 
@@ -10,9 +10,9 @@ from changelane.types.values import value_text
 
 
 def row_of(event: DataChange) -> Image:
-    """Return the row of a change: the deleted one, else the one after it.
+    """Return the row of a change: its after image or, for a delete, its before image.
 
-    A column that the row after lacks did not change.
+    A column that the after image lacks did not change.
     """
     if event.op is Op.DELETE or event.after is None:
         return event.before or {}
@@ -20,7 +20,7 @@ def row_of(event: DataChange) -> Image:
 
 
 def value_of(event: DataChange, row: Image, name: str) -> Value:
-    """Return the value of a column that chooses the partition.
+    """Return the value of a column that determines the partition.
 
     Raises:
         EncodeError: The row lacks the column.
@@ -28,7 +28,7 @@ def value_of(event: DataChange, row: Image, name: str) -> Value:
     value = row.get(name, UNAVAILABLE)
     if value is UNAVAILABLE:
         raise EncodeError(
-            f"a row of table {event.table} does not tell column {name!r}, which chooses its "
+            f"a row of table {event.table} has no value of column {name!r}, which determines its "
             "partition"
         )
     return value
@@ -38,7 +38,7 @@ def texts_of(event: DataChange, row: Image, columns: Sequence[str]) -> tuple[str
     """Return the texts of columns of a row; NULL is an empty text.
 
     Raises:
-        EncodeError: The row lacks one of them.
+        EncodeError: The row lacks one of the columns.
     """
     columns_by_name = {} if event.schema is None else event.schema.by_name
     texts: list[str] = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topics that the user of a producer chooses, for all tables or for single tables."""
+"""Topics by the options of a profile, for all tables or for single tables."""
 
 import re
 from collections.abc import Mapping
@@ -14,15 +14,15 @@ _NAMES: Final = frozenset({"database", "schema", "table"})
 
 
 def check_template(profile: str, option: str, template: str | None) -> None:
-    """Refuse a template with a placeholder that no table fills.
+    """Reject a template with an unknown placeholder.
 
     Raises:
-        ConfigError: There is such a placeholder.
+        ConfigError: The template has an unknown placeholder.
     """
     for part in _PLACEHOLDER.findall(template or ""):
         if part not in _NAMES:
             msg = (
-                f"profile {profile}: option {option}: {{{part}}} is none of "
+                f"profile {profile}: option {option}: {{{part}}} is not one of "
                 "{database}, {schema} and {table}"
             )
             raise ConfigError(msg)
@@ -33,8 +33,8 @@ def topic_of(
 ) -> str | None:
     """Return the topic of a table: its own, or the template with the parts of its name.
 
-    The parts are not sanitised, so that two tables never share a topic by chance. A name that Kafka
-    does not allow is refused later; such a table needs a topic of its own.
+    The parts are not sanitised, so that two tables never get one topic by chance. A name that Kafka
+    does not allow is rejected later; such a table needs a topic of its own.
 
     Raises:
         EncodeError: The table lacks a part of the template.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Type texts of databases (:attr:`~changelane.schema.Column.source_type`), what they mean."""
+"""Parsers of the type texts of databases (:attr:`~changelane.schema.Column.source_type`)."""
 
 from collections.abc import Callable, Mapping
 from typing import Final

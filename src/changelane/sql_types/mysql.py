@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MySQL's and MariaDB's type texts and what they mean: a logical type and a JDBC code.
+"""Type texts of MySQL and MariaDB, parsed into a logical type and a JDBC code.
 
-Texts come in two spellings, from ``DESC`` (``bigint(20) unsigned``) and from statements, with
-Canal's own DDL parser among them (``DECIMAL(8, 0)``, ``TINYINT(2) unsigned zerofill``); MySQL 8
-and DTS leave lengths out.
+Texts have two spellings: that of ``DESC`` (``bigint(20) unsigned``), and that of statements and of
+Canal's DDL parser (``DECIMAL(8, 0)``, ``TINYINT(2) unsigned zerofill``). MySQL 8 and DTS omit
+lengths.
 """
 
 import re
@@ -13,7 +13,6 @@ from typing import Final
 import msgspec
 
 from changelane.errors import EncodeError
-from changelane.schema import Column
 from changelane.types import (
     Bits,
     Bytes,
@@ -35,20 +34,20 @@ from changelane.types import (
 
 _MAX_FRACTION_DIGITS: Final = 6
 _MAX_DECIMAL_PRECISION: Final = 65
-# https://dev.mysql.com/doc/refman/8.0/en/string-type-syntax.html; a bit mask of many members would
-# take memory that grows with their square
+# https://dev.mysql.com/doc/refman/8.0/en/string-type-syntax.html; the memory for the bit masks of
+# a SET grows with the square of its members
 _MOST_MEMBERS: Final = {"enum": 65_535, "set": 64}
 
 
 class MySqlType(msgspec.Struct, frozen=True):
-    """What one type text says.
+    """The parsed type text of a column.
 
     Attributes:
         kind: The logical type.
         code: The ``java.sql.Types`` code that Canal gives it in ``sqlType``.
         high_code: The code of an unsigned value whose highest bit is set.
         null_code: The code of a NULL.
-        width: The length of ``BINARY(n)``, whose trailing zero bytes the binary log leaves out.
+        width: The length of ``BINARY(n)``; the binary log omits trailing zero bytes of its values.
         is_known: MySQL has a type of this name.
     """
 
@@ -142,17 +141,17 @@ _MEMBER: Final = re.compile(r"'((?:[^']|'')*+)'")
 
 
 def parse(text: str) -> MySqlType:
-    """Read a type text; a type that MySQL does not have is text.
+    """Parse a type text; a type that MySQL does not have is text.
 
     >>> parse("TINYINT(2) unsigned zerofill").kind
     Integer(bits=8, unsigned=True)
     >>> parse("enum('a','it''s')").kind
     Enum(members=('a', "it's"))
     """
-    return _known(text) if len(text) <= _LONGEST_KEPT else _read(text)
+    return _parse_cached(text) if len(text) <= _MAX_CACHED_LENGTH else _parse(text)
 
 
-def _read(text: str) -> MySqlType:
+def _parse(text: str) -> MySqlType:
     match = _NAME.match(text)
     if match is None:
         return _UNKNOWN
@@ -173,9 +172,9 @@ def _read(text: str) -> MySqlType:
     return _SIMPLE.get(name) or _parametrised(name, first, second)
 
 
-_LONGEST_KEPT: Final = 10_000
-"""Characters of a type text that is remembered: an ENUM may have 65,535 members."""
-_known = lru_cache(maxsize=4096)(_read)
+_MAX_CACHED_LENGTH: Final = 10_000
+"""Maximum length of a cached type text: an ENUM can have 65,535 members."""
+_parse_cached = lru_cache(maxsize=4096)(_parse)
 
 
 def _integer(name: str, *, unsigned: bool) -> MySqlType:
@@ -200,7 +199,7 @@ def _parametrised(name: str, first: int | None, second: int | None) -> MySqlType
         case "serial":
             return _integer("bigint", unsigned=True)
         case "decimal":
-            # without arguments the text was shortened: the column's scale is not known
+            # a text without arguments was shortened, so the scale of the column is unknown
             return MySqlType(Decimal() if first is None else Decimal(first, second or 0), 3)
         case "float":
             # FLOAT(p) with p above 24 is a DOUBLE; FLOAT(m,d) is not
@@ -223,7 +222,7 @@ def _parametrised(name: str, first: int | None, second: int | None) -> MySqlType
 
 
 _NAMES: Final[dict[type[LogicalType], str]] = {
-    # the widest of each family, where the logical type has no length
+    # the widest type of each family: the logical type has no length
     String: "longtext",
     Bytes: "longblob",
     Date: "date",
@@ -237,23 +236,22 @@ TYPES: Final[frozenset[type[LogicalType]]] = frozenset(
 """The logical types that MySQL has."""
 
 
-def text_of(column: Column) -> str:
-    """Return MySQL's type text of a column: its source's own where that is MySQL's.
+def text_of(kind: LogicalType, source_type: str | None = None) -> str:
+    """Return MySQL's type text: the source's own text if MySQL reads it as the same type.
 
-    >>> text_of(Column("total", Decimal(10, 2), "numeric(10,2)"))
+    >>> text_of(Decimal(10, 2), "numeric(10,2)")
     'numeric(10,2)'
-    >>> text_of(Column("at", Timestamp(6), "timestamp without time zone"))
+    >>> text_of(Timestamp(6), "timestamp without time zone")
     'datetime(6)'
 
     Raises:
         EncodeError: MySQL has no such type.
     """
-    source = column.source_type
-    if source is not None:
-        parsed = parse(source)
-        if parsed.is_known and parsed.kind == column.type:
-            return source
-    return _written(column.type)
+    if source_type is not None:
+        parsed = parse(source_type)
+        if parsed.is_known and parsed.kind == kind:
+            return source_type
+    return _written(kind)
 
 
 def _written(kind: LogicalType) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Oracle's type texts and what they mean.
+"""Type texts of Oracle, parsed into logical types.
 
 https://docs.oracle.com/en/database/oracle/oracle-database/19/sqlrf/Data-Types.html
 """
@@ -43,9 +43,9 @@ _SIMPLE: Final[dict[str, LogicalType]] = {
     "boolean": Boolean(),
     "bool": Boolean(),
     "sdo_geometry": GeometryType(),
-    # table 2-8 there: integers of ANSI are NUMBER(38,0)
+    # table 2-8 of that page: ANSI integers are NUMBER(38,0)
     **dict.fromkeys(("integer", "int", "smallint"), Decimal(38, 0)),
-    # numbers with a binary precision, held as NUMBER
+    # numbers with a binary precision, which Oracle stores as NUMBER
     **dict.fromkeys(("float", "real", "double precision"), Decimal()),
 }
 
@@ -62,7 +62,7 @@ _LONGEST: Final = 1000
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> LogicalType:
-    """Read a type text; a type that is not built in is text of its name.
+    """Parse a type text; a type that is not built in becomes ``Text`` with its name.
 
     >>> parse("NUMBER"), parse("NUMBER(5,-2)")
     (Decimal(precision=None, scale=None), Decimal(precision=5, scale=-2))
@@ -93,9 +93,9 @@ def _named(name: str, tail: str) -> LogicalType:
     match name:
         case "number" | "numeric" | "decimal" | "dec":
             if first is None:
-                # NUMBER has any scale; its ANSI names have none
+                # NUMBER has any scale; its ANSI synonyms have scale 0
                 return Decimal() if name == "number" else Decimal(38, 0)
-            # "*" stands for the greatest precision
+            # "*" is the greatest precision
             return Decimal(38 if first == "*" else int(first), second)
         case "timestamp":
             digits = _DEFAULT_FRACTION if first is None else int(first)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PostgreSQL's type texts, as statements and ``format_type`` spell them, and what they mean.
+"""Type texts of PostgreSQL, as in statements and ``format_type``, parsed into logical types.
 
 Names and synonyms: https://www.postgresql.org/docs/current/datatype.html, table 8.1.
 """
@@ -74,7 +74,7 @@ _MOST_BITS: Final = 83_886_080  # the largest length that PostgreSQL accepts
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> LogicalType:
-    """Read a type text; a type that is not built in is text of its name.
+    """Parse a type text; a type that is not built in becomes ``Text`` with its name.
 
     The number of dimensions is not part of PostgreSQL's types: an array of arrays is an array.
 
@@ -117,7 +117,7 @@ def _named(name: str, tail: str) -> LogicalType | None:
         return None
     match name:
         case "numeric" | "decimal":
-            # without arguments it is an unconstrained numeric column
+            # numeric without arguments is unconstrained
             return Decimal() if first is None else Decimal(first, second)
         case "float":
             return Float(32) if first is not None and first <= 24 else Float(64)

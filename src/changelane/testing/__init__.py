@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The conformance kit: what every format has to pass, for our formats and for those of others.
+"""The conformance kit: the checks that every format must pass, also third-party formats.
 
-A format of your own passes it from your own tests::
+Tests of a third-party format use it so::
 
     import pytest
     from changelane import get_codec
@@ -11,8 +11,8 @@ A format of your own passes it from your own tests::
     def test_acme_conforms(check):
         check(get_codec("acme-json"))
 
-Golden files and pairs of formats: :mod:`changelane.testing.golden` describes the files, and
-``tests/conformance`` of this project shows the tests. Needs Hypothesis (``changelane[dev]``).
+:mod:`changelane.testing.golden` describes golden files, and ``tests/conformance`` of this project
+has the tests for golden files and pairs of formats. The kit needs Hypothesis (``changelane[dev]``).
 """
 
 from changelane.testing import golden

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How events differ, as far as a format says that it keeps them."""
+"""Compares events within the capabilities of a format."""
 
 import datetime as dt
 import decimal
@@ -28,7 +28,7 @@ _NO_ZEROS: Final[Mapping[str, re.Pattern[str]]] = {}
 
 
 def same_value(got: Value, want: Value) -> bool:
-    """Say whether two values are equal and of one kind: 1, True and 1.0 are three values."""
+    """Whether two values have equal types and values: 1, True and 1.0 are different."""
     if isinstance(got, dt.datetime) and isinstance(want, dt.datetime):
         return (got.tzinfo is None) == (want.tzinfo is None) and got == want
     if type(got) is not type(want):
@@ -48,10 +48,10 @@ def same_value(got: Value, want: Value) -> bool:
 
 
 def differences(got: ChangeEvent, want: ChangeEvent, carries: Carries) -> tuple[str, ...]:
-    """Name what differs between a decoded event and the one that was encoded.
+    """Return the differences between a decoded event and the encoded one.
 
-    What the wire adds is no difference: a source type where there was none, the key's origin,
-    the producer's own further fields.
+    Additions of the format are no differences: a new source type, the key's origin, further fields
+    of the producer.
     """
     if type(got) is not type(want):
         return (f"kind: {type(got).__name__} instead of {type(want).__name__}",)
@@ -62,11 +62,11 @@ def _differences(got: ChangeEvent, want: ChangeEvent, carries: Carries) -> Itera
     for field in (*_PLAIN, *_OWN):
         got_field, want_field = getattr(got, field, None), getattr(want, field, None)
         if field == "ddl" and want_field is None and isinstance(want, Truncate):
-            continue  # a format whose truncates are statements makes one
+            continue  # formats with truncates as statements generate the text
         if got_field != want_field:
             yield f"{field}: {got_field!r} instead of {want_field!r}"
     yield from _keys(getattr(got, "key", None), getattr(want, "key", None))
-    bare = bare_zeros(getattr(want, "schema", None))
+    bare = insignificant_zeros(getattr(want, "schema", None))
     for field in ("before", "after", "moved_to"):
         yield from _images(field, getattr(got, field, None), getattr(want, field, None), bare)
     got_field, want_field = getattr(got, "schema", None), getattr(want, "schema", None)
@@ -107,11 +107,11 @@ def _images(
             yield f"{field}.{name}: {got[name]!r} instead of {want[name]!r}"
 
 
-def bare_zeros(schema: TableSchema | None) -> Mapping[str, re.Pattern[str]]:
-    """Return the columns in whose text some zeros say nothing, each with these zeros.
+def insignificant_zeros(schema: TableSchema | None) -> Mapping[str, re.Pattern[str]]:
+    """Return the columns with insignificant zeros in their text -> a pattern of these zeros.
 
-    They are those at the end of the fraction of a time that is text here, and those before bits
-    whose number is not known.
+    Insignificant are trailing zeros in the fraction of a time as text, and leading zeros of bits
+    without a known length.
     """
     columns = () if schema is None else schema.columns
     return {
@@ -129,12 +129,12 @@ _LEADING: Final = re.compile(r"^0+(?=.)()")
 
 
 def stripped(zeros: re.Pattern[str] | None, value: Value) -> Value:
-    """Return a text without the zeros that :func:`bare_zeros` names for its column."""
+    """Return a text without the insignificant zeros of :func:`insignificant_zeros`."""
     return zeros.sub(r"\1", value) if zeros is not None and isinstance(value, str) else value
 
 
 def _nulls(event: ChangeEvent) -> AbstractSet[str]:
-    """Return the columns that hold nothing but NULL."""
+    """Return the columns that are NULL in all images."""
     images = [getattr(event, field, None) or {} for field in ("before", "after")]
     schema = getattr(event, "schema", None)
     names = () if schema is None else schema.names
@@ -171,13 +171,13 @@ def _schemas(
 
 
 def decode_all(codec: Codec, messages: Sequence[Message]) -> list[ChangeEvent]:
-    """Decode messages as one stream, in which the halves of updates are joined."""
+    """Decode messages as one stream, and join the halves of updates."""
     decoded = (event for message in messages for event in codec.decode(message))
     return list(run(JoinHalves(), decoded))
 
 
 def without_echoes(events: list[ChangeEvent]) -> list[ChangeEvent]:
-    """Drop the tombstones that follow the delete they belong to: they say nothing new."""
+    """Return events without the tombstones after their deletes, which are redundant."""
     remaining: list[ChangeEvent] = []
     for event in events:
         last = remaining[-1] if remaining else None
@@ -188,5 +188,5 @@ def without_echoes(events: list[ChangeEvent]) -> list[ChangeEvent]:
 
 
 def shown(event: ChangeEvent) -> str:
-    """Return an event as text for a failed check."""
+    """Return an event as text for the error of a check."""
     return str(msgspec.to_builtins(event, str_keys=True, enc_hook=repr))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checks that every format passes. Each is a function of a codec, and raises when it fails.
+"""The checks that every format must pass. Each is a function of a codec, and raises if it fails.
 
-:data:`CHECKS` are those that need nothing but the codec; the checks of golden files and of pairs
-take what they compare with.
+:data:`CHECKS` are the checks that need only the codec; the checks of golden files and of pairs
+have further arguments.
 """
 
 import json
@@ -32,19 +32,19 @@ from changelane.testing.event_strategies import events
 from changelane.testing.impossible_events import wild_events
 
 EXAMPLES: Final = 10
-"""Examples that Hypothesis makes for each check."""
+"""The number of Hypothesis examples of each check."""
 EFFORT: Final = int(os.environ.get("CHANGELANE_EFFORT", "1"))
-"""How many times as many examples are made of everything: ``make fuzz`` takes its time."""
+"""The factor for the number of all examples, which ``make fuzz`` increases."""
 MOST_SECONDS: Final = 2.0
-"""Processor time that decoding one message may take, however it was made."""
+"""The maximum processor time for the decoding of one message, in seconds."""
 
 
 class ConformanceError(AssertionError):
-    """A format does not keep what it promises."""
+    """A format violates a check."""
 
 
 def _examples(strategy: st.SearchStrategy[Any], check: Callable[[Any], None], count: int) -> None:
-    """Run a check on generated examples: the same ones every time."""
+    """Run a check on generated examples, which are equal in every run."""
     quiet = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
     decorate = settings(
         max_examples=count * EFFORT,
@@ -56,8 +56,8 @@ def _examples(strategy: st.SearchStrategy[Any], check: Callable[[Any], None], co
     decorate(given(strategy)(check))()
 
 
-def _require(holds: bool, text: str, *shown_events: ChangeEvent) -> None:  # noqa: FBT001 - reads as a sentence
-    if not holds:
+def _require(is_true: bool, text: str, *shown_events: ChangeEvent) -> None:  # noqa: FBT001 - reads as a sentence
+    if not is_true:
         raise ConformanceError("\n".join([text, *map(shown, shown_events)]))
 
 
@@ -69,23 +69,27 @@ def _everything() -> Carries:
 
 
 def check_round_trip(codec: Codec, *, examples: int = EXAMPLES) -> None:
-    """What a format carries comes back: decode(encode(e)) is e, and nothing is lost."""
+    """An event within the capabilities comes back: decode(encode(e)) is e, without losses."""
 
     def check(event: ChangeEvent) -> None:
         reduced, losses = codec.reduce(event)
-        _require(reduced == (event,) and not losses, f"carries does not carry: {losses}", event)
+        _require(
+            reduced == (event,) and not losses,
+            f"the reduction has losses: {losses}",
+            event,
+        )
         _compare(codec, event, reduced)
 
     _examples(events(codec.carries), check, examples)
 
 
 def _compare(codec: Codec, event: ChangeEvent, want_events: Iterable[ChangeEvent]) -> None:
-    """Encode an event and decode it again; compare unless a loss was told."""
+    """Encode an event and decode it again; compare unless the encoder reports a loss."""
     losses = codec.reduce(event)[1]
     encoded = codec.encode(event, on_loss=OnLoss.IGNORE)
     got = without_echoes(decode_all(codec, encoded.messages))
     if set(encoded.losses) - set(losses):
-        return  # the encoder met a value that it cannot write, and said so
+        return  # the encoder reported a value that it cannot write
     want = list(want_events)
     _require(len(got) == len(want), f"{len(got)} events instead of {len(want)}", event)
     for got_event, want_event in zip(got, want, strict=True):
@@ -94,12 +98,12 @@ def _compare(codec: Codec, event: ChangeEvent, want_events: Iterable[ChangeEvent
 
 
 def check_minimum(carries: Carries, minimum: Carries) -> None:
-    """A declaration names at least what the format is known to carry."""
+    """A declaration contains at least the minimum capabilities of the format."""
     _require(not (short := shortfalls(carries, minimum)), f"not declared: {', '.join(short)}")
 
 
 def shortfalls(carries: Carries, minimum: Carries) -> list[str]:
-    """Return the fields in which a declaration stays below another one."""
+    """Return the fields in which a declaration is below another one."""
     return [
         field
         for field in Carries.__struct_fields__
@@ -112,7 +116,7 @@ def _covers(field: str, declared: Any, least: Any) -> bool:
         case frozenset():
             return bool(declared >= least)
         case bool():
-            # To say that something comes back as text, or untyped, is the smaller promise.
+            # text or an untyped value is the weaker capability
             smaller = field in {"text_only", "untyped_nulls"}
             return bool(declared <= least if smaller else declared >= least)
         case SchemaDetail():
@@ -126,24 +130,26 @@ def _covers(field: str, declared: Any, least: Any) -> bool:
 
 
 def check_honesty(codec: Codec, *, examples: int = EXAMPLES) -> None:
-    """What is not carried is refused or told, as wanted."""
+    """Losses are rejected or reported, as requested."""
 
     def check(event: ChangeEvent) -> None:
         reduced, losses = codec.reduce(event)
         try:
             encoded = codec.encode(event, on_loss=OnLoss.WARN)
         except UnsupportedError as error:
-            raise ConformanceError("a loss is raised although it was accepted") from error
+            raise ConformanceError("an accepted loss raises an error") from error
         except EncodeError:
             return
         reported_losses = set(encoded.losses)
-        _require(set(losses) <= reported_losses, "the losses of the reduction are not told", event)
+        _require(set(losses) <= reported_losses, "a loss of the reduction is not reported", event)
         _require(all(all(loss) for loss in reported_losses), "a loss has no field or no reason")
         try:
             strict = codec.encode(event, on_loss=OnLoss.RAISE)
         except UnsupportedError as error:
             _require(
-                set(error.losses) == reported_losses, "raise and warn tell different losses", event
+                set(error.losses) == reported_losses,
+                "raise and warn report other losses",
+                event,
             )
         else:
             _require(not reported_losses and strict == encoded, "a loss is not raised", event)
@@ -153,7 +159,7 @@ def check_honesty(codec: Codec, *, examples: int = EXAMPLES) -> None:
 
 
 def check_stability(codec: Codec, *, examples: int = EXAMPLES) -> None:
-    """Encoding twice gives the same bytes; after one pass decode and encode change nothing."""
+    """Two encodings give equal bytes; after one pass, decode and encode change nothing."""
 
     def check(event: ChangeEvent) -> None:
         try:
@@ -161,16 +167,16 @@ def check_stability(codec: Codec, *, examples: int = EXAMPLES) -> None:
         except EncodeError:
             return
         again = codec.encode(event, on_loss=OnLoss.IGNORE).messages
-        _require(first == again, "the same event gives other bytes the second time", event)
+        _require(first == again, "two encodings of an event give different bytes", event)
         second = _through(codec, first)
         third = _through(codec, second)
-        _require(second == third, "decode and encode never come to rest", event)
+        _require(second == third, "decode and encode do not reach a fixed point", event)
 
     _examples(events(_everything()), check, examples)
 
 
 def check_own_reading(codec: Codec, *, examples: int = EXAMPLES) -> None:
-    """What encode writes, decode reads, whatever the event: or it is refused with a reason."""
+    """Decode reads every message that encode writes; else encode rejects the event."""
 
     def check(event: ChangeEvent) -> None:
         try:
@@ -204,7 +210,7 @@ def _through(codec: Codec, messages: tuple[Message, ...]) -> tuple[Message, ...]
 def check_pair(
     source: Codec, target: Codec, suite: Iterable[ChangeEvent], *, examples: int = 0
 ) -> None:
-    """One to the other and back to events gives what both carry, and changes nothing else."""
+    """A conversion of two formats keeps their common capabilities, and changes nothing else."""
 
     def check(event: ChangeEvent) -> None:
         try:
@@ -228,7 +234,7 @@ def check_pair(
 
 
 def check_decode_golden(codec: Codec, case: golden.Case) -> None:
-    """What a producer wrote means the stated events, exactly."""
+    """The messages of a producer give exactly the stored events."""
     _require(bool(case.origin), f"{case.name}: ORIGIN is missing")
     got = [event for message in case.messages for event in codec.decode(message)]
     text = [_native(event) for event in got]
@@ -242,7 +248,7 @@ def _native(event: ChangeEvent) -> str:
 
 
 def check_encode_golden(codec: Codec, folder: Path, name: str, *, write: bool = False) -> None:
-    """A canonical case gives the stored bytes, and the stored losses."""
+    """A canonical case gives the stored bytes and the stored losses."""
     files = golden.encode_case(codec, golden.native_events(folder, name))
     if write:
         golden.write_case(folder, codec.name, name, files)
@@ -255,7 +261,7 @@ def check_encode_golden(codec: Codec, folder: Path, name: str, *, write: bool = 
 
 
 def check_long_values(codec: Codec) -> None:
-    """A value of one mebibyte passes."""
+    """A value of one mebibyte comes back."""
     event = malformed.SECRET_EVENTS[0]
     for note in ("x" * (1 << 20), "\U0001f600" * (1 << 18)):
         image = dict(event.after or {}) | {"note": note}
@@ -264,7 +270,7 @@ def check_long_values(codec: Codec) -> None:
 
 
 def check_detection(codec: Codec) -> None:
-    """A format recognises what it writes, and nothing that is no change event."""
+    """A format recognises its own messages, and no messages that are not change events."""
     for data in _secret_messages(codec):
         _require(codec.detects(Message(data)), f"does not recognise its own {data!r}")
     _require(not codec.detects(Message(None)), "recognises a tombstone")
@@ -272,36 +278,36 @@ def check_detection(codec: Codec) -> None:
         _require(not codec.detects(Message(data)), f"recognises {data[:20]!r}")
 
 
-# -- messages that are wrong --------------------------------------------------------------------
+# -- malformed messages -------------------------------------------------------------------------
 
 
 def check_malformed(codec: Codec) -> None:
-    """A spoilt message is a DecodeError with a path and without values, or a whole message."""
+    """A malformed message gives a DecodeError with path and without values, or complete events."""
     for data in _secret_messages(codec):
         for spoil in (malformed.truncations, malformed.flipped_bits):
-            _check_spoilt(codec, spoil(data))
+            _check_malformed(codec, spoil(data))
         if _is_json(data):
-            _check_spoilt(codec, malformed.flipped_types(data))
-            _check_spoilt(codec, malformed.missing_fields(data))
-            _check_spoilt(codec, malformed.duplicate_fields(data))
-    _examples(st.binary(max_size=40), lambda data: _check_spoilt(codec, [data]), EXAMPLES)
+            _check_malformed(codec, malformed.flipped_types(data))
+            _check_malformed(codec, malformed.missing_fields(data))
+            _check_malformed(codec, malformed.duplicate_fields(data))
+    _examples(st.binary(max_size=40), lambda data: _check_malformed(codec, [data]), EXAMPLES)
 
 
 def check_spoilt_golden(codec: Codec, case: golden.Case) -> None:
-    """A producer's message that was cut or has a part of another type is refused, or whole."""
+    """A producer's message that is cut or has a wrong type is rejected, or decoded completely."""
     data = max((message.value or b"" for message in case.messages), key=len)
-    _check_spoilt(codec, malformed.truncations(data))
+    _check_malformed(codec, malformed.truncations(data))
     if _is_json(data):
-        _check_spoilt(codec, malformed.flipped_types(data))
-        _check_spoilt(codec, malformed.missing_fields(data))
+        _check_malformed(codec, malformed.flipped_types(data))
+        _check_malformed(codec, malformed.missing_fields(data))
 
 
 def check_hostile(codec: Codec) -> None:
-    """Numbers that must not be written out, deep nesting and odd literals cost no time."""
+    """Huge exponents, deep nesting and odd literals are decoded or rejected in short time."""
     data = _secret_messages(codec)[1]
     if _is_json(data):
-        _check_spoilt(codec, malformed.huge_numbers(data), encode=True)
-        _check_spoilt(codec, malformed.literals(data), encode=True)
+        _check_malformed(codec, malformed.huge_numbers(data), encode=True)
+        _check_malformed(codec, malformed.literals(data), encode=True)
 
 
 def _is_json(data: bytes) -> bool:
@@ -319,14 +325,16 @@ def _secret_messages(codec: Codec) -> list[bytes]:
         for message in codec.encode(event, on_loss=OnLoss.IGNORE).messages
         if message.value is not None
     ]
-    _require(len(messages) >= len(malformed.SECRET_EVENTS), "a row change gives no message")
+    _require(len(messages) >= len(malformed.SECRET_EVENTS), "a row change has no message")
     return messages
 
 
-def _check_spoilt(codec: Codec, spoilt: Iterable[bytes], *, encode: bool = False) -> None:
-    for index, data in enumerate(spoilt):
+def _check_malformed(
+    codec: Codec, messages_to_check: Iterable[bytes], *, encode: bool = False
+) -> None:
+    for index, data in enumerate(messages_to_check):
         start = time.thread_time()
-        # Every other message is spoilt in its key as well.
+        # every other message has a malformed key, too
         decoded = decode_or_refuse(codec, Message(data, data if index % 2 else None))
         if encode:
             for event in decoded:
@@ -336,28 +344,28 @@ def _check_spoilt(codec: Codec, spoilt: Iterable[bytes], *, encode: bool = False
 
 
 def decode_or_refuse(codec: Codec, message: Message) -> tuple[ChangeEvent, ...]:
-    """Return the events of a message, or none when it is refused as it has to be.
+    """Return the events of a message; empty if it is correctly rejected.
 
     Raises:
-        ConformanceError: It gives another error, or one without a path or with a value.
+        ConformanceError: The error is no DecodeError, has no path, or contains a value.
     """
     try:
         events_read = codec.decode(message)
     except DecodeError as error:
-        text = "\n".join(_told(error))
+        text = "\n".join(_traceback_texts(error))
         _require(error.path.startswith("$"), f"no path: {error!r}")
         if any(secret in text for secret in malformed.SECRETS):
-            raise ConformanceError(f"the error shows a value: {error}") from None
+            raise ConformanceError(f"the error contains a value: {error}") from None
         return ()
     except Exception as error:
         name = type(error).__name__
         raise ConformanceError(f"{name} instead of DecodeError: {message.value!r}") from error
-    _require(isinstance(events_read, tuple), "decode returns a tuple")
+    _require(isinstance(events_read, tuple), "decode does not return a tuple")
     return events_read
 
 
-def _told(error: BaseException) -> Iterator[str]:
-    """Return what a traceback prints about an error and about those that it comes from."""
+def _traceback_texts(error: BaseException) -> Iterator[str]:
+    """Yield the texts in the traceback of an error, including its causes."""
     cause: BaseException | None = error
     while cause is not None:
         yield f"{cause} {cause!r} {getattr(cause, '__notes__', '')}"
@@ -374,20 +382,24 @@ def _encode_everywhere(event: ChangeEvent) -> None:
 
 
 def check_pickling(codec: Codec, suite: Iterable[ChangeEvent]) -> None:
-    """A codec that went through pickle gives the same results, errors included."""
+    """A pickled codec gives equal results, including errors."""
     again: Codec = pickle.loads(pickle.dumps(codec))  # noqa: S301 - our own bytes
-    _require(again.name == codec.name, "pickle changes the name")
+    _require(again.name == codec.name, "pickle changes the name of the codec")
     for event in suite:
-        _require(_outcome(codec, event) == _outcome(again, event), "pickle matters", event)
+        _require(
+            _outcome(codec, event) == _outcome(again, event),
+            "a pickled codec gives other results",
+            event,
+        )
 
 
 def check_purity(codec: Codec, suite: Iterable[ChangeEvent]) -> None:
-    """No network, no files, no clock, no state: the same input gives the same result always."""
+    """No network, files, clock or state: equal inputs always give equal results."""
     cases = list(suite)
     expected = [_outcome(codec, event) for event in cases]
     with _isolated():
         single_outcomes = [_outcome(codec, event) for event in reversed(cases)]
-    _require(single_outcomes[::-1] == expected, "the result depends on what came before")
+    _require(single_outcomes[::-1] == expected, "the result depends on earlier calls")
     with ThreadPoolExecutor(4) as pool:
         for result in pool.map(lambda _: [_outcome(codec, event) for event in cases], range(4)):
             _require(result == expected, "the result depends on other threads")
@@ -395,10 +407,10 @@ def check_purity(codec: Codec, suite: Iterable[ChangeEvent]) -> None:
 
 @contextmanager
 def _isolated() -> Iterator[None]:
-    """Refuse files, network and clocks."""
+    """Raise at every use of files, network and clocks."""
 
     def refuse(*_args: object, **_kwargs: object) -> Any:
-        raise ConformanceError("a format opens files, uses the network or asks for the time")
+        raise ConformanceError("a format opens files, or uses the network or the clock")
 
     with ExitStack() as stack:
         for name in ("builtins.open", "io.open", "os.open", "time.time", "time.time_ns"):
@@ -408,7 +420,7 @@ def _isolated() -> Iterator[None]:
 
 
 def _outcome(codec: Codec, event: ChangeEvent) -> object:
-    """Return everything that a codec says about an event, as comparable text."""
+    """Return all results of a codec for an event, as comparable text."""
     try:
         encoded = codec.encode(event, on_loss=OnLoss.IGNORE)
     except EncodeError as error:
@@ -428,10 +440,10 @@ EVENT_CHECKS: Final[tuple[Callable[[Codec], None], ...]] = (
 MALFORMED_CHECKS: Final[tuple[Callable[[Codec], None], ...]] = (check_malformed, check_hostile)
 
 CHECKS: Final = EVENT_CHECKS + MALFORMED_CHECKS
-"""The checks that need nothing but the codec."""
+"""The checks that need only the codec."""
 
 SUITE_CHECKS: Final[tuple[Callable[[Codec, Iterable[ChangeEvent]], None], ...]] = (
     check_pickling,
     check_purity,
 )
-"""The checks that take a suite of events besides."""
+"""The checks that also need a suite of events."""

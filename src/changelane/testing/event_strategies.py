@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hypothesis strategies for change events, limited to what a format says that it carries.
+"""Hypothesis strategies for change events within the capabilities of a format.
 
-``events(carries)`` makes events that lose nothing in a format with that declaration; with the
-declaration of ``native-json`` it makes everything that there is.
+``events(carries)`` generates events without losses in a format with these capabilities; with the
+capabilities of ``native-json`` it generates all events.
 """
 
 import string
@@ -82,7 +82,7 @@ def _column(draw: st.DrawFn, name: str, kind: LogicalType, carries: Carries) -> 
 
 @st.composite
 def schemas(draw: st.DrawFn, carries: Carries, *, count: int = 4) -> TableSchema:
-    """Schemas of up to *count* columns after a first one that can be a key."""
+    """Schemas of a possible key column and up to *count* other columns."""
     key_types = [kind() for kind in _KEY_TYPES if kind in carries.types]
     column_names = draw(st.lists(names, min_size=1, max_size=count + 1, unique=True))
     first, *other_names = column_names
@@ -118,7 +118,7 @@ def _untyped_row(draw: st.DrawFn, carries: Carries) -> dict[str, Any]:
 
 @st.composite
 def _part(draw: st.DrawFn, row: dict[str, Any], key: str, carries: Carries) -> Image:
-    """Take columns out of an image, or make them unavailable; the key's stay."""
+    """Remove columns from an image, or make them unavailable, except the key."""
     other_names = [name for name in row if name != key]
     fates = ["keep"]
     if carries.absent:
@@ -162,7 +162,7 @@ def _images(draw: st.DrawFn, op: Op, rows: Any, key: str, carries: Carries) -> d
 
 @st.composite
 def tables(draw: st.DrawFn, carries: Carries) -> TableId:
-    """Table names of the parts that a format names."""
+    """Table names with the parts that a format carries."""
     parts = {part: draw(names) for part in ("database", "schema", "name") if part in carries.table}
     return TableId(**parts)
 
@@ -182,25 +182,25 @@ def transactions(carries: Carries) -> SearchStrategy[Transaction | None]:
 
 @st.composite
 def origins(draw: st.DrawFn, carries: Carries, op: Op | None = None) -> dict[str, Any]:
-    """Where and when: position, source and times, which have to fit each other."""
-    # a position of time follows from the event's time and the message's offset: not drawn
+    """Consistent positions, sources and times."""
+    # a time position follows from the event's time and the message's offset, so it is not drawn
     domain = draw(st.sampled_from([None, *sorted(carries.positions & _POSITIONS.keys())]))
     products = _PRODUCTS.get(domain or "", ("mysql", "postgresql"))
     products = tuple(p for p in products if not carries.products or p in carries.products)
-    said = {
+    source_fields = {
         "product": draw(st.sampled_from(products)),
         "connector": "debezium",
         "server": draw(st.sampled_from(["shop", "a.b"])),
         "version": "3.0.0.Final",
         "snapshot": "true" if op is Op.READ else None,
     }
-    said = {name: value for name, value in said.items() if name in carries.source}
+    source_fields = {name: value for name, value in source_fields.items() if name in carries.source}
     stamped = {
         name: value
         for name in Source.__struct_fields__
-        if (value := getattr(carries.stamp, name)) is not None and name not in said
+        if (value := getattr(carries.stamp, name)) is not None and name not in source_fields
     }
-    origin: dict[str, Any] = {"source": Source(**said, **stamped)}
+    origin: dict[str, Any] = {"source": Source(**source_fields, **stamped)}
     if domain is not None:
         origin["position"] = draw(_POSITIONS[domain])
     for field, unit in (
@@ -217,7 +217,7 @@ def origins(draw: st.DrawFn, carries: Carries, op: Op | None = None) -> dict[str
 
 @st.composite
 def data_changes(draw: st.DrawFn, carries: Carries) -> DataChange:
-    """Changes of one row, which lose nothing in a format with this declaration."""
+    """Row changes without losses in a format with these capabilities."""
     op = draw(st.sampled_from(sorted(carries.operations)))
     has_schema = carries.schema is not SchemaDetail.NONE and draw(st.integers(0, 4)) > 0
     schema = draw(schemas(carries)) if has_schema else None
@@ -230,7 +230,7 @@ def data_changes(draw: st.DrawFn, carries: Carries) -> DataChange:
         rows = st.just(row)
     names_key = carries.key and draw(st.integers(0, 4)) > 0
     images = draw(_images(op, rows, key, carries))
-    holds = Completeness.UNKNOWN if has_schema else Completeness.FULL
+    completeness = Completeness.UNKNOWN if has_schema else Completeness.FULL
     before, after = images.get("before"), images.get("after")
     return DataChange(
         op,
@@ -240,8 +240,8 @@ def data_changes(draw: st.DrawFn, carries: Carries) -> DataChange:
         after=after,
         schema=schema,
         transaction=draw(transactions(carries)),
-        before_holds=Completeness.UNKNOWN if before is None else holds,
-        after_holds=Completeness.UNKNOWN if after is None else holds,
+        before_holds=Completeness.UNKNOWN if before is None else completeness,
+        after_holds=Completeness.UNKNOWN if after is None else completeness,
         **draw(origins(carries, op)),
     )
 
@@ -273,10 +273,9 @@ def _others(draw: st.DrawFn, carries: Carries, kind: str) -> ChangeEvent:
 
 @st.composite
 def events(draw: st.DrawFn, carries: Carries) -> ChangeEvent:
-    """Events that lose nothing in a format with this declaration; most are row changes.
+    """Events without losses in a format with these capabilities; most are row changes.
 
-    Halves of an update are left to the formats that make them: what they look like on the wire is
-    what the join is tested with.
+    Half updates are not generated: the tests of the join use the messages of formats with halves.
     """
     kinds = sorted(carries.kinds - {"half"})
     kind = draw(st.sampled_from(["data"] * (2 * len(kinds) + 1) + kinds))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages that nobody ever wrote: mutated samples and random bytes, and what a decoder owes them.
+"""Fuzzing of decoders with mutated samples and random bytes.
 
-A decoder gives a :class:`~changelane.errors.DecodeError` with a path and without values, or whole
-events: the same ones each time, in bounded time and, where the caller limits it, bounded memory.
+A decoder must raise :class:`~changelane.errors.DecodeError` with a path and without values, or
+return complete events: equal ones each time, in limited time and, if the caller limits it, memory.
 """
 
 import random
@@ -81,7 +81,7 @@ _MUTATIONS: Final[tuple[Mutate, ...]] = (_cut, _flip, _insert, _replace, _remove
 
 
 def mutated(data: bytes, draw: random.Random) -> bytes:
-    """Return a sample with one to three things wrong, or random bytes."""
+    """Return a sample with one to three mutations, or random bytes."""
     if draw.random() < 0.05:
         return draw.randbytes(draw.randrange(200))
     for _ in range(draw.choice((1, 1, 2, 3))):
@@ -90,7 +90,7 @@ def mutated(data: bytes, draw: random.Random) -> bytes:
 
 
 def samples(folder: Path, name: str) -> tuple[bytes, ...]:
-    """Return what producers wrote and what our encoder writes in a format, of the golden files."""
+    """Return the golden messages of a format, from producers and from the encoder."""
     wrote = [
         message.value
         for path in golden.captured(folder, name)
@@ -103,11 +103,11 @@ def samples(folder: Path, name: str) -> tuple[bytes, ...]:
 
 
 def check_input(codec: Codec, data: bytes, key: bytes | None = None) -> None:
-    """Decode what nobody wrote.
+    """Decode fuzzed bytes.
 
     Raises:
-        ConformanceError: It gives another error than a DecodeError, takes too long, shows a value,
-            or gives other events the second time.
+        ConformanceError: The decoder raises no DecodeError but another error, takes too long, shows
+            a value, or gives different events the second time.
     """
     message = Message(data, key)
     start = time.thread_time()
@@ -116,16 +116,16 @@ def check_input(codec: Codec, data: bytes, key: bytes | None = None) -> None:
     if took > MOST_SECONDS:
         raise ConformanceError(f"{took:.1f} s")
     again = decode_or_refuse(codec, message)
-    # written out, because NaN is not equal to itself
+    # compared as text, because NaN is not equal to itself
     if repr(msgspec.to_builtins(once, enc_hook=repr, str_keys=True)) != repr(
         msgspec.to_builtins(again, enc_hook=repr, str_keys=True)
     ):
-        raise ConformanceError("other events the second time")
+        raise ConformanceError("different events the second time")
 
 
 @contextmanager
 def memory_limit(more_bytes: int) -> Iterator[None]:
-    """Let this process have that much more memory than it has now, and no more."""
+    """Limit the memory of this process to its present memory and a number of bytes."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     has = int(Path("/proc/self/statm").read_text("ascii").split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (has + more_bytes, before[1]))
@@ -136,7 +136,7 @@ def memory_limit(more_bytes: int) -> Iterator[None]:
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """An input that a format does not survive."""
+    """An input that violates the rules for decoders."""
 
     format: str
     data: bytes
@@ -146,16 +146,16 @@ class Finding(msgspec.Struct, frozen=True):
 def fuzz(
     folder: Path, names: Sequence[str], seed: int, *, seconds: float, limit: int | None = None
 ) -> Iterator[int | Finding]:
-    """Mutate samples until the time is over; yield findings, and at last the count of inputs.
+    """Mutate samples until the time is over; yield findings, and finally the number of inputs.
 
     Args:
         folder: The golden files.
-        names: Formats.
-        seed: The same seed makes the same inputs.
-        seconds: How long.
-        limit: How many inputs at most.
+        names: The names of the formats.
+        seed: The seed of the inputs.
+        seconds: The duration.
+        limit: The maximum number of inputs.
     """
-    draw = random.Random(seed)  # noqa: S311 - the same inputs each time
+    draw = random.Random(seed)  # noqa: S311 - reproducible inputs
     stock = {name: samples(folder, name) or (b"",) for name in names}
     codecs = {name: get_codec(name) for name in names}
     deadline, count = time.monotonic() + seconds, 0

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Golden files: what producers wrote, what it means, and what our encoders make of it.
+"""Golden files: messages of producers with their events, and the output of our encoders.
 
 ::
 
-    <folder>/native/<case>.jsonl                      canonical events, one a line
-    <folder>/<format>/<producer>-<version>/<case>/    what a producer wrote, and what it means
+    <folder>/native/<case>.jsonl                      canonical events, one per line
+    <folder>/<format>/<producer>-<version>/<case>/    messages of a producer, with their events
         value, key, headers, topic                    one message (headers: JSON pairs) ...
-        records.jsonl                                 ... or some, a record a line
-        options.json                                  options of the format, if it needs any
+        records.jsonl                                 ... or several, one record per line
+        options.json                                  options of the format, if needed
         event.jsonl                                   the events, as native-json
         ORIGIN                                        how and where it was captured (or one above)
-    <folder>/<format>/encoded/<case>.jsonl            what we write for native/<case>: records
-    <folder>/<format>/encoded/<case>.LOSS             what that does not carry: field, reason
+    <folder>/<format>/encoded/<case>.jsonl            the encoded native/<case>, as records
+    <folder>/<format>/encoded/<case>.LOSS             its losses: field, reason
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ from changelane.message import Message
 
 
 class Case(msgspec.Struct, frozen=True):
-    """A producer's messages and the events they mean."""
+    """The messages of a producer and their events."""
 
     name: str
     options: dict[str, Any]
@@ -92,7 +92,7 @@ def _messages(path: Path) -> Iterator[Message]:
 
 
 def encode_case(codec: Codec, events: tuple[ChangeEvent, ...]) -> dict[str, bytes]:
-    """Return the golden files of a case by their ending: messages, and losses if there are any."""
+    """Return suffix -> content of a case's golden files: messages, and losses if there are any."""
     lines: list[bytes] = []
     losses: dict[str, None] = {}
     for event in events:
@@ -111,13 +111,13 @@ def encode_case(codec: Codec, events: tuple[ChangeEvent, ...]) -> dict[str, byte
 
 
 def stored_case(folder: Path, format_name: str, name: str) -> dict[str, bytes]:
-    """Return the golden files of a case as they are stored."""
+    """Return the stored golden files of a case."""
     paths = {end: folder / format_name / "encoded" / f"{name}.{end}" for end in ("jsonl", "LOSS")}
     return {ending: path.read_bytes() for ending, path in paths.items() if path.exists()}
 
 
 def write_case(folder: Path, format_name: str, name: str, files: dict[str, bytes]) -> None:
-    """Store the golden files of a case, and remove what is no longer one."""
+    """Store the golden files of a case, and remove obsolete ones."""
     place = folder / format_name / "encoded"
     place.mkdir(parents=True, exist_ok=True)
     for ending in ("jsonl", "LOSS"):

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Histories of a table: what a source does, the events that tell it, and the rows at the end.
+"""Generated histories of a table: the events of a simulated source, and its rows at the end.
 
-A small database is played: keys are enforced (at each statement, or deferred to the commit), rows
-move from key to key, some rows were there before the stream began, some updates do not tell every
-column. The rows at the end are the database's own, so that they owe nothing to the rule that is
-tested. Feed :func:`history` a seeded ``random.Random``, or Hypothesis' ``st.randoms()``::
+A small database is simulated: keys are enforced (at each statement, or deferred to the commit),
+rows move from key to key, some rows existed before the stream began, some updates lack columns. The
+rows at the end come from the simulation, independently of the tested rule. The source of randomness
+for :func:`history` is a seeded ``random.Random``, or Hypothesis' ``st.randoms()``::
 
     @given(st.randoms(use_true_random=False))
     def test_my_table(chance):
-        told = history(chance, Profile(moves="whole"))
-        table.apply(told.events)
-        assert rows_of(table) == told.rows
+        generated = history(chance, Profile(moves="whole"))
+        table.apply(generated.events)
+        assert rows_of(table) == generated.rows
 """
 
 import decimal
@@ -42,21 +42,21 @@ COLUMNS: Final = tuple(column.name for column in SCHEMA.columns)
 
 
 class Profile(msgspec.Struct, frozen=True):
-    """What may happen in a history.
+    """The possible contents of a history.
 
     Attributes:
-        size: About how many changes.
-        keys: How many keys there are to fight for.
-        source: Whose positions the events have.
-        moves: Changes of keys: none, with every column told, or lacking some.
-        deferred: Keys may be held twice inside a transaction: rows swap and shift.
-        transactions: Several changes share a transaction; otherwise each has its own.
+        size: The approximate number of changes.
+        keys: The number of keys.
+        source: The kind of positions.
+        moves: Key changes: none, with all columns, or with missing columns.
+        deferred: Two rows may have one key inside a transaction: rows swap and shift.
+        transactions: Several changes have one transaction; otherwise each has its own.
         truncates: The table may be truncated.
-        ties: Some changes are told twice at one position, with different values.
-        silent: Some rows were there before the stream, and no snapshot told them.
+        ties: Some changes have two events at one position, with different values.
+        silent: Some rows existed before the stream, and no snapshot contains them.
         partial: Updates may lack columns, and inserts too (large objects that are not sent).
-        before: What before images hold.
-        halves: A change of a key may be told by two messages.
+        before: The content of before images.
+        halves: A key change may be written as two messages.
     """
 
     size: int = 12
@@ -74,15 +74,15 @@ class Profile(msgspec.Struct, frozen=True):
 
 
 class History(msgspec.Struct, frozen=True):
-    """A history.
+    """A generated history.
 
     Attributes:
-        events: In the order of the log.
-        rows: The rows at the end by canonical key, as far as the events told them; a column that
-            they did not tell is NULL.
-        unknown: The columns of such rows, by canonical key.
-        tie_count: How often two values were told at one position.
-        cuts: Places between transactions, where *events* may be split into batches.
+        events: The events in the order of the log.
+        rows: The rows at the end by canonical key, as far as the events contain them; a column that
+            no event contains is NULL.
+        unknown: The columns that no event contains, by canonical key.
+        tie_count: The number of positions with two values.
+        cuts: The indexes between transactions, at which *events* may be split into batches.
     """
 
     events: tuple[ChangeEvent, ...]
@@ -93,25 +93,25 @@ class History(msgspec.Struct, frozen=True):
 
 
 class _Row:
-    """A row of the played database, and which of its columns the stream has told."""
+    """A row of the simulated database, and its columns that the events contained."""
 
-    __slots__ = ("told", "values")
+    __slots__ = ("known_columns", "values")
 
     def __init__(self, values: dict[str, Value], described: set[str]) -> None:
         self.values = values
-        self.told = described
+        self.known_columns = described
 
 
 def history(chance: Random, profile: Profile = Profile()) -> History:  # noqa: B008 - frozen
-    """Play a database and return what it told, and what it holds."""
-    play = _Play(chance, profile)
+    """Simulate a database, and return its events and rows."""
+    play = _Simulation(chance, profile)
     play.begin()
     while len(play.events) < profile.size:
         play.transact()
     return play.end()
 
 
-class _Play:
+class _Simulation:
     def __init__(self, chance: Random, profile: Profile) -> None:
         self.chance = chance
         self.profile = profile
@@ -131,13 +131,13 @@ class _Play:
 
     def _position(self, row: int = 0) -> Position:
         if self.profile.source == "mysql":
-            # The file number gains a digit on the way.
+            # the file number gets another digit
             return MySqlPosition(f"binlog.{999_999 + (self.at > 1010)}", self.at, row)
         if self.profile.source == "oracle":
             return ScnPosition(self.at, self.commit + 1, ssn=row)
         return PostgresPosition(self.at, self.commit or None, row)
 
-    def _tell(
+    def _write_event(
         self,
         op: Op,
         before: Mapping[str, Value] | None,
@@ -166,7 +166,7 @@ class _Play:
     def _value(self, name: str) -> Value:
         pick = self.chance.randrange(4)
         if self.profile.deferred and name == "state":
-            # Rows that nothing tells apart cannot be told apart: one column is unique here.
+            # one column is unique, so that rows can be distinguished
             self.number += 1
             return f"row {self.number}"
         match name:
@@ -180,7 +180,7 @@ class _Play:
     # Before the stream
 
     def begin(self) -> None:
-        """Fill the table, and tell some of it by a snapshot."""
+        """Fill the table, and write a part of it as a snapshot."""
         for key in range(1, self.profile.keys + 1):
             if self.flip():
                 continue
@@ -189,13 +189,13 @@ class _Play:
                 self.rows[key] = _Row(values, set())
             else:
                 self.rows[key] = _Row(values, set(COLUMNS))
-                self.events.append(self._tell(Op.READ, None, dict(values), snapshot="true"))
+                self.events.append(self._write_event(Op.READ, None, dict(values), snapshot="true"))
         self.cuts.append(len(self.events))
 
     # Transactions
 
     def transact(self) -> None:
-        """Make one transaction of one or more statements."""
+        """Simulate one transaction of one or more statements."""
         self.at += 1
         self.transaction = f"tx {self.at}"
         profile = self.profile
@@ -234,7 +234,7 @@ class _Play:
         after = dict(values)
         if self.profile.partial and self.flip(3):
             after["note"] = UNAVAILABLE
-        events = [self._tell(Op.CREATE, None, after)]
+        events = [self._write_event(Op.CREATE, None, after)]
         if self.profile.ties and self.flip(4):
             events, values = self._tied(events[0], values)
         self.rows[key] = _Row(values, {c for c in COLUMNS if after[c] is not UNAVAILABLE})
@@ -243,7 +243,7 @@ class _Play:
     def _tied(
         self, event: DataChange, values: dict[str, Value]
     ) -> tuple[list[DataChange], dict[str, Value]]:
-        """Tell an event a second time at its position, with another value."""
+        """Write an event a second time at its position, with another value."""
         assert event.after is not None  # noqa: S101 - an insert or an update
         name = self.chance.choice([c for c in COLUMNS[1:] if event.after.get(c) is not UNAVAILABLE])
         new_value = self._value(name)
@@ -261,14 +261,14 @@ class _Play:
 
     def _delete(self, key: int) -> None:
         row = self.rows.pop(key)
-        self.events.append(self._tell(Op.DELETE, self._before(row), None))
+        self.events.append(self._write_event(Op.DELETE, self._before(row), None))
 
     def _replace(self, key: int) -> None:
-        """Delete and insert at one position, as producers tell an update that they split."""
+        """Delete and insert at one position, as producers write a split update."""
         row = self.rows[key]
         values = self._values(key)
-        self.events.append(self._tell(Op.DELETE, self._before(row), None))
-        self.events.append(self._tell(Op.CREATE, None, dict(values)))
+        self.events.append(self._write_event(Op.DELETE, self._before(row), None))
+        self.events.append(self._write_event(Op.CREATE, None, dict(values)))
         self.rows[key] = _Row(values, set(COLUMNS))
 
     def _changed(self, row: _Row, *, lacking: bool) -> dict[str, Value]:
@@ -283,15 +283,15 @@ class _Play:
                 if self.flip():
                     row.values[name] = self._value(name)
                 after[name] = row.values[name]
-                row.told.add(name)
-        row.told.update(KEY)
+                row.known_columns.add(name)
+        row.known_columns.update(KEY)
         return after
 
     def _update(self, key: int) -> None:
         row = self.rows[key]
         before = self._before(row) if self.profile.before == "full" else None
         after = self._changed(row, lacking=self.profile.partial and not self.flip(3))
-        event = self._tell(Op.UPDATE, before, after)
+        event = self._write_event(Op.UPDATE, before, after)
         events = [event]
         if (
             self.profile.ties
@@ -303,27 +303,27 @@ class _Play:
 
     def _move(self, old: int, new: int) -> None:
         row = self.rows.pop(old)
-        self._tell_move(row, new)
+        self._write_move(row, new)
         self.rows[new] = row
 
-    def _tell_move(self, row: _Row, new: int) -> None:
+    def _write_move(self, row: _Row, new: int) -> None:
         before = self._before(row)
         old = {name: row.values[name] for name in KEY}
         if self.profile.before == "full":
-            row.told.update(COLUMNS)
+            row.known_columns.update(COLUMNS)
         row.values["id"] = new
         lacking = self.profile.moves == "lacking" and not self.flip(3)
         after = self._changed(row, lacking=lacking)
         if self.profile.halves and self.flip():
-            departure = self._tell(Op.DELETE, before, None)
-            arrived = self._tell(Op.CREATE, None, after)
+            departure = self._write_event(Op.DELETE, before, None)
+            arrived = self._write_event(Op.CREATE, None, after)
             self.events.append(HalfUpdate(departure, {"id": new}))
             self.events.append(HalfUpdate(arrived, old))
         else:
-            self.events.append(self._tell(Op.UPDATE, before, after))
+            self.events.append(self._write_event(Op.UPDATE, before, after))
 
     def _permute(self) -> None:
-        """Move rows in a cycle, or all by one, so that keys are held twice until the commit."""
+        """Move rows in a cycle, or all by one, so that two rows have one key until the commit."""
         keys = self.chance.sample(sorted(self.rows), min(len(self.rows), 3))
         targets = [*keys[1:], keys[0]]
         free = [k for k in range(1, self.profile.keys + 1) if k not in self.rows]
@@ -333,7 +333,7 @@ class _Play:
         for old, new in zip(keys, targets, strict=True):
             self.at += 1
             row = self.rows.pop(old)
-            self._tell_move(row, new)
+            self._write_move(row, new)
             moved[new] = row
         self.rows.update(moved)
 
@@ -343,11 +343,11 @@ class _Play:
         rows: dict[bytes, Mapping[str, Value]] = {}
         unknown: dict[bytes, frozenset[str]] = {}
         for key, row in self.rows.items():
-            if not row.told:
+            if not row.known_columns:
                 continue
             name = key_bytes({"id": key})
-            rows[name] = {c: row.values[c] if c in row.told else None for c in COLUMNS}
-            if lacking := frozenset(COLUMNS) - row.told:
+            rows[name] = {c: row.values[c] if c in row.known_columns else None for c in COLUMNS}
+            if lacking := frozenset(COLUMNS) - row.known_columns:
                 unknown[name] = lacking
         return History(tuple(self.events), rows, unknown, self.tie_count, tuple(self.cuts))
 
@@ -366,12 +366,12 @@ def shuffled(chance: Random, events: Sequence[ChangeEvent]) -> list[list[ChangeE
 def rewound(
     chance: Random, events: Sequence[ChangeEvent], cuts: Sequence[int] | None = None
 ) -> list[list[ChangeEvent]]:
-    """Return batches of the events in order, going back now and then.
+    """Return batches of the events in order, with repetitions.
 
     Args:
-        chance: Where the cuts are.
-        events: In the order of the log.
-        cuts: The only places where a batch may begin or end; without, anywhere.
+        chance: The source of randomness for the cuts.
+        events: The events in the order of the log.
+        cuts: The allowed indexes of the begin and end of batches; the default is any index.
     """
     places = sorted({0, len(events), *(range(len(events)) if cuts is None else cuts)})
     batches: list[list[ChangeEvent]] = []

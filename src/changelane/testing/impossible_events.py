@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hypothesis strategies for events that no producer should make and that ``native-json`` accepts.
+"""Hypothesis strategies for events that no producer should write, but ``native-json`` accepts.
 
-Columns of no schema, rows without images, types and values of absurd sizes, times after the year
-9999, details of other types than the producers': whatever may come in by one format has to be
-refused by the next, or written so that it can be read.
+Examples are columns outside the schema, rows without images, types and values of absurd sizes,
+times after the year 9999, and details of unexpected types. A format must reject such an event, or
+write it so that it can be read.
 """
 
 import decimal
@@ -176,7 +176,7 @@ _WILD_VALUES: Final[dict[type[LogicalType], SearchStrategy[Any]]] = {
 
 
 def _is_usual(kind: LogicalType) -> bool:
-    """Say whether values of a type can be made: its numbers are not absurd."""
+    """Whether values of a type can be generated: its parameters are not absurd."""
     match kind:
         case Decimal(precision, scale):
             return 0 < (precision or 1) <= 400 and abs(scale or 0) <= 400
@@ -395,7 +395,7 @@ def _others() -> SearchStrategy[ChangeEvent]:
 
 
 def _accepted(event: ChangeEvent) -> ChangeEvent | None:
-    """Return an event as ``native-json`` reads it; ``None`` when it does not."""
+    """Return an event as ``native-json`` reads it; ``None`` if it rejects the event."""
     try:
         (line,) = _NATIVE.encode(event).messages
         return _NATIVE.decode(line)[0]
@@ -404,7 +404,7 @@ def _accepted(event: ChangeEvent) -> ChangeEvent | None:
 
 
 def wild_events() -> SearchStrategy[ChangeEvent]:
-    """Events of all kinds that ``native-json`` reads, however absurd; most are row changes."""
+    """Events of all kinds that ``native-json`` accepts, also absurd ones; most are row changes."""
     kinds = (_changes(), _changes(), _changes(), _half(), _others())
     strategy: SearchStrategy[Any] = st.one_of(*kinds).map(_accepted)
     return strategy.filter(lambda event: event is not None)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dense histories of transactions that change keys, and their deliveries: an oracle.
+"""Generated dense histories of transactions with key changes, and their deliveries: an oracle.
 
-A table of a few keys is played without the rule that is tested: swaps, cycles, chains, rows that
-go away and come back, deletes and inserts of one key, updates between. Keys are enforced after
-each statement (immediate) or at the commit (deferred). :func:`judge` applies a delivery to the
-tables in memory and compares.
+A table of a few keys is simulated, independently of the tested rule: swaps, cycles, chains, rows
+that leave a key and return, deletes and inserts of one key, and updates between them. Keys are
+enforced after each statement (immediate) or at the commit (deferred). :func:`judge` applies a
+delivery to the tables in memory and compares the rows.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,13 +37,13 @@ SCHEMA: Final = TableSchema(
 
 
 class Domain(msgspec.Struct, frozen=True):
-    """Whose positions the events have, and what names their transaction.
+    """The kind of positions, and the identity of transactions.
 
     Attributes:
-        position: Makes the position of a change from its number and that of the commit before.
-        named: Positions, or ids, always name the transaction.
-        forced: What must be: an id of the transaction (``id``), Debezium's ``txId``, or nothing.
-        immediate: Rows without full before images come of immediate constraints only.
+        position: Returns the position of a change from its number and that of the last commit.
+        named: Positions, or ids, always identify the transaction.
+        forced: The required identity: a transaction id (``id``), Debezium's ``txId``, or none.
+        immediate: Key-only before images occur with immediate constraints only.
         deferrable: The database has deferred constraints.
     """
 
@@ -76,18 +76,18 @@ DOMAINS: Final[Mapping[str, Domain]] = {
 
 
 class Class(msgspec.Struct, frozen=True):
-    """What kind of history it is, and how it is delivered.
+    """The kind of a history and of its delivery.
 
     Attributes:
         domain: One of :data:`DOMAINS`.
         deferred: Keys are enforced at the commit.
-        full: Before images are full; otherwise they hold the key, and updates have none.
-        permuted: Events come in any order, some twice; otherwise in order with rewinds.
-        ids: Transaction ids are told.
-        single: Each batch holds one event.
-        halves: Some changes of the key are told by two messages.
-        by_key: All are, and the messages of each key come in order, with rewinds, those of
-            several keys in any, as from a topic with a partition for each key.
+        full: Before images are full; otherwise they contain the key only, and updates have none.
+        permuted: Events arrive in any order, some twice; otherwise in order with rewinds.
+        ids: Events contain transaction ids.
+        single: Each batch contains one event.
+        halves: Some key changes are written as two messages.
+        by_key: All key changes are written as two messages. The messages of a key arrive in order
+            with rewinds, those of different keys in any order, as from one partition per key.
     """
 
     domain: str
@@ -101,7 +101,7 @@ class Class(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What is counted together."""
+        """The name of the group in the counts."""
         return ", ".join(
             (
                 "by key" if self.by_key else "permuted" if self.permuted else "in order",
@@ -111,31 +111,31 @@ class Class(msgspec.Struct, frozen=True):
         )
 
 
-class Played(msgspec.Struct, frozen=True):
-    """A history: its events in the order of the log, and the rows at the end that it told of."""
+class PlayedHistory(msgspec.Struct, frozen=True):
+    """A simulated history: its events in the order of the log, and the rows at the end."""
 
     events: tuple[RowEvent, ...]
     rows: Mapping[bytes, Mapping[str, Value]]
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """How a delivery ended.
+    """The result of a delivery.
 
     Attributes:
-        is_right: The tables hold the source's rows.
-        aside: Events that were quarantined.
+        is_right: The tables have the source's rows.
+        quarantined_count: The number of quarantined events.
     """
 
     is_right: bool
-    aside: int
+    quarantined_count: int
 
 
 def draw(chance: Random, *, permuted: bool | None = None, by_key: bool = False) -> Class:
-    """Return a class at random, of those that sources have.
+    """Return a random class among the possible ones.
 
-    Deferred constraints need something that names the transaction. Key-only images come of
-    immediate constraints in PostgreSQL, where a deferrable key is no replica identity, and in
-    MySQL, which checks each row.
+    Deferred constraints need an identity of the transaction. Key-only images occur with immediate
+    constraints in PostgreSQL, because a deferrable key is no replica identity, and in MySQL, which
+    checks each row.
     """
     domain = chance.choice(list(DOMAINS))
     domain_options = DOMAINS[domain]
@@ -153,11 +153,11 @@ def draw(chance: Random, *, permuted: bool | None = None, by_key: bool = False) 
 
 
 class _Row:
-    __slots__ = ("is_told", "values")
+    __slots__ = ("is_known", "values")
 
-    def __init__(self, values: dict[str, Value], *, is_told: bool) -> None:
+    def __init__(self, values: dict[str, Value], *, is_known: bool) -> None:
         self.values = values
-        self.is_told = is_told
+        self.is_known = is_known
 
 
 class _Play:
@@ -173,9 +173,9 @@ class _Play:
     def flip(self, one_in: int = 2) -> bool:
         return self.chance.randrange(one_in) == 0
 
-    # What the source tells
+    # Events
 
-    def tell(
+    def write_event(
         self,
         op: Op,
         before: Mapping[str, Value] | None,
@@ -212,27 +212,27 @@ class _Play:
     def word(self) -> str:
         return self.chance.choice("wxyz")
 
-    # What the source does
+    # Actions
 
     def begin(self) -> None:
         for key in self.keys:
             if self.flip(3):
                 continue
-            # nothing tells apart a row that was never told and one that equals it; nor, without
-            # full images, whether there is one where another arrives
+            # rows without events need a unique value, because an equal row cannot be distinguished
+            # from them; without full images their existence is unknown, too
             may_hide = self.one.full or not self.one.deferred
-            row = _Row(self.values(key), is_told=not (may_hide and self.flip(4)))
-            if not row.is_told:
+            row = _Row(self.values(key), is_known=not (may_hide and self.flip(4)))
+            if not row.is_known:
                 row.values["b"] = f"row {self.number}"
             self.rows.append(row)
-            if row.is_told:
+            if row.is_known:
                 self.at += 1
                 if self.flip() or isinstance(self.domain.position(1, 1), SequencePosition):
                     self.transaction += 1
-                    self.events.append(self.tell(Op.CREATE, None, row.values))
+                    self.events.append(self.write_event(Op.CREATE, None, row.values))
                     self.commit = self.at
                 else:
-                    self.events.append(self.tell(Op.READ, None, row.values, snapshot="true"))
+                    self.events.append(self.write_event(Op.READ, None, row.values, snapshot="true"))
 
     def at_key(self, key: Value) -> list[_Row]:
         return [row for row in self.rows if row.values["id"] == key]
@@ -244,21 +244,21 @@ class _Play:
         if not (free := self.free()):
             return
         self.at += 1
-        row = _Row(self.values(self.chance.choice(free)), is_told=True)
+        row = _Row(self.values(self.chance.choice(free)), is_known=True)
         self.rows.append(row)
-        self.events.append(self.tell(Op.CREATE, None, row.values))
+        self.events.append(self.write_event(Op.CREATE, None, row.values))
 
     def delete(self, row: _Row) -> None:
         self.at += 1
         self.rows.remove(row)
-        self.events.append(self.tell(Op.DELETE, self.before(row), None))
+        self.events.append(self.write_event(Op.DELETE, self.before(row), None))
 
     def update(self, row: _Row) -> None:
         self.at += 1
         before = self.before(row) if self.one.full else None
         row.values["a"] = self.word()
-        row.is_told = True
-        self.events.append(self.tell(Op.UPDATE, before, row.values))
+        row.is_known = True
+        self.events.append(self.write_event(Op.UPDATE, before, row.values))
 
     def move(self, row: _Row, key: int) -> None:
         if row.values["id"] == key:
@@ -266,15 +266,15 @@ class _Play:
         self.at += 1
         before, old = self.before(row), {"id": row.values["id"]}
         row.values["id"] = key
-        row.is_told = True
+        row.is_known = True
         if self.flip(4):
             row.values["a"] = self.word()
         if self.one.by_key or (self.one.halves and self.flip()):
-            departure = self.tell(Op.DELETE, before, None)
-            arrival = self.tell(Op.CREATE, None, row.values)
+            departure = self.write_event(Op.DELETE, before, None)
+            arrival = self.write_event(Op.CREATE, None, row.values)
             self.events += [HalfUpdate(departure, {"id": key}), HalfUpdate(arrival, old)]
         else:
-            self.events.append(self.tell(Op.UPDATE, before, row.values))
+            self.events.append(self.write_event(Op.UPDATE, before, row.values))
 
     def statement(self) -> None:
         choice = self.chance.randrange(16)
@@ -290,15 +290,15 @@ class _Play:
             self.delete(row)
             if not self.at_key(key):
                 self.at += 1
-                again = _Row(self.values(int(str(key))), is_told=True)
+                again = _Row(self.values(int(str(key))), is_known=True)
                 self.rows.append(again)
-                self.events.append(self.tell(Op.CREATE, None, again.values))
+                self.events.append(self.write_event(Op.CREATE, None, again.values))
         elif self.one.deferred:
             self.move_freely(row, choice)
         elif free := self.free():
             home, key = int(str(row.values["id"])), self.chance.choice(free)
             self.move(row, key)
-            if choice > 10:  # away and back, with something between
+            if choice > 10:  # leave and return, with an action between
                 if self.flip():
                     self.update(row)
                 if self.flip(3) and not self.at_key(home) and self.rows:
@@ -311,7 +311,7 @@ class _Play:
     def move_freely(self, row: _Row, choice: int) -> None:
         if choice < 9:
             self.move(row, self.chance.choice(self.keys))
-        elif choice < 12:  # away and back, perhaps over another row
+        elif choice < 12:  # leave and return, perhaps over another row
             home = int(str(row.values["id"]))
             self.move(row, self.chance.choice(self.keys))
             if self.flip():
@@ -342,20 +342,20 @@ class _Play:
         self.commit = self.at
 
 
-def play(chance: Random, history_class: Class) -> Played:
+def play(chance: Random, history_class: Class) -> PlayedHistory:
     """Return a history of a class."""
     game = _Play(chance, history_class)
     game.begin()
     for _ in range(chance.randrange(1, 4)):
         game.transact()
-    rows = {key_bytes({"id": r.values["id"]}): dict(r.values) for r in game.rows if r.is_told}
-    return Played(tuple(game.events), rows)
+    rows = {key_bytes({"id": r.values["id"]}): dict(r.values) for r in game.rows if r.is_known}
+    return PlayedHistory(tuple(game.events), rows)
 
 
 def deliver(
     chance: Random, history_class: Class, events: Sequence[RowEvent]
 ) -> list[list[ChangeEvent]]:
-    """Return batches of the events: in order with rewinds, or in any order and some twice."""
+    """Return batches of the events: in order with rewinds, or in any order, some twice."""
     if history_class.by_key:
         return _cut(chance, history_class, _by_key(chance, events))
     if history_class.permuted:
@@ -402,7 +402,7 @@ def _cut(
     return batches
 
 
-def judge(batches: Iterable[Sequence[ChangeEvent]], played: Played) -> Verdict:
+def judge(batches: Iterable[Sequence[ChangeEvent]], played: PlayedHistory) -> Verdict:
     """Apply a delivery to the tables in memory, and compare them with the source."""
     tables = MemoryTables()
     for batch in batches:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ways to spoil a message: each makes many messages of one."""
+"""Mutations that generate malformed messages; each yields many messages of one message."""
 
 import json
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from changelane.schema import Column, TableId, TableSchema
 from changelane.types import Date, Decimal, Integer, String, Timestamp
 
 SECRETS: Final = ("s3cr3t-text", "987654321987", "s3cr3t-key", "3141592653.58")
-"""Values of :data:`SECRET_EVENTS` that no error may ever show."""
+"""Values of :data:`SECRET_EVENTS`, which no error may contain."""
 
 _SCHEMA: Final = TableSchema(
     (
@@ -42,7 +42,7 @@ SECRET_EVENTS: Final = tuple(
     )
     for op in (Op.CREATE, Op.UPDATE, Op.DELETE)
 )
-"""Row changes whose every value is told apart from anything else in a message."""
+"""Row changes with values that occur nowhere else in a message."""
 
 _WRONG: Final[tuple[Any, ...]] = (
     None,
@@ -76,14 +76,14 @@ def truncations(data: bytes) -> Iterator[bytes]:
 
 
 def flipped_bits(data: bytes) -> Iterator[bytes]:
-    """Change one byte, at many places: to no UTF-8, to NUL, to another digit or letter."""
+    """Change one byte at many positions: to invalid UTF-8, NUL, or another digit or letter."""
     for index in range(0, len(data), 1 + len(data) // 500):
         for byte in (0xFF, 0x00, data[index] ^ 1, ord('"')):
             yield data[:index] + bytes([byte]) + data[index + 1 :]
 
 
 def flipped_types(data: bytes) -> Iterator[bytes]:
-    """Put a value of another type in the place of every part of a JSON document."""
+    """Replace every part of a JSON document with a value of another type."""
     document = json.loads(data)
     for path in _paths(document):
         for wrong in _WRONG:
@@ -91,7 +91,7 @@ def flipped_types(data: bytes) -> Iterator[bytes]:
 
 
 def huge_numbers(data: bytes) -> Iterator[bytes]:
-    """Put a number that must not be written out in the place of every part, bare and as text."""
+    """Replace every part with a number of a huge exponent, as number and as text."""
     document = json.loads(data)
     for path in _paths(document):
         for number in _HUGE:
@@ -112,7 +112,7 @@ _LITERALS: Final = (
 
 
 def literals(data: bytes) -> Iterator[bytes]:
-    """Put text that is no JSON, or nested too deeply, in the place of every part."""
+    """Replace every part with text that is not JSON, or nested too deeply."""
     document = json.loads(data)
     for path in _paths(document):
         marked = json.dumps(_replaced(document, path, "@@@"))
@@ -121,7 +121,7 @@ def literals(data: bytes) -> Iterator[bytes]:
 
 
 def duplicate_fields(data: bytes) -> Iterator[bytes]:
-    """Say every field of the outermost object twice, the second time with another value."""
+    """Write every field of the outermost object twice, the second time with another value."""
     document = json.loads(data)
     if isinstance(document, dict):
         for name in document:
@@ -131,7 +131,7 @@ def duplicate_fields(data: bytes) -> Iterator[bytes]:
 
 
 def missing_fields(data: bytes) -> Iterator[bytes]:
-    """Leave out one part of a JSON document."""
+    """Remove one part of a JSON document."""
     document = json.loads(data)
     for path in _paths(document):
         if path:

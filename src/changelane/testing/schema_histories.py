@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Histories of a database whose tables change their shape, and the rows at the end.
+"""Generated histories of a database with schema changes, and its rows at the end.
 
-A small database is played, statement by statement, as its own SQL has it: columns are objects, and
-a name is only what they are called. The rows at the end owe nothing to the rule that is tested.
+A small database is simulated, statement by statement. Columns are objects, and names are only their
+labels, so the rows at the end are independent of the tested rule.
 """
 
 import itertools
@@ -27,38 +27,38 @@ FILLED: Final[Mapping[str, Value]] = {
     "int NOT NULL DEFAULT '7'": 7,
     COMPUTED: 2,
 }
-"""Type of a new column -> what the rows that are there get."""
+"""Type of a new column -> its value in existing rows."""
 _INT: Final = Integer(32)
 
 
-class Played(msgspec.Struct):
-    """One table: its columns by name, each known by a number, and its rows."""
+class SimulatedTable(msgspec.Struct):
+    """A simulated table: its columns (name -> number), and its rows."""
 
     columns: dict[str, int]
     rows: dict[int, dict[int, Value]] = {}
 
 
 class Story(msgspec.Struct, frozen=True):
-    """What was told, and what the database holds at the end.
+    """The events of a simulated database, and its rows at the end.
 
     Attributes:
-        events: In the order of the log.
+        events: The events in the order of the log.
         tables: Name -> key -> row, by the names at the end.
-        untold: Columns (table, name in lower case) whose older rows hold what the source computed.
+        computed: Columns (table, name in lower case) with computed values in older rows.
     """
 
     events: list[ChangeEvent]
     tables: Mapping[TableId, Mapping[int, Mapping[str, Value]]]
-    untold: frozenset[tuple[TableId, str]]
+    computed: frozenset[tuple[TableId, str]]
 
 
 class Database:
-    """A database that tells what is done to it.
+    """A simulated database that writes events.
 
     Args:
-        chance: What happens.
+        chance: The source of randomness.
         name: The database's name.
-        names: What its tables may be called.
+        names: The possible names of its tables.
     """
 
     def __init__(
@@ -69,31 +69,33 @@ class Database:
         self._names = names
         self._numbers = itertools.count()
         self._place = itertools.count(100, 10)
-        self._untold: set[int] = set()
-        self.tables: dict[str, Played] = {}
+        self._computed: set[int] = set()
+        self.tables: dict[str, SimulatedTable] = {}
         self.events: list[ChangeEvent] = []
         self._create(names[0])
 
     def play(self, size: int) -> Story:
-        """Do so many things; return what they were."""
+        """Simulate a number of actions; return the story."""
         for _ in range(size):
             self._do()
         return self.story()
 
     def story(self) -> Story:
-        """Return what was told, and what the database holds now."""
+        """Return the events so far, and the present rows."""
         tables = {}
-        untold = set()
+        computed = set()
         for name, table in self.tables.items():
             names = {number: column for column, number in table.columns.items()}
             tables[self._table(name)] = {
                 key: {names[number]: value for number, value in row.items()}
                 for key, row in table.rows.items()
             }
-            untold |= {(self._table(name), names[n].lower()) for n in self._untold if n in names}
-        return Story(list(self.events), tables, frozenset(untold))
+            computed |= {
+                (self._table(name), names[n].lower()) for n in self._computed if n in names
+            }
+        return Story(list(self.events), tables, frozenset(computed))
 
-    # -- what is done -------------------------------------------------------------------------
+    # -- actions ------------------------------------------------------------------------------
 
     def _do(self) -> None:
         free = [name for name in self._names if name not in self.tables]
@@ -116,45 +118,47 @@ class Database:
 
     def _create(self, name: str) -> None:
         columns = ["id", *self._chance.sample(NAMES, 2)]
-        self.tables[name] = Played({column: next(self._numbers) for column in columns})
+        self.tables[name] = SimulatedTable({column: next(self._numbers) for column in columns})
         listed = ", ".join(f"`{column}` int" for column in columns[1:])
-        self._tell(f"CREATE TABLE `{name}` (`id` int PRIMARY KEY, {listed})", name)
+        self._write_statement(f"CREATE TABLE `{name}` (`id` int PRIMARY KEY, {listed})", name)
 
     def _recreate(self, name: str) -> None:
         del self.tables[name]
-        self._tell(f"DROP TABLE `{name}`", name)
+        self._write_statement(f"DROP TABLE `{name}`", name)
         self._create(name)
 
     def _truncate(self, name: str) -> None:
         self.tables[name].rows.clear()
-        self._tell(f"TRUNCATE TABLE `{name}`", name)
+        self._write_statement(f"TRUNCATE TABLE `{name}`", name)
 
     def _rename_table(self, name: str) -> None:
         free = [name for name in self._names if name not in self.tables]
         if free:
             new = self._chance.choice(free)
             self.tables[new] = self.tables.pop(name)
-            self._tell(f"RENAME TABLE `{name}` TO `{new}`", name)
+            self._write_statement(f"RENAME TABLE `{name}` TO `{new}`", name)
 
     def _migrate(self, name: str) -> None:
-        """Change a table as gh-ost does: a copy is altered, and takes its place."""
+        """Change a table as gh-ost does: alter a copy, and swap both."""
         shadow = f"_{name}_gho"
-        self._tell(f"CREATE TABLE `{shadow}` LIKE `{name}`", shadow)
+        self._write_statement(f"CREATE TABLE `{shadow}` LIKE `{name}`", shadow)
         table = self.tables[name]
         for actions in self._actions(table):
-            self._tell(f"ALTER TABLE `{shadow}` {', '.join(actions)}", shadow)
-        # the copies of the rows are told, too
+            self._write_statement(f"ALTER TABLE `{shadow}` {', '.join(actions)}", shadow)
+        # the copies of the rows have events, too
         for key in sorted(table.rows):
             self._row(Op.CREATE, shadow, table, key)
-        self._tell(f"RENAME TABLE `{name}` TO `_{name}_del`, `{shadow}` TO `{name}`", name)
-        self._tell(f"DROP TABLE `_{name}_del`", f"_{name}_del")
+        self._write_statement(
+            f"RENAME TABLE `{name}` TO `_{name}_del`, `{shadow}` TO `{name}`", name
+        )
+        self._write_statement(f"DROP TABLE `_{name}_del`", f"_{name}_del")
 
     def _alter(self, name: str) -> None:
         for actions in self._actions(self.tables[name]):
-            self._tell(f"ALTER TABLE `{name}` {', '.join(actions)}", name)
+            self._write_statement(f"ALTER TABLE `{name}` {', '.join(actions)}", name)
 
-    def _actions(self, table: Played) -> Iterator[list[str]]:
-        """Do one statement's actions to a table, all at once, and return them."""
+    def _actions(self, table: SimulatedTable) -> Iterator[list[str]]:
+        """Apply one statement's actions to a table, all at once, and return them."""
         before = [column for column in table.columns if column != "id"]
         self._chance.shuffle(before)
         actions: list[str] = []
@@ -176,7 +180,7 @@ class Database:
             actions.append(f"RENAME COLUMN `{old}` TO `{new}`")
             del after[old]
         if set(moved) & set(after):
-            for old, new in pairs:  # a name that stays taken: no such renames
+            for old, new in pairs:  # without renames to a name that stays in use
                 actions.remove(f"RENAME COLUMN `{old}` TO `{new}`")
                 after[old] = table.columns[old]
         else:
@@ -189,11 +193,11 @@ class Database:
         if actions:
             yield actions
 
-    def _add(self, table: Played, after: dict[str, int], column: str) -> str:
+    def _add(self, table: SimulatedTable, after: dict[str, int], column: str) -> str:
         number = after[column] = next(self._numbers)
         kind = self._chance.choice(list(FILLED))
         if kind == COMPUTED:
-            self._untold.add(number)
+            self._computed.add(number)
         for row in table.rows.values():
             row[number] = FILLED[kind]
         return f"ADD COLUMN `{column}` {kind}"
@@ -215,22 +219,24 @@ class Database:
         for number in changed:
             table.rows[key][number] = self._chance.randrange(100)
         unchanged_columns = [c for c, n in table.columns.items() if c != "id" and n not in changed]
-        untold = unchanged_columns[:1] if self._chance.random() < 0.3 else []
-        self._row(Op.UPDATE, name, table, key, untold)
+        unavailable = unchanged_columns[:1] if self._chance.random() < 0.3 else []
+        self._row(Op.UPDATE, name, table, key, unavailable)
 
-    # -- what is told -------------------------------------------------------------------------
+    # -- events -------------------------------------------------------------------------------
 
     def _at(self) -> MySqlPosition:
         return MySqlPosition("binlog.000001", next(self._place))
 
-    def _tell(self, text: str, name: str) -> None:
+    def _write_statement(self, text: str, name: str) -> None:
         event = SchemaChange(self._table(name), "alter", text, position=self._at(), source=SOURCE)
         self.events.append(event)
 
-    def _row(self, op: Op, name: str, table: Played, key: int, untold: Sequence[str] = ()) -> None:
+    def _row(
+        self, op: Op, name: str, table: SimulatedTable, key: int, unavailable: Sequence[str] = ()
+    ) -> None:
         row: dict[str, Value] = {c: table.rows[key][n] for c, n in table.columns.items()}
         schema = TableSchema(tuple(Column(column, _INT) for column in table.columns))
-        row.update(dict.fromkeys(untold, UNAVAILABLE))
+        row.update(dict.fromkeys(unavailable, UNAVAILABLE))
         before, after = (row, None) if op is Op.DELETE else (None, row)
         self.events.append(
             DataChange(

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of one value of a source type in a format: equal, equal as another type, or told.
+"""The fate of a value of a source type in a format: equal, equal as another type, or reported.
 
 A :class:`Row` is a column of MySQL, PostgreSQL or Oracle with one value, ordinary or extreme.
-:func:`outcome` writes it in a format, reads it again and says what happened; a value that comes
-back changed although nobody said so is :attr:`Fate.SILENT`, and no format may have one.
+:func:`outcome` encodes and decodes it in a format. A value that changes without a reported loss is
+:attr:`Fate.SILENT`, which no format may have.
 """
 
 import datetime as dt
@@ -18,7 +18,13 @@ from changelane.errors import EncodeError
 from changelane.event import DataChange, Key, Op, Source
 from changelane.formats.contract.losses import Loss
 from changelane.schema import Column, TableId, TableSchema
-from changelane.testing.compare import bare_zeros, decode_all, same_value, stripped, without_echoes
+from changelane.testing.compare import (
+    decode_all,
+    insignificant_zeros,
+    same_value,
+    stripped,
+    without_echoes,
+)
 from changelane.types import (
     Array,
     Bits,
@@ -53,10 +59,10 @@ from changelane.types.values import value_text
 
 
 class Fate(StrEnum):
-    """What became of a value.
+    """The fate of a value in a format.
 
-    Exact; exact, and reported because the product of the format has no such value; exact as
-    another type; lossy, and reported; refused; or changed although nobody said so.
+    Exact; exact, but reported because the product of the format has no such value; exact as another
+    type; lossy and reported; rejected; or changed without a report.
     """
 
     EXACT = "exact"
@@ -71,7 +77,7 @@ class Row(msgspec.Struct, frozen=True):
     """A column and a value of it.
 
     Attributes:
-        title: The value in words, where the type alone does not say what is special.
+        title: A description of the value, if the type alone does not describe it.
         source_type: The type text of the source.
     """
 
@@ -83,16 +89,16 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of a row in a format.
+    """The outcome of a row in a format.
 
     Attributes:
-        type: The type that the value came back with, if it is another one.
-        told: What the format said.
+        type: The type of the decoded value, if it differs.
+        reports: The losses or the error of the format.
     """
 
     fate: Fate
     type: str = ""
-    told: tuple[str, ...] = ()
+    reports: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"exact as {self.type}" if self.fate is Fate.OTHER_TYPE else self.fate.value
@@ -230,7 +236,7 @@ ROWS: Final = (
         ("RAW(16)", "", Bytes(), b"\x00\xff"),
     ),
 )
-"""Every source type with an ordinary value, and the values that systems get wrong."""
+"""Every source type with an ordinary value and with difficult values."""
 
 _ID: Final = Column("id", Integer(32), "int", nullable=False)
 _NAME: Final = "v"
@@ -254,21 +260,21 @@ def event_of(row: Row) -> DataChange:
 
 
 def outcome(codec: Codec, row: Row) -> Outcome:
-    """Say what becomes of a row in a format."""
+    """Return the outcome of a row in a format."""
     event = event_of(row)
     try:
         encoded = codec.encode(event, on_loss=OnLoss.IGNORE)
     except EncodeError as error:
-        return Outcome(Fate.REFUSED, told=(str(error),))
+        return Outcome(Fate.REFUSED, reports=(str(error),))
     losses = tuple(f"{field}: {reason}" for field, reason in _own(codec, row, encoded.losses))
     events = without_echoes(decode_all(codec, encoded.messages))
     if len(events) != 1 or not isinstance(events[0], DataChange):
-        return Outcome(Fate.SILENT, told=("not one change of a row comes back",))
+        return Outcome(Fate.SILENT, reports=("decoding does not give one row change",))
     return _compared(codec, event, events[0], losses)
 
 
 def _own(codec: Codec, row: Row, losses: tuple[Loss, ...]) -> tuple[Loss, ...]:
-    """Return the losses that are those of the column, and not of any event in this format."""
+    """Return the losses of the column, without those of every event in the format."""
     usual = codec.encode(_event((_ID,), {"id": 1}, row.product), on_loss=OnLoss.IGNORE).losses
     return tuple(loss for loss in losses if loss not in usual)
 
@@ -277,41 +283,43 @@ def _compared(codec: Codec, event: DataChange, got: DataChange, losses: tuple[st
     reduced = codec.reduce(event)[0][0]
     after, schema = got.after or {}, got.schema
     if not isinstance(reduced, DataChange) or reduced.after is None or _NAME not in after:
-        return Outcome(Fate.LOSSY if losses else Fate.SILENT, told=losses)
-    zeros = bare_zeros(event.schema).get(_NAME)
-    want, had = ((event.after or {})[_NAME], after[_NAME])
+        return Outcome(Fate.LOSSY if losses else Fate.SILENT, reports=losses)
+    zeros = insignificant_zeros(event.schema).get(_NAME)
+    want_value, got_value = ((event.after or {})[_NAME], after[_NAME])
     kind = "text" if schema is None else str(schema.by_name[_NAME].type)
     column = (event.schema or TableSchema(())).by_name[_NAME]
     own = str(column.type)
-    if same_value(stripped(zeros, had), stripped(zeros, want)):
-        if kind != own and want is not None:
+    if same_value(stripped(zeros, got_value), stripped(zeros, want_value)):
+        if kind != own and want_value is not None:
             return Outcome(Fate.OTHER_TYPE, kind, losses)
         is_foreign = any(loss.startswith("value:") for loss in losses)
-        return Outcome(Fate.FOREIGN if is_foreign else Fate.EXACT, told=losses)
+        return Outcome(Fate.FOREIGN if is_foreign else Fate.EXACT, reports=losses)
     if not losses and schema is not None:
-        return Outcome(Fate.SILENT, kind, (f"{own} comes back changed",))
+        return Outcome(Fate.SILENT, kind, (f"{own} changes without a report",))
     as_written = reduced.after[_NAME]
-    if as_written is not None and same_value(had, as_written):
+    if as_written is not None and same_value(got_value, as_written):
         return Outcome(Fate.OTHER_TYPE, kind, losses)
-    if losses and _means(had, want, column.type):
+    if losses and _is_equivalent(got_value, want_value, column.type):
         return Outcome(Fate.OTHER_TYPE, kind, losses)
-    return Outcome(Fate.LOSSY if losses else Fate.SILENT, told=losses)
+    return Outcome(Fate.LOSSY if losses else Fate.SILENT, reports=losses)
 
 
-def _means(had: Value, want: Value, kind: LogicalType) -> bool:
-    """Say whether a value is another one in the words of another type."""
-    match want, had:
+def _is_equivalent(got_value: Value, want_value: Value, kind: LogicalType) -> bool:
+    """Whether a value represents another one in another type."""
+    match want_value, got_value:
         case (dt.datetime(tzinfo=None), dt.datetime(tzinfo=dt.tzinfo())):
-            return had == want.replace(tzinfo=dt.UTC)
+            return got_value == want_value.replace(tzinfo=dt.UTC)
         case (dt.datetime(), _):
             return False
         case (dt.date(), dt.datetime(tzinfo=dt.tzinfo())):
-            return had == dt.datetime(want.year, want.month, want.day, tzinfo=dt.UTC)
+            return got_value == dt.datetime(
+                want_value.year, want_value.month, want_value.day, tzinfo=dt.UTC
+            )
         case (float(), decimal.Decimal()):
-            return had == decimal.Decimal(repr(want))
+            return got_value == decimal.Decimal(repr(want_value))
         case (int(), int() | decimal.Decimal()) | (decimal.Decimal(), int()):
-            return had == want
+            return got_value == want_value
         case (_, str()):
-            return want is not None and had == value_text(kind, want)
+            return want_value is not None and got_value == value_text(kind, want_value)
         case _:
             return False

@@ -47,7 +47,7 @@ from changelane.types import (
 from changelane.types.values import scaled
 
 text: Final = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
-"""Any text that UTF-8 can hold, characters of four bytes and control characters included."""
+"""Any valid Unicode text, including four-byte and control characters."""
 
 hostile_names: Final = st.sampled_from(
     [
@@ -88,7 +88,7 @@ _SCALARS: Final = (Boolean(), Integer(32), Integer(64), Float(64), String(), Dec
 
 
 def simple_json(depth: int = 2) -> SearchStrategy[Any]:
-    """JSON values as an untyped column holds them: numbers with a fraction are ``Decimal``."""
+    """JSON values of an untyped column: numbers with a fraction are ``Decimal``."""
     scalars: SearchStrategy[Any] = st.one_of(
         st.booleans(),
         st.integers(-(2**63), 2**64 - 1),
@@ -267,7 +267,7 @@ _VALUES: Final[dict[type[LogicalType], Callable[[Any], SearchStrategy[Any]]]] = 
 
 
 def values(kind: LogicalType, extremes: frozenset[Extreme] = frozenset()) -> SearchStrategy[Any]:
-    """Values of a type that are not NULL; of the *extremes* those that are named."""
+    """Non-NULL values of a type, with the given *extremes*."""
     usual = _VALUES[type(kind)](kind)
     match kind:
         case Float() if Extreme.NON_FINITE in extremes:

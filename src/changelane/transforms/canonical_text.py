@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One text per value for every format; masks hash and truncate this text.
+"""The canonical text of a value, which masks hash and truncate.
 
 Formats write one value in several ways: 1, 1.0 and 1.00; ``10:00:00.5`` and ``10:00:00.500``; an
-instant in any zone. Their canonical text is the same.
+instant in any zone. The canonical text is the same for all of them.
 """
 
 import datetime as dt
@@ -90,7 +90,7 @@ def _float(kind: LogicalType, value: float) -> str:
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     text = repr(value)
     if isinstance(kind, Float) and kind.bits == 32:
-        # JSON contains 0.1, Avro its value in 32 bits
+        # JSON has 0.1, Avro has its 32-bit value
         single = _single(value)
         shorter = (f"{value:.{digits}g}" for digits in range(6, 10))
         text = next(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``cast``: columns of other types. A value that does not fit the new type exactly is an error.
+"""``cast``: changes the types of columns. A value that the new type cannot represent is an error.
 
-The one exception: a number becomes the nearest ``float32`` or ``float64``.
+Exception: a number becomes the nearest ``float32`` or ``float64``.
 """
 
 import datetime as dt
@@ -43,10 +43,10 @@ from changelane.types.values import parse_date, parse_timestamp, scaled, unscale
 
 
 class Cast(ColumnTransform, frozen=True, kw_only=True, tag="cast", tag_field="type"):
-    """Gives columns other types. A key column's new type must fit every value of the old.
+    """Changes the types of columns. The new type of a key column must keep values distinct.
 
     Attributes:
-        columns: The new type by column, as ``native-json`` spells it: ``int64``,
+        columns: Column -> new type, as in ``native-json``: ``int64``,
             ``decimal(10,2)``, ``float64``, ``string``, ``boolean``, ``bytes``, ``date``,
             ``timestamp(6)``, ``instant(6)``, ``json`` or ``uuid``.
     """
@@ -54,7 +54,7 @@ class Cast(ColumnTransform, frozen=True, kw_only=True, tag="cast", tag_field="ty
     columns: dict[str, str]
 
     def __post_init__(self) -> None:
-        """Reject unknown types, and types to which nothing can be cast."""
+        """Reject unknown types, and types that are no target of a cast."""
         if not self.columns:
             raise ValueError("cast needs columns, each with a type")
         for name, text in self.columns.items():
@@ -68,7 +68,7 @@ class Cast(ColumnTransform, frozen=True, kw_only=True, tag="cast", tag_field="ty
                 )
                 type_names += "date, timestamp, instant, json, uuid"
                 raise ValueError(
-                    f"cast of {name!r}: nothing is cast to {kind}, but to {type_names}"
+                    f"cast of {name!r}: {kind} is not supported; supported are {type_names}"
                 )
 
     def names(self, columns: Iterable[str]) -> bool:
@@ -101,13 +101,14 @@ def _default(convert: Convert, value: Value) -> object:
 def conversion(old: LogicalType, new: LogicalType) -> Convert:
     """Return the function that converts values of one type to another.
 
-    It raises :class:`~changelane.errors.TransformError` for a value that does not fit.
+    The function raises :class:`~changelane.errors.TransformError` if the new type cannot represent
+    a value.
     """
     return partial(_CASTS[type(new)], old, new)
 
 
 def _is_injective(old: LogicalType, new: LogicalType) -> bool:
-    """Whether different values stay different, and equal ones equal."""
+    """Whether a cast keeps different values different and equal values equal."""
     match old, new:
         case Integer(), Integer():
             low, high = new.range()
@@ -123,7 +124,7 @@ def _is_injective(old: LogicalType, new: LogicalType) -> bool:
 
 
 def _cast_error(new: LogicalType) -> TransformError:
-    return TransformError(f"a value that {new} cannot hold", code=ReasonCode.CAST)
+    return TransformError(f"a value cannot be cast to {new}", code=ReasonCode.CAST)
 
 
 _NUMBER: Final = re.compile(
@@ -276,4 +277,6 @@ _CASTS: Final[Mapping[type[LogicalType], Callable[..., Value]]] = {
     Uuid: _uuid,
 }
 
-parse_type = lru_cache(maxsize=256)(parse_type)  # a type of the configuration, parsed per column
+parse_type = lru_cache(maxsize=256)(
+    parse_type
+)  # types of the configuration, parsed for each column

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A list of pure transforms as one function of an event, for events of every kind.
+"""A list of pure transforms as one function of an event of any kind.
 
 >>> from changelane.event import DataChange, Op
 >>> from changelane.transforms.project_rename import Rename
@@ -48,17 +48,17 @@ _OPERATIONS: Final = {
 _MAX_CACHED: Final = 10_000
 _replace = msgspec.structs.replace
 
-# A field of a producer beyond the model; it may quote rows, or columns by their old names.
+# Debezium's field of a transaction marker: the number of events per table.
 _COLLECTIONS: Final = "data_collections"
 
 
 class Chain:
-    """Transforms in their order. A chain caches the plans of tables, and no rows.
+    """Transforms in their order. A chain caches the plans of tables, never rows.
 
     Args:
         transforms: The transforms.
-        sees_all: This one chain processes the complete stream. So it rejects a second table with
-            the target of another one, unless ``shards`` allows that.
+        sees_all: Whether one chain processes the complete stream. Such a chain rejects two tables
+            with one target, unless ``shards`` allows that.
     """
 
     def __init__(self, transforms: Sequence[Transform], *, sees_all: bool = False) -> None:
@@ -87,7 +87,7 @@ class Chain:
         return f"Chain({[transform.__struct_config__.tag for transform in self.transforms]})"
 
     def __call__(self, event: ChangeEvent) -> ChangeEvent | None:
-        """Return the transformed event; ``None`` = it is excluded.
+        """Return the transformed event; ``None`` if the event is excluded.
 
         Raises:
             TransformError: The transforms cannot be applied; the event must not pass unchanged.
@@ -121,10 +121,9 @@ class Chain:
         return self._topics.get(table)
 
     def feed(self, table: TableId, server: str | None) -> str | None:
-        """Return the feed of a target table: its server, or a routed table of that server.
+        """Return the id of a target table's source: its server, or server and table if routed.
 
-        Two tables that are merged without ``shards`` rule for their keys are two feeds of the
-        target.
+        Two source tables with one target have two ids, unless ``shards`` merges them.
         """
         source = self._feeds.get(id(table))
         if source is None or source.table is not table:
@@ -132,27 +131,27 @@ class Chain:
         return msgspec.json.encode([server, str(source.source)]).decode()
 
     def check_key(self, table: TableId, key: Sequence[str] | None, *, is_row: bool = False) -> None:
-        """Reject a key that is not in the events and does not identify rows after the transforms.
+        """Reject a configured key that does not identify rows after the transforms.
 
         Args:
             table: A target table.
             key: Its key columns.
-            is_row: The key is all columns: equal rows are one row.
+            is_row: The key consists of all columns, so that equal rows are one row.
 
         Raises:
-            TransformError: One of its columns is masked or cast, or the row lost a column.
+            TransformError: A key column is masked or cast, or a column of the row was dropped.
         """
         weak = self._changed_key_columns.get(table)
         if is_row and table in self._lossy_tables:
-            reason = f"rows of {table} that differ may be equal without what transforms took away"
+            reason = f"different rows of {table} may be equal after mask, cast or project"
             raise TransformError(reason, code=ReasonCode.KEY_COLUMN)
         if weak and not weak.isdisjoint(key or ()):
             names = ", ".join(sorted(repr(name) for name in weak.intersection(key or ())))
-            reason = f"mask, cast or project changes {names} of {table}, a part of the key"
+            reason = f"mask, cast or project changes the key column {names} of {table}"
             raise TransformError(reason, code=ReasonCode.KEY_COLUMN)
 
     def redacted(self, raw: bytes | None) -> bytes | None:
-        """Return the raw bytes of a message as they may be stored: with a mask, only a hash."""
+        """Return the bytes of a message for the quarantine; only a hash if there is a mask."""
         if not self.is_masking:
             return raw
         return fingerprint(raw, None if self._secret is None else self._secret.encode())
@@ -206,7 +205,7 @@ class Chain:
         if first.source != target.source:
             reason = (
                 f"{target.source} and {first.source} would be one table, {target.table}, and their "
-                "keys may meet: say `shards: key` or `shards: apart` in the route of both"
+                "keys may be equal: set `shards: key` or `shards: apart` in the route of both"
             )
             raise TransformError(reason, code=ReasonCode.TABLES_MEET)
 
@@ -214,7 +213,7 @@ class Chain:
         return operation not in self.target(TableId()).refused
 
     def _transaction(self, transaction: Transaction | None) -> Transaction | None:
-        """Return a position in a transaction without the counts that are no longer valid."""
+        """Return a position in a transaction without the counts that transforms invalidate."""
         if transaction is None or not (self._drops_events or self._moves_tables):
             return transaction
         size, last = (None, None) if self._drops_events else (transaction.size, transaction.last)
@@ -296,7 +295,7 @@ class Chain:
                 return event
             return _replace(event, table=target.table)
         if target.table.name is None and target.is_shard_key:
-            reason = "a tombstone that does not tell its table has no shard for its key"
+            reason = "the tombstone does not name its table, so its shard is unknown"
             raise TransformError(reason, code=ReasonCode.UNNAMED_TABLE)
         self._refuse_shared_target(target)
         plan = self.plan(event.table, event.schema, Key(tuple(event.key)))
@@ -312,13 +311,13 @@ class Chain:
         changes: dict[str, Any] = {"table": target.table}
         transforms = [transform for _, transform in (*target.transforms, *target.unsure_transforms)]
         if any(isinstance(transform, Mask) for transform in transforms):
-            changes |= {"text": None, "details": NO_DETAILS}  # it may quote a row
+            changes |= {"text": None, "details": NO_DETAILS}  # they may contain values of a row
         return _replace(event, **changes)
 
     def _marker(self, event: TransactionMarker) -> TransactionMarker:
         details = event.details
         if (self._drops_events or self._moves_tables) and _COLLECTIONS in details:
-            # counts per table, by the old names of the tables
+            # its counts have the old names of the tables
             details = {name: value for name, value in details.items() if name != _COLLECTIONS}
         transaction = self._transaction(event.transaction)
         return _replace(event, transaction=transaction or event.transaction, details=details)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """DDL statements, translated to the tables and columns after the transforms.
 
-A statement whose tables and columns keep their names keeps its text. Any other is written again
-from its typed changes. A statement that cannot be translated is rejected: otherwise a table that
-applies statements would diverge from its rows.
+If the tables and columns of a statement keep their names, the statement keeps its text. Any other
+statement is rendered from its typed changes. A statement that cannot be translated is rejected:
+otherwise a table that applies statements would diverge from its rows.
 """
 
 from collections.abc import Callable, Iterator
@@ -37,8 +37,8 @@ from changelane.ddl import (
     dialect_of,
     statements_of,
 )
-from changelane.ddl.parse_column import literal, zero
-from changelane.ddl.render import UnwritableError, literal_text, written
+from changelane.ddl.parse_column import implicit_default, literal
+from changelane.ddl.render import UnwritableError, literal_text, render
 from changelane.errors import TransformError
 from changelane.event import SchemaChange
 from changelane.reason_codes import ReasonCode
@@ -50,39 +50,39 @@ TargetOf = Callable[[TableId], TableTarget]
 
 _replace = msgspec.structs.replace
 
-# Changes that do not affect columns; they are not written again.
+# Changes that do not affect columns, which a translated statement omits.
 _NOT_REWRITTEN = (AddIndex, DropIndex, RenameIndex, Other)
 
 
 def refuse_shard(target: TableTarget, action: str) -> None:
-    """Reject a statement about one shard that would apply to the table of all shards.
+    """Reject a statement of one shard that would change the merged table of all shards.
 
     Raises:
-        TransformError: The table is one of several that are merged.
+        TransformError: The table is one of several merged tables.
     """
     if target.is_merged:
-        reason = f"{action} of {target.source}, whose rows share {target.table} with other tables"
+        reason = f"{action} of {target.source} would affect the merged table {target.table}"
         raise TransformError(reason, code=ReasonCode.SHARD_STATEMENT)
 
 
 def translate(event: SchemaChange, target_of: TargetOf) -> SchemaChange | None:
-    """Return a statement for the target tables; ``None`` = nothing of it remains.
+    """Return a statement for the target tables; ``None`` if nothing of it remains.
 
     The caller transforms the schema and the key that the producer lists.
 
     Raises:
-        TransformError: It cannot be translated.
+        TransformError: The statement cannot be translated.
     """
     target = target_of(event.table)
     is_touched = _is_touched(target)
-    statements = statements_of(event)
+    statements = statements_of(event.ddl, event.source.product, event.table)
     if not statements:
         if "schema" in target.refused or (target.is_merged and not event.ddl):
             return None
         if not is_touched:
             return event
         if event.ddl:
-            raise _untranslatable(target, "its SQL is not read here")
+            raise _untranslatable(target, "there is no parser for its SQL")
         return _replace(event, table=target.table)
     texts: list[str] = []
     is_same = not is_touched
@@ -105,8 +105,8 @@ def _is_touched(target: TableTarget) -> bool:
 
 
 def _untranslatable(target: TableTarget, why: str) -> TransformError:
-    name = str(target.source) or "a table that is not named"
-    reason = f"a statement about {name} cannot be said of what transforms make of it: {why}"
+    name = str(target.source) or "an unnamed table"
+    reason = f"a statement about {name} cannot be translated for the transforms: {why}"
     return TransformError(reason, code=ReasonCode.UNTRANSLATED_STATEMENT)
 
 
@@ -117,7 +117,7 @@ def _statement(statement: Statement, event: SchemaChange, target_of: TargetOf) -
         if "schema" in target.refused:
             return None
         if _is_touched(target) or _is_touched(target_of(event.table)):
-            raise _untranslatable(target, statement.reason or "it names no change")
+            raise _untranslatable(target, statement.reason or "the statement has no changes")
         return statement.text
     kept_changes: list[Change] = []
     for change in statement.changes:
@@ -134,15 +134,15 @@ def _statement(statement: Statement, event: SchemaChange, target_of: TargetOf) -
     if not kept_changes:
         return None
     if dialect is None:  # without a dialect, no statement is parsed
-        raise _untranslatable(target, "its SQL is not read here")
+        raise _untranslatable(target, "there is no parser for its SQL")
     try:
-        return written(kept_changes, dialect, target.table)
+        return render(kept_changes, dialect, target.table)
     except UnwritableError as error:
         raise _untranslatable(target, str(error)) from None
 
 
 def _check_computed(change: Change, statement: Statement, target: TableTarget) -> None:
-    """Reject the conversion of a new column whose values MySQL may count (AUTO_INCREMENT).
+    """Reject the conversion of a new column that MySQL may fill with numbers (AUTO_INCREMENT).
 
     Raises:
         TransformError: The column is part of a key.
@@ -154,12 +154,12 @@ def _check_computed(change: Change, statement: Statement, target: TableTarget) -
     is_keyed = any(name in (key.columns or ()) for key in keys)
     if is_keyed and target.resolve(name, change.column).converts:
         raise _untranslatable(
-            target, "rows get what the source computes for a column of another type"
+            target, "the source computes the values of a column that is converted"
         )
 
 
 def _is_omitted(change: Change, kept_changes: list[Change], dialect: Dialect | None) -> bool:
-    """Whether a change need not be written again; in MySQL, a key column may be AUTO_INCREMENT."""
+    """Whether the translated statement omits a change; MySQL needs the key of AUTO_INCREMENT."""
     added = {
         change_of_column.column.name
         for change_of_column in kept_changes
@@ -187,7 +187,7 @@ def _change(change: Change, target: TableTarget, target_of: TargetOf) -> Iterato
             # its tables may have other targets, or other tables may have targets in it
             if target.may_move and not target.ignores_statements:
                 raise _untranslatable(
-                    target, "it drops a database, and not all its tables go where it says"
+                    target, "it drops a database, but the transforms move or exclude tables"
                 )
             if not target.ignores_statements:
                 yield change
@@ -218,9 +218,9 @@ def _rename_table(change: RenameTable, target_of: TargetOf) -> Iterator[Change]:
     refuse_shard(old, "a rename")
     refuse_shard(new, "a rename")
     if any(refusals):
-        raise _untranslatable(old, "it gets a name that include or exclude treats otherwise")
+        raise _untranslatable(old, "include or exclude treats the new name differently")
     if old.transforms != new.transforms:
-        raise _untranslatable(old, "it gets a name whose columns are transformed otherwise")
+        raise _untranslatable(old, "the columns of the new name are transformed differently")
     if old.table != new.table:
         yield RenameTable(old.table, new.table)
 
@@ -243,13 +243,13 @@ def _create(change: CreateTable, target_of: TargetOf) -> Iterator[Change]:
             columns.append(new_column)
             defaults.extend([(new_column.name, default)] if default is not None else [])
     if change.is_partial and target.changes_columns:
-        raise _untranslatable(target, "it does not tell all columns of the table")
+        raise _untranslatable(target, "it does not list all columns of the table")
     key = tuple(target.key_column(name, None) for name in change.key)
     like = None
     if change.like is not None:
         like_target = target_of(change.like)
         if like_target.transforms != target.transforms or like_target.is_merged:
-            raise _untranslatable(target, "the table that it is like is transformed otherwise")
+            raise _untranslatable(target, "the table of its LIKE is transformed differently")
         like = like_target.table
     yield _replace(
         change, table=target.table, columns=tuple(columns), key=key, defaults=tuple(defaults),
@@ -286,14 +286,14 @@ def _column_changes(change: Change, target: TableTarget) -> Iterator[Change]:
     """Yield the target of a change of columns, for a table that is not merged."""
     match change:
         case AddColumn():
-            yield from _added_column(change, target)
+            yield from _add_column(change, target)
         case DropColumn():
             if (name := _name(target, change.name)) is not None:
                 yield _replace(change, name=name)
         case RenameColumn():
-            yield from _renamed(change, target, change.new_name)
+            yield from _rename(change, target, change.new_name)
         case ModifyColumn():
-            yield from _modified(change, target)
+            yield from _modify(change, target)
         case SetPrimaryKey():
             names = tuple(target.key_column(name, None) for name in change.columns)
             yield SetPrimaryKey(names)
@@ -317,7 +317,7 @@ def _name(target: TableTarget, name: str) -> str | None:
     return None if moved is None else moved.name
 
 
-def _added_column(change: AddColumn, target: TableTarget) -> Iterator[Change]:
+def _add_column(change: AddColumn, target: TableTarget) -> Iterator[Change]:
     resolved = target.resolve(change.column.name, change.column)
     new_column, default = _column(resolved, change.column, change.default)
     if new_column is None:
@@ -331,64 +331,62 @@ def _added_column(change: AddColumn, target: TableTarget) -> Iterator[Change]:
 def _backfilled_column(
     change: AddColumn, resolved: ResolvedColumn, new_column: Column, target: TableTarget
 ) -> tuple[Column, str | None]:
-    """Give a column the default that converts the values of existing rows.
+    """Return a new column with the converted default for existing rows, and its text.
 
     Raises:
-        TransformError: No text expresses it.
+        TransformError: The converted default has no SQL literal.
     """
     column = change.column
     if column.generated:
         raise _untranslatable(
-            target, "rows get what the source computes for a column of another type"
+            target, "the source computes the values of a column that is converted"
         )
     if column.default is not UNSET and column.default is not None:
         value = resolved.value(column.default)
         if value is not None and (text := literal_text(value)) is not None:
             return _replace(new_column, default=value), text
-        raise _untranslatable(target, "the default of a column has no text in its new type")
+        raise _untranslatable(target, "the converted default of a column has no SQL literal")
     if change.default is not None:
         if literal(change.default, new_column.type) is UNSET:
-            return new_column, change.default  # an expression, whose values stay unknown
-        raise _untranslatable(target, "the default of a column would be another in its new type")
+            return new_column, change.default  # an expression: its values are unknown
+        raise _untranslatable(target, "the default of a column is ambiguous in its new type")
     if column.nullable:
         return new_column, None
-    # outside MySQL the table has no rows yet, or the statement is impossible
-    before = zero(column.type)
-    value, after = resolved.value(before), zero(new_column.type)
+    # other databases than MySQL accept the statement only for tables without rows
+    before = implicit_default(column.type)
+    value, after = resolved.value(before), implicit_default(new_column.type)
     is_alike = column.nullable is False or type(new_column.type) is type(column.type)
     if is_alike and (type(value), value) == (type(after), after):
         return new_column, None
     if before is not None and value is not None and (text := literal_text(value)) is not None:
         return _replace(new_column, default=value), text
     raise _untranslatable(
-        target, "what rows get in a column that is NOT NULL has no text in its new type"
+        target, "the converted implicit default of a NOT NULL column has no SQL literal"
     )
 
 
-def _renamed(
+def _rename(
     change: RenameColumn | ModifyColumn, target: TableTarget, new_name: str
 ) -> Iterator[Change]:
     old, new = target.resolve(change.name, None), target.resolve(new_name, None)
     if old.moved is None and new.moved is None:
         return
     if old.moved is None:
-        raise _untranslatable(target, "a column that project drops gets a name that it keeps")
+        raise _untranslatable(target, "project drops only the old name of a renamed column")
     if new.moved is None:
         yield DropColumn(old.moved.name)
         return
     if old.path != new.path:
-        raise _untranslatable(
-            target, "a column gets a name under which mask or cast do not know it"
-        )
+        raise _untranslatable(target, "mask or cast treats the new name of a column differently")
     if old.found_columns != new.found_columns:
-        raise _untranslatable(target, "a column that mask wants to find gets another name")
+        raise _untranslatable(target, "a column that a mask requires gets a new name")
     if old.moved.name != new.moved.name:
         yield RenameColumn(old.moved.name, new.moved.name)
 
 
-def _modified(change: ModifyColumn, target: TableTarget) -> Iterator[Change]:
+def _modify(change: ModifyColumn, target: TableTarget) -> Iterator[Change]:
     new_name = change.new_name or change.name
-    names = list(_renamed(change, target, new_name))
+    names = list(_rename(change, target, new_name))
     if any(isinstance(name, DropColumn) for name in names):
         yield from names
         return

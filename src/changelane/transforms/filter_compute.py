@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``filter`` and ``compute``: SQL expressions of Spark over rows. Only a pipeline has them.
+"""``filter`` and ``compute``: Spark SQL expressions over rows, for pipelines only.
 
-They are data here; :mod:`changelane.spark.rows.expressions.apply` evaluates them on event rows.
+The classes are data; :mod:`changelane.spark.rows.expressions.apply` evaluates them on event rows.
 So they come after the transforms that are applied at decoding.
 """
 
@@ -15,8 +15,8 @@ from changelane.schema import TableId
 from changelane.transforms.transform import covers
 
 WITHOUT_SPARK: Final = (
-    "filter and compute are SQL expressions of Spark: they work in a pipeline (`changelane run`), "
-    "and `convert` runs without Spark; leave them out here"
+    "filter and compute are Spark SQL expressions, which work only in a pipeline "
+    "(`changelane run`): `convert` runs without Spark; remove them"
 )
 _OWN: Final = "_changelane"
 
@@ -33,7 +33,7 @@ class Filter(
 
     Attributes:
         where: The expression, over the row's columns.
-        tables: Globs on full names, such as ``shop.public.*``; case counts.
+        tables: Globs on full names, such as ``shop.public.*`` (case-sensitive).
     """
 
     where: str
@@ -56,7 +56,7 @@ class Compute(
 
     Attributes:
         columns: The expression by column. A key column cannot be computed.
-        tables: Globs on full names, such as ``shop.public.*``; case counts.
+        tables: Globs on full names, such as ``shop.public.*`` (case-sensitive).
     """
 
     columns: dict[str, str]
@@ -67,10 +67,10 @@ class Compute(
         if not self.columns:
             raise ValueError("compute needs columns, each with an expression")
         if len({name.lower() for name in self.columns}) < len(self.columns):
-            raise ValueError("compute has columns that differ by case only")
+            raise ValueError("compute has columns with names that differ only by case")
         for name in self.columns:
             if not name or name.lower().startswith(_OWN):
-                raise ValueError(f"compute: a column cannot be called {name!r}")
+                raise ValueError(f"compute: {name!r} is not allowed as the name of a column")
 
     def covers(self, table: TableId) -> bool:
         """Whether it applies to a table."""
@@ -88,45 +88,45 @@ def check_use(
     tables_without_key: str,
     keeps: Mapping[str, tuple[str, str]],
 ) -> None:
-    """Reject expressions with a sink, mode or option that contradicts them.
+    """Reject expressions that the sink, the mode or an option does not support.
 
     Args:
-        transforms: The transforms of a pipeline that are expressions.
+        transforms: The SQL transforms of a pipeline.
         sink: The ``type`` of its sink.
-        is_supported: Whether the sink applies expressions.
+        is_supported: Whether the sink applies SQL transforms.
         tables_without_key: The option for tables without a key.
-        keeps: The mode, and the option for deletes: by table, and for all others under ``*``.
+        keeps: Table -> its mode and its option ``deletes``; ``*`` for all other tables.
 
     Raises:
-        ConfigError: The reason.
+        ConfigError: The sink, the mode or an option does not support them.
     """
     if transforms and not is_supported:
-        msg = f"filter and compute are for Delta and Iceberg tables, not yet for the sink {sink}"
+        msg = f"filter and compute are for Delta and Iceberg tables, not for the sink {sink}"
         raise ConfigError(msg)
     for transform in transforms:
         if not isinstance(transform, Filter):
             continue
         if tables_without_key != "quarantine":
             msg = (
-                "filter: a row that no longer passes leaves its table by its key, so tables need "
-                f"one: leave out `tables_without_key: {tables_without_key}`, and name the keys "
-                f"under `options.keys`"
+                "filter: a row that no longer passes is deleted by its key, so tables need a key: "
+                f"remove `tables_without_key: {tables_without_key}`, and name the keys under "
+                "`options.keys`"
             )
             raise ConfigError(msg)
         for table, (mode, deletes) in keeps.items():
             if (mode, deletes) == ("upsert", "hard") or not _may_cover(transform, table):
                 continue
             setting = f"mode: {mode}" if mode != "upsert" else f"deletes: {deletes}"
-            whose = "tables" if table == "*" else f"the table {table}"
+            tables = "tables" if table == "*" else f"the table {table}"
             msg = (
-                f"filter: a row that does not pass leaves its table, and {whose} with `{setting}` "
-                "would keep it: filter where the table is read, or keep it as `mode: upsert`"
+                f"filter: a row that does not pass is deleted, but {tables} with `{setting}` would "
+                "keep it: filter in the queries of the table, or use `mode: upsert`"
             )
             raise ConfigError(msg)
 
 
 def _may_cover(transform: Filter, table: str) -> bool:
-    """Whether a filter may apply to a table of the options, whose name may lack its schema."""
+    """Whether a filter may apply to a table of the options; its name may lack the schema."""
     if table == "*" or "*" in transform.tables or covers(transform.tables, TableId(name=table)):
         return True
     return any(

@@ -15,7 +15,7 @@ _TABLELESS = frozenset({"transaction", "watermark", "message"})
 
 
 class Include(Transform, frozen=True, kw_only=True, tag="include", tag_field="type"):
-    """Only these tables and operations pass; without a list, all pass.
+    """Passes only these tables and operations; a missing list passes all.
 
     Events without a table (transactions, heartbeats, messages) pass a list of tables; a tombstone
     without a table name does not.
@@ -47,7 +47,7 @@ class Include(Transform, frozen=True, kw_only=True, tag="include", tag_field="ty
 
 
 class Exclude(Transform, frozen=True, kw_only=True, tag="exclude", tag_field="type"):
-    """These operations of these tables do not pass; without a list, all are excluded.
+    """Excludes these operations of these tables; a missing list excludes all.
 
     A tombstone without a table name passes a list of tables.
 

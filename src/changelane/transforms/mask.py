@@ -2,7 +2,7 @@
 """``mask``: replaces values that must not be visible.
 
 NULL stays NULL, and an unavailable value stays unavailable. A masked column has no default and no
-source type; a hashed, tokenised or truncated one is text.
+source type. A hashed, tokenised or truncated column has the type text.
 """
 
 import hashlib
@@ -30,18 +30,18 @@ class Mask(ColumnTransform, frozen=True, kw_only=True, tag="mask", tag_field="ty
 
     Attributes:
         columns: The columns.
-        method: ``hash``: 64 hexadecimal digits, HMAC-SHA256 of the value's canonical text under the
-            secret; equal values are equal tokens in every format.
-            ``tokenise``: a token of the value's length and shape: digits for digits, letters for
-            letters; equal values are equal tokens, and two values may, rarely, have one token.
-            ``truncate``: the first, or last, characters, and never all of them.
+        method: ``hash``: 64 hexadecimal digits, the HMAC-SHA256 of the value's canonical text with
+            the secret; equal values have equal hashes, whatever the format.
+            ``tokenise``: a token with the value's length, digits for digits and letters for
+            letters; equal values have equal tokens, and, rarely, different values too.
+            ``truncate``: the first or last characters, never all of them.
             ``null``: NULL.
         secret: The key of ``hash`` and ``tokenise``, from the environment: ``${NAME}``.
-        keep: How many characters ``truncate`` leaves at most.
-        side: Whether ``truncate`` leaves the characters at the ``start`` or at the ``end``.
-        when_missing: ``refuse`` the events of a table whose schema lacks a column of this name: the
-            column may be renamed, and would pass unmasked. ``pass`` accepts them, for masks of
-            columns that only some tables have.
+        keep: The maximum number of characters that ``truncate`` keeps.
+        side: Whether ``truncate`` keeps characters at the ``start`` or at the ``end``.
+        when_missing: ``refuse`` rejects the events of a table without such a column: a renamed
+            column would pass unmasked. ``pass`` accepts them, for masks of columns that only some
+            tables have.
     """
 
     columns: tuple[str, ...]
@@ -52,7 +52,7 @@ class Mask(ColumnTransform, frozen=True, kw_only=True, tag="mask", tag_field="ty
     when_missing: Literal["refuse", "pass"] = "refuse"
 
     def __post_init__(self) -> None:
-        """Reject options that the method does not have, or lacks."""
+        """Reject options that the method does not have, and missing options of the method."""
         if not self.columns:
             raise ValueError("mask needs columns")
         is_keyed = self.method in {"hash", "tokenise"}
@@ -60,7 +60,7 @@ class Mask(ColumnTransform, frozen=True, kw_only=True, tag="mask", tag_field="ty
             verb = "needs" if is_keyed else "takes no"
             raise ValueError(f"mask with the method {self.method} {verb} secret")
         if self.secret is not None and len(self.secret) < MIN_SECRET_LENGTH:
-            raise ValueError(f"the secret of a mask has at least {MIN_SECRET_LENGTH} characters")
+            raise ValueError(f"the secret of a mask needs at least {MIN_SECRET_LENGTH} characters")
         if (self.method == "truncate") != (self.keep is not None):
             verb = "needs" if self.method == "truncate" else "takes no"
             raise ValueError(f"mask with the method {self.method} {verb} keep")
@@ -110,9 +110,7 @@ def _text(kind: LogicalType, value: Value) -> str:
     try:
         return canonical_text(kind, value)
     except Exception:  # noqa: BLE001 - any error text may quote the value
-        raise TransformError(
-            "a value that is not of its column's type", code=ReasonCode.MASK
-        ) from None
+        raise TransformError("a value is not of its column's type", code=ReasonCode.MASK) from None
 
 
 def _hash(secret: bytes, kind: LogicalType, value: Value) -> str:
@@ -147,11 +145,11 @@ def _token(secret: bytes, kind: LogicalType, value: Value) -> str:
         )
         if token != text or not text:
             return token
-    raise TransformError("a value that has no token", code=ReasonCode.MASK)
+    raise TransformError("a value has no token", code=ReasonCode.MASK)
 
 
 def _alphabet(character: str) -> str | None:
-    """Return the characters that may replace a character; ``None`` = it stays."""
+    """Return the characters that may replace a character; ``None`` if it stays unchanged."""
     if character in _UNCHANGED:
         return None
     if character.isascii() and character.isdigit():
@@ -160,10 +158,10 @@ def _alphabet(character: str) -> str | None:
 
 
 def masks_of(transforms: Sequence[Transform]) -> str:
-    """Return an id of the masks among some transforms; empty = no masks.
+    """Return an id of the masks in a list of transforms; empty if there are none.
 
-    It depends on all transforms, because one before a mask may rename a column; it contains no
-    secret.
+    The id depends on all transforms, because a rename before a mask changes the masked column. It
+    contains no secret.
     """
     if not any(isinstance(transform, Mask) for transform in transforms):
         return ""
@@ -176,7 +174,7 @@ def masks_of(transforms: Sequence[Transform]) -> str:
 def fingerprint(raw: bytes | None, secret: bytes | None) -> bytes | None:
     """Return a replacement for the raw bytes of a message that may contain masked values.
 
-    Equal messages have equal fingerprints; nothing else can be derived from it.
+    Equal messages have equal fingerprints; a fingerprint discloses nothing else.
     """
     if raw is None:
         return None

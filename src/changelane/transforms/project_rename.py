@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``project`` and ``rename``: the columns of a table, and their names."""
+"""``project`` and ``rename``: select and rename columns."""
 
 from collections.abc import Iterable
 
@@ -10,18 +10,18 @@ from changelane.transforms.transform import ColumnTransform, MovedColumn
 
 
 class Project(ColumnTransform, frozen=True, kw_only=True, tag="project", tag_field="type"):
-    """Keeps some columns, or drops some. The key must stay.
+    """Keeps or drops columns. The columns of the key must stay.
 
     Attributes:
-        keep: The columns that stay. Give either this or ``drop``.
-        drop: The columns to drop. Names that a table does not have are ignored.
+        keep: The columns to keep. Set either this or ``drop``.
+        drop: The columns to drop; names that a table does not have are ignored.
     """
 
     keep: tuple[str, ...] | None = None
     drop: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Reject both options, neither, and empty lists."""
+        """Reject both or none of the options, and empty lists."""
         if (self.keep is None) == (self.drop is None) or not (self.keep or self.drop):
             raise ValueError("project needs either keep or drop, a list of columns")
 
@@ -34,10 +34,10 @@ class Project(ColumnTransform, frozen=True, kw_only=True, tag="project", tag_fie
 
 
 class Rename(ColumnTransform, frozen=True, kw_only=True, tag="rename", tag_field="type"):
-    """Gives columns other names; a key column keeps its position in the key.
+    """Renames columns; a key column keeps its position in the key.
 
     Attributes:
-        columns: The new name by the old one. An event with two columns of one name is quarantined.
+        columns: Old name -> new name. An event with two columns of one name is quarantined.
     """
 
     columns: dict[str, str]
@@ -45,7 +45,7 @@ class Rename(ColumnTransform, frozen=True, kw_only=True, tag="rename", tag_field
     def __post_init__(self) -> None:
         """Reject two columns with one new name."""
         if not self.columns or len(set(self.columns.values())) < len(self.columns):
-            raise ValueError("rename needs columns, each with a new name of its own")
+            raise ValueError("rename needs columns, each with a different new name")
         if not all(self.columns.values()):
             raise ValueError("a new name is empty")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of transforms in YAML, read into typed classes."""
+"""The list of transforms in YAML, parsed into typed classes."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -37,14 +37,14 @@ _VARIABLE: Final = re.compile(r"\$\{[^}]*\}")
 
 
 def check_names(raw: object) -> None:
-    """Check a list of transforms as written in the file, before secrets are filled in.
+    """Check a list of transforms as written in the file, before variables are replaced.
 
     Raises:
-        ConfigError: It is no list of mappings, or a secret is written into the file.
+        ConfigError: It is not a list of mappings, or the file contains a secret.
         UnknownNameError: A transform or a key is unknown; the error suggests the nearest one.
     """
     if not isinstance(raw, Sequence) or isinstance(raw, str):
-        raise ConfigError("transforms is a list; each one begins with `- type: ...`")
+        raise ConfigError("transforms must be a list; each item begins with `- type: ...`")
     for number, raw_transform in enumerate(raw, 1):
         if not isinstance(raw_transform, Mapping) or "type" not in raw_transform:
             raise ConfigError(f"transform {number} needs a type: {', '.join(TRANSFORM_TYPES)}")
@@ -58,19 +58,19 @@ def check_names(raw: object) -> None:
         secret = raw_transform.get("secret")
         if secret is not None and not _VARIABLE.fullmatch(str(secret)):
             raise ConfigError(
-                f"transform {number}: the secret comes from the environment: `secret: ${{NAME}}`"
+                f"transform {number}: read the secret from the environment: `secret: ${{NAME}}`"
             )
 
 
 def transforms_of(filled: object, written: Any = None) -> tuple[AnyTransform, ...]:
-    """Return the transforms of a list whose secrets are filled in.
+    """Return the typed transforms of a list.
 
     Args:
-        filled: The list.
-        written: The list as written in the file, for quotations.
+        filled: The list with replaced variables.
+        written: The list as written in the file, for quotes in errors.
 
     Raises:
-        ConfigError: A value does not fit; the error does not quote it.
+        ConfigError: A value is invalid; the error does not quote it.
     """
     transforms: list[AnyTransform] = []
     raw_transforms: list[Any] = list(filled) if isinstance(filled, Sequence) else []
@@ -79,24 +79,24 @@ def transforms_of(filled: object, written: Any = None) -> tuple[AnyTransform, ..
             written_transform = written[number - 1] if isinstance(written, Sequence) else None
             transforms.append(parse_as(raw_transform, AnyTransform, written=written_transform))  # type: ignore[arg-type]
         except ConfigError as error:
-            raise ConfigError(f"transform {number} does not fit: {error}") from None
+            raise ConfigError(f"transform {number}: {error}") from None
     return tuple(transforms)
 
 
 def pure_transforms_of(filled: object, written: Any = None) -> tuple[PureTransform, ...]:
-    """Return the transforms of a list that is applied without Spark.
+    """Return the typed transforms of a list for use without Spark.
 
     Args:
         filled: See :func:`transforms_of`.
         written: See :func:`transforms_of`.
 
     Raises:
-        ConfigError: A value does not fit, or a transform requires Spark.
+        ConfigError: A value is invalid, or a transform requires Spark.
     """
-    pure, expressed = split_transforms(transforms_of(filled, written))
-    if expressed:
+    pure_transforms, sql_transforms = split_transforms(transforms_of(filled, written))
+    if sql_transforms:
         raise ConfigError(WITHOUT_SPARK)
-    return pure
+    return pure_transforms
 
 
 def split_transforms(
@@ -107,17 +107,17 @@ def split_transforms(
     Raises:
         ConfigError: A pure transform follows an SQL transform.
     """
-    pure: list[PureTransform] = []
-    expressed: list[SqlTransform] = []
+    pure_transforms: list[PureTransform] = []
+    sql_transforms: list[SqlTransform] = []
     for number, transform in enumerate(transforms, 1):
         if isinstance(transform, Filter | Compute):
-            expressed.append(transform)
-        elif expressed:
+            sql_transforms.append(transform)
+        elif sql_transforms:
             msg = (
-                f"transform {number} comes after a filter or compute: those see what all others "
-                "made, so they come last"
+                f"transform {number} comes after a filter or compute; move filter and compute to "
+                "the end of the list"
             )
             raise ConfigError(msg)
         else:
-            pure.append(transform)
-    return tuple(pure), tuple(expressed)
+            pure_transforms.append(transform)
+    return tuple(pure_transforms), tuple(sql_transforms)

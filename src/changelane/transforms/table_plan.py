@@ -25,17 +25,17 @@ MOST_NAMES: Final = 10_000
 """The maximum number of cached columns per table, for rows without a schema."""
 
 RequiredColumn = tuple[int, str]
-"""A column that the transform of this number requires."""
+"""The number of a transform, and a column that the transform requires."""
 
 
 class ResolvedColumn(msgspec.Struct, frozen=True):
     """The result of all transforms for one column.
 
     Attributes:
-        moved: ``None`` = it is dropped.
-        converts: In this order.
-        path: The transforms that convert it: columns with one path are converted equally.
-        found_columns: The required columns that transforms find in it.
+        moved: The new name and column; ``None`` if the column is dropped.
+        converts: The conversions of its values, in order.
+        path: The numbers of the transforms that convert it; equal paths convert equally.
+        found_columns: The required columns that it satisfies.
     """
 
     moved: MovedColumn | None
@@ -46,7 +46,7 @@ class ResolvedColumn(msgspec.Struct, frozen=True):
     is_masked: bool = False
 
     def value(self, value: Value) -> Value:
-        """Return the converted value; NULL and unavailable stay."""
+        """Return the converted value; NULL and unavailable values stay unchanged."""
         for convert in self.converts:
             if value is None or value is UNAVAILABLE:
                 return value
@@ -58,15 +58,16 @@ class TableTarget:
     """The target of the events of one table.
 
     Attributes:
-        source: The table.
+        source: The source table.
         table: The target table.
-        refused: Operations whose events do not pass.
+        refused: The operations of events that are excluded.
         transforms: The transforms of its columns, with their numbers.
-        added: Columns with the name of its shard, and their value.
+        unsure_transforms: Column transforms that may apply; the event has no table name.
+        added: The shard columns, and their values.
         is_merged: Other tables may have the same target.
         topic: The topic of its messages, if a route sets one.
-        may_move: Tables may have other targets, or be excluded.
-        ignores_statements: No statement passes, of whatever table.
+        may_move: The list can rename or exclude tables.
+        ignores_statements: The list excludes the statements of all tables.
     """
 
     def __init__(self, table: TableId, transforms: Sequence[Transform]) -> None:
@@ -132,12 +133,12 @@ class TableTarget:
         """Return the result of all transforms for a column.
 
         Raises:
-            TransformError: The event does not contain its table, and a transform of single tables
-                would change the column.
+            TransformError: The event has no table name, and a transform of some tables may change
+                the column.
         """
         for _, transform in self.unsure_transforms:
             if transform.names((name,)):
-                reason = f"{_kind(transform)} of column {name!r}: the event does not tell its table"
+                reason = f"{_kind(transform)} of column {name!r}: the event does not name its table"
                 raise TransformError(reason, code=ReasonCode.UNNAMED_TABLE)
         return self._after(-1, name, column)
 
@@ -166,7 +167,7 @@ class TableTarget:
         """Return the target name of a key column.
 
         Raises:
-            TransformError: It is dropped, or its new values do not identify rows.
+            TransformError: The column is dropped, or its new values do not identify rows.
         """
         resolved = self.resolve(name, column)
         verb = None
@@ -175,9 +176,9 @@ class TableTarget:
         elif resolved.is_masked:
             verb = "mask hides"
         elif not resolved.keeps_key:
-            verb = "cast changes, so that keys may meet or part,"
+            verb = "cast may change the equality of values in"
         if resolved.moved is None or verb is not None:
-            reason = f"{verb} column {name!r} of {self.source}, which is a part of the key"
+            reason = f"{verb} the key column {name!r} of {self.source}"
             raise TransformError(reason, code=ReasonCode.KEY_COLUMN)
         return resolved.moved.name
 
@@ -194,9 +195,9 @@ class TransformPlan:
         schema: The target columns.
         key: The target key columns.
         is_changed: Whether rows may change.
-        keeps_details: No column changes, so the producer's fields beyond the model stay valid.
-        is_lossy: Different rows may become equal.
-        masked: Target columns that cannot be a key.
+        keeps_details: Whether the producer's other fields stay valid, because no column changes.
+        is_lossy: Whether different rows may become equal.
+        masked: Target columns that cannot be part of a key.
     """
 
     def __init__(self, target: TableTarget, schema: TableSchema | None, key: Key | None) -> None:
@@ -262,7 +263,7 @@ class TransformPlan:
         )
 
     def _refuse_same_name(self, name: str) -> None:
-        reason = f"two columns of {self.target.source} would be called {name!r}"
+        reason = f"two columns of {self.target.source} would have the name {name!r}"
         raise TransformError(reason, code=ReasonCode.TWO_COLUMNS)
 
     def _resolve(self, name: str) -> ResolvedColumn:
@@ -280,8 +281,8 @@ class TransformPlan:
             *(resolution.found_columns for resolution in resolved), *added_names
         )
 
-    def check(self, image: Image | None, holds: Completeness) -> None:
-        """Reject a row without a column that a mask requires: the column may have another name.
+    def check(self, image: Image | None, completeness: Completeness) -> None:
+        """Reject a row without a column that a mask requires; the column may be renamed.
 
         Raises:
             TransformError: A required column is missing.
@@ -289,7 +290,7 @@ class TransformPlan:
         if image is None or not self.target.required_columns:
             return
         missing = self.missing
-        if not self._has_schema and holds is Completeness.FULL:
+        if not self._has_schema and completeness is Completeness.FULL:
             missing = self._missing([self._resolve(name) for name in image])
         if missing and not self._key_names.issuperset(image):
             refuse_missing(self.target, missing)
@@ -298,7 +299,7 @@ class TransformPlan:
         """Return the transformed row.
 
         Raises:
-            TransformError: A value does not fit, or two columns would have one name.
+            TransformError: A value cannot be converted, or two columns would have one name.
         """
         if image is None or not self.is_changed:
             return image
@@ -313,7 +314,7 @@ class TransformPlan:
             try:
                 new_image[new] = resolved.value(value) if resolved.converts else value
             except TransformError as error:
-                reason = f"column {name!r} of {self.target.source} holds {error.reason}"
+                reason = f"column {name!r} of {self.target.source}: {error.reason}"
                 raise TransformError(reason, code=error.code) from None
         for resolution, value in self.target.added:
             if resolution.moved is not None:
@@ -331,7 +332,7 @@ def refuse_missing(target: TableTarget, missing: Iterable[RequiredColumn]) -> No
     """
     names = ", ".join(sorted({repr(name) for _, name in missing}))
     reason = (
-        f"mask finds no column {names} in {target.source}: it may have another name now, and would "
-        "go on unmasked (`when_missing: pass` lets such tables pass)"
+        f"{target.source} has no column {names}, which a mask requires; a renamed column would "
+        "pass unmasked. Correct the mask, or set `when_missing: pass`"
     )
     raise TransformError(reason, code=ReasonCode.MASK_MISSING)

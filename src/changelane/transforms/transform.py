@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The interface of pure transforms, for :mod:`changelane.transforms.chain`.
 
-A transform is data and never receives an event. The chain asks once per table and schema for the
-target of the table and the result for each column. Then it treats rows, keys, schemas and
-statements alike.
+A transform is data and never receives an event. The chain calls it once per table and schema, for
+the target of the table and the result for each column. The same result then applies to rows, keys,
+schemas and statements.
 """
 
 import fnmatch
@@ -24,9 +24,9 @@ class MovedColumn(msgspec.Struct, frozen=True):
     Attributes:
         name: The new name.
         column: The new column; ``None`` without a schema.
-        convert: Converts its values; ``None`` = they stay.
-        keeps_key: Different values stay different, and equal ones equal: it may be a key column.
-        is_masked: Its values must not be visible.
+        convert: The function that converts its values; ``None`` if they stay unchanged.
+        keeps_key: The conversion keeps values distinct, so the column may be part of a key.
+        is_masked: Its old values must not be visible.
     """
 
     name: str
@@ -37,10 +37,10 @@ class MovedColumn(msgspec.Struct, frozen=True):
 
 
 class Transform(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One transform of a list; by default, a method changes nothing."""
+    """One transform of a list; the default methods change nothing."""
 
     def covers(self, table: TableId) -> bool | None:
-        """Whether it applies to a table; ``None`` = the event does not contain its table."""
+        """Whether it applies to a table; ``None`` if the event has no table name."""
         raise NotImplementedError
 
     def passes(self, table: TableId, operation: str) -> bool:
@@ -58,7 +58,7 @@ class Transform(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return False
 
     def move(self, name: str, column: Column | None) -> MovedColumn | None:
-        """Return the result for a column of a covered table; ``None`` = it is dropped."""
+        """Return the result for a column of a covered table; ``None`` drops the column."""
         return MovedColumn(name, column)
 
     @property
@@ -68,10 +68,10 @@ class Transform(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class ColumnTransform(Transform, frozen=True, kw_only=True):
-    """A transform of columns, for the tables whose full name matches one of its globs.
+    """A transform of columns, for tables with a full name that matches one of its globs.
 
     Attributes:
-        tables: Globs on full names, such as ``shop.public.*``; case counts.
+        tables: Globs on full names, such as ``shop.public.*`` (case-sensitive).
     """
 
     tables: tuple[str, ...] = ("*",)
@@ -81,7 +81,7 @@ class ColumnTransform(Transform, frozen=True, kw_only=True):
 
 
 def covers(patterns: tuple[str, ...], table: TableId) -> bool | None:
-    """Whether globs match a table; ``None`` if it has no name and the globs require one."""
+    """Whether globs match a table; ``None`` if it has no name and the globs need one."""
     if "*" in patterns:
         return True
     if table.name is None:

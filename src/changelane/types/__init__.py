@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logical column types, their text form, and the Python values that stand for them.
+"""Logical column types, their text form, and the Python values of each type.
 
-A type says what a database column holds; a value is a plain Python value where Python has one and
-the producer's own text where it has none ("infinity", "0000-00-00", year 294276, "838:59:59"):
-nothing is clipped or set to null (design section 3).
+A value is a plain Python value if Python can represent it, else the producer's own text
+("infinity", "0000-00-00", year 294276, "838:59:59"). Values are never clipped or replaced by NULL.
 
 ============================  =====================================================================
 type                          value
@@ -30,7 +29,7 @@ type                          value
 ``array<T>``                  ``list``
 ``map<K,V>``                  ``list`` of ``(key, value)`` pairs
 ``record<a T,...>``           ``dict``
-``unknown``                   what JSON says; numbers with a fraction are ``Decimal``
+``unknown``                   the JSON value; numbers with a fraction are ``Decimal``
 ============================  =====================================================================
 """
 
@@ -51,11 +50,11 @@ from changelane.types.scalars import (
 
 
 class NestedTypeError(ConfigError):
-    """A type inside more types than any column has."""
+    """A column type with more than :data:`MOST_NESTED_TYPES` levels of nesting."""
 
 
 class LogicalType(msgspec.Struct, frozen=True):
-    """A column type. ``str(type)`` is its text form, :func:`parse_type` reads it back."""
+    """A column type. ``str(type)`` is its text form, which :func:`parse_type` parses."""
 
 
 class Boolean(LogicalType, frozen=True):
@@ -80,7 +79,7 @@ class Integer(LogicalType, frozen=True):
 
 
 class Decimal(LogicalType, frozen=True):
-    """An exact number; *scale* ``None`` means that every value has its own."""
+    """An exact number; if *scale* is ``None``, the scale can differ by value."""
 
     precision: int | None = None
     scale: int | None = None
@@ -204,7 +203,7 @@ class Xml(LogicalType, frozen=True):
 
 
 class Text(LogicalType, frozen=True):
-    """Text of a database type that has no type of its own here, such as ``ltree``."""
+    """Text of a database type without a logical type of its own, such as ``ltree``."""
 
     name: str
 
@@ -213,7 +212,7 @@ class Text(LogicalType, frozen=True):
 
 
 class GeometryType(LogicalType, frozen=True):
-    """A shape; *kind* is ``point``, ``geometry`` or ``geography``."""
+    """A spatial value; *kind* is ``point``, ``geometry`` or ``geography``."""
 
     kind: str = "geometry"
 
@@ -248,7 +247,7 @@ class Record(LogicalType, frozen=True):
 
 
 class Unknown(LogicalType, frozen=True):
-    """The message does not say: values are what JSON says."""
+    """The type of a column that the message does not describe; its values are JSON values."""
 
     def __str__(self) -> str:
         return "unknown"
@@ -295,7 +294,7 @@ _PLAIN: Final[dict[str, LogicalType]] = {
 
 _TOKEN: Final = re.compile(r"\s*(?:([a-z_][a-z0-9_]*)|(-?\d+)|('(?:[^']|'')*')|([(),<>*]))")
 MOST_NESTED_TYPES: Final = 64
-"""Arrays, maps and records that a type may be inside of."""
+"""The maximum number of arrays, maps and records around a type."""
 
 
 class _Reader:
@@ -343,7 +342,9 @@ class _Reader:
 
     def parse(self, depth: int = 0) -> LogicalType:
         if depth > MOST_NESTED_TYPES:
-            raise NestedTypeError(f"a column type nested more than {MOST_NESTED_TYPES} levels deep")
+            raise NestedTypeError(
+                f"a column type is nested more than {MOST_NESTED_TYPES} levels deep"
+            )
         name = self.next()
         if name == "array":
             self.expect("<")
@@ -422,14 +423,14 @@ class _Reader:
 
 
 def parse_type(text: str) -> LogicalType:
-    """Read the text form of a type.
+    """Parse the text form of a type.
 
     >>> parse_type("array<decimal(10,2)>")
     Array(element=Decimal(precision=10, scale=2))
 
     Raises:
         ConfigError: The text is not a type.
-        NestedTypeError: It has more types inside each other than what is read.
+        NestedTypeError: The type has more than :data:`MOST_NESTED_TYPES` levels of nesting.
     """
     reader = _Reader(text)
     kind = reader.parse()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values that Python has no class for: the fourth column state, instants, shapes."""
+"""Values without a Python class: the unavailable value, instants, spatial values."""
 
 import datetime as dt
 import re
@@ -13,7 +13,7 @@ from changelane.errors import ConfigError
 
 @final
 class Unavailable:
-    """The fourth column state: the producer knows the column and did not send it."""
+    """The value of a column that the producer knows and did not send."""
 
     _instance: ClassVar["Unavailable | None"] = None
 
@@ -36,17 +36,17 @@ UNAVAILABLE: Final = Unavailable()
 
 
 class Instant(dt.datetime):
-    """A point in time that remembers how many fraction digits its producer wrote.
+    """A point in time with the number of fraction digits that its producer wrote.
 
-    Debezium writes ``2024-01-01T00:00:00.500000Z`` from the log and ``...00.5Z`` from a snapshot;
-    both are the same value and equal here, and each is written back as it came.
+    Debezium writes ``2024-01-01T00:00:00.500000Z`` from the log and ``...00.5Z`` from a snapshot.
+    Both instants are equal, and each is written with its own number of digits.
     """
 
     digits: int = 6
 
     @classmethod
     def of(cls, value: dt.datetime, digits: int) -> "Instant":
-        """Return *value* (aware) as an instant that prints *digits* fraction digits."""
+        """Return an aware datetime as an instant with a number of fraction digits."""
         instant = cls(
             value.year,
             value.month,
@@ -64,7 +64,7 @@ class Instant(dt.datetime):
         return (_instant, (self.isoformat(), self.digits))
 
     def text(self) -> str:
-        """Return ISO-8601 text with the remembered digits; ``Z`` for UTC.
+        """Return ISO-8601 text with the instant's number of fraction digits; ``Z`` for UTC.
 
         >>> parse_instant("2024-01-01T00:00:00.50Z").text()
         '2024-01-01T00:00:00.50Z'
@@ -88,7 +88,7 @@ _INSTANT: Final = re.compile(
 
 
 def parse_instant(text: str) -> "Instant | str":
-    """Return *text* as an :class:`Instant`, or unchanged when Python's calendar cannot hold it."""
+    """Return a text as an :class:`Instant`, or unchanged if Python cannot represent the time."""
     match = _INSTANT.fullmatch(text)
     if match is None:
         return text
@@ -101,7 +101,7 @@ def parse_instant(text: str) -> "Instant | str":
 
 
 class Geometry(msgspec.Struct, frozen=True):
-    """A shape as well-known binary (kept verbatim) with its spatial reference, if stated."""
+    """A spatial value: unchanged well-known binary, and its spatial reference id, if known."""
 
     wkb: bytes | None
     srid: int | None = None
@@ -111,7 +111,7 @@ _OFFSET: Final = re.compile(r"([+-])(\d\d):(\d\d)", re.ASCII)
 
 
 def parse_zone(name: str) -> dt.tzinfo:
-    """Return the zone of a name of the time zone database, or of an offset such as ``+08:00``.
+    """Return the zone of a name in the time zone database, or of an offset such as ``+08:00``.
 
     Raises:
         ConfigError: No zone has that name.
@@ -126,8 +126,8 @@ def parse_zone(name: str) -> dt.tzinfo:
     try:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        raise ConfigError(f"no time zone is called {name!r}") from None
+        raise ConfigError(f"unknown time zone {name!r}") from None
 
 
-# Whatever an image may hold: the union of all of them is too wide to help a type checker.
+# Any value of an image. A union of all classes is too wide to help a type checker.
 Value = object

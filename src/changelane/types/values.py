@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The JSON form of typed values: what ``native-json``, the quarantine and Spark's rows share.
+"""The JSON form of typed values, used by ``native-json``, the quarantine and Spark's rows.
 
-Whole numbers are numbers; decimals are text as Python prints them (scale kept, ``1E+3`` for a
-negative scale); floats are numbers with ``"NaN"``, ``"Infinity"`` and ``"-Infinity"`` quoted;
+Whole numbers are numbers; decimals are text as Python prints them (with their scale, ``1E+3`` for a
+negative scale); floats are numbers, or the text ``"NaN"``, ``"Infinity"``, ``"-Infinity"``;
 bytes are padded Base64; dates are ``YYYY-MM-DD``; local timestamps ``YYYY-MM-DDTHH:MM:SS[.f]``
-without a zone, instants with one; intervals are counts in their unit. A value that Python cannot
-hold is the producer's text. Every form reads back to an equal value of its type.
+without a zone, instants with a zone; intervals are counts in their unit. A value that Python
+cannot represent is the producer's text. Every form converts back to an equal value of its type.
 """
 
 import base64
@@ -54,7 +54,7 @@ EXACT: Final = decimal.Context(prec=decimal.MAX_PREC, Emax=decimal.MAX_EMAX, Emi
 
 
 MAX_DECIMAL_DIGITS: Final = 10_000
-"""Digits beyond which a number is not written out: "1e999999999" must not eat memory."""
+"""Maximum number of digits that are written out; "1e999999999" would exhaust the memory."""
 _PLAIN: Final = frozenset({type(None), bool, int, str, decimal.Decimal})
 _TEXT: Final = String()
 
@@ -65,7 +65,7 @@ def scaled(unscaled: int, scale: int) -> decimal.Decimal:
 
 
 def unscaled(value: decimal.Decimal, scale: int) -> int | None:
-    """Return the whole number that *value* is at *scale*; ``None`` when it does not fit exactly."""
+    """Return ``value * 10 ** scale`` as an integer; ``None`` if that is not exact."""
     exponent = value.as_tuple().exponent
     if not isinstance(exponent, int) or exponent + scale > MAX_DECIMAL_DIGITS:
         return None
@@ -76,7 +76,7 @@ def unscaled(value: decimal.Decimal, scale: int) -> int | None:
 
 
 def plain(value: decimal.Decimal) -> str:
-    """Return *value* without an exponent where that stays short, else as Python prints it.
+    """Return a decimal without an exponent if that is short, else as Python prints it.
 
     >>> plain(decimal.Decimal("1E+3"))
     '1000'
@@ -100,7 +100,7 @@ def _float_to(value: float) -> float | str:
 
 
 iso_text: Final[Callable[[dt.date], str]] = msgspec.to_builtins
-"""What ``isoformat`` returns of a date or of a datetime without a zone, several times as fast."""
+"""Same result as ``isoformat`` of a date or of a naive datetime, several times as fast."""
 
 
 def _iso(value: dt.date | str) -> str:
@@ -136,7 +136,7 @@ def _nullable(convert: Convert) -> Convert:
 
 @lru_cache(maxsize=4096)
 def to_json(kind: LogicalType) -> Convert | None:
-    """Return the function from a non-null value of *kind* to its JSON form; ``None`` = as it is."""
+    """Return the function from a non-null value to its JSON form; ``None`` = unchanged."""
     match kind:
         case Decimal():
             return str
@@ -171,9 +171,9 @@ def to_json(kind: LogicalType) -> Convert | None:
 
 
 def untyped_form(value: Value) -> Value:
-    """Return the JSON form of a value of which no column tells the type; itself if it has one.
+    """Return the JSON form of a value without a column type; the value itself if it is JSON.
 
-    A row without a schema holds what JSON says (``unknown``), and what a cast made of it.
+    A row without a schema contains JSON values (``unknown``) and the results of casts.
     """
     if type(value) in _PLAIN:
         return value
@@ -202,7 +202,7 @@ def untyped_form(value: Value) -> Value:
 
 
 def untyped_text(value: Value) -> str:
-    """Return the text of a non-null value of which no column tells the type."""
+    """Return the text of a non-null value without a column type."""
     return str(value) if type(value) is int else value_text(_TEXT, untyped_form(value))
 
 
@@ -250,7 +250,7 @@ def _texts(kind: LogicalType, parse: Callable[[str], Value]) -> Convert:
 
 
 def parse_date(text: str) -> dt.date | str:
-    """Return ``YYYY-MM-DD`` as a date, or unchanged when Python's calendar cannot hold it."""
+    """Return ``YYYY-MM-DD`` as a date, or unchanged if Python cannot represent the date."""
     if len(text) == 10 and text[4] == text[7] == "-":
         try:
             return dt.date.fromisoformat(text)
@@ -325,9 +325,9 @@ def _interval_from(kind: Interval) -> Convert:
 
 @lru_cache(maxsize=4096)
 def from_json(kind: LogicalType) -> Convert:
-    """Return the function from the JSON form of a non-null value back to the value.
+    """Return the function from the JSON form of a non-null value to the value.
 
-    The function raises :class:`~changelane.errors.DecodeError` for what is not a value of *kind*.
+    The function raises :class:`~changelane.errors.DecodeError` if the form is not of *kind*.
     """
     match kind:
         case Unknown():
@@ -392,7 +392,7 @@ def _record_from(kind: Record) -> Convert:
 
 
 def value_text(kind: LogicalType, value: Value) -> str:
-    """Return the text of a non-null value for a format that has only text for its type."""
+    """Return the text of a non-null value, for a format that writes its type as text."""
     convert = to_json(kind)
     shown = value if convert is None else convert(value)
     if isinstance(shown, str):
@@ -419,12 +419,12 @@ def _nanoseconds(value: Value) -> Value:
 
 
 def number_form(value: Value) -> Value:
-    """Return a number as JSON without types tells it: whole ones as such, others as decimals."""
+    """Return a number as untyped JSON represents it: an integer, else a decimal."""
     match value:
         case float():
             return decimal.Decimal(repr(value)) if math.isfinite(value) else _float_to(value)
         case decimal.Decimal() if value.as_tuple().exponent == 0:
-            return int(value)  # JSON tells whole numbers from others
+            return int(value)  # untyped JSON distinguishes integers from other numbers
         case decimal.Decimal() if value.is_finite():
             return value
         case _:
@@ -436,9 +436,9 @@ FORMS: Final[dict[str, tuple[str, Convert]]] = {
     "nanoseconds": ("text with nine fraction digits", _nanoseconds),
     "number": ("a number where JSON has it", number_form),
 }
-"""Forms that a format may state for types that it does not have: what they are called, and how."""
+"""Forms that a format can declare for types that it lacks: name -> description, function."""
 
 
 def written_form(kind: LogicalType, form: str | None) -> tuple[str, Convert]:
-    """Return how values of a type that a format does not have are written, and the function."""
+    """Return the description and the function of the form of a type that a format lacks."""
     return FORMS[form] if form else ("text", lambda value: value_text(kind, value))

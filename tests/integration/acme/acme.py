@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""``acme-json``: a format that no product has, the least that passes the conformance kit.
+r"""``acme-json``: an invented format, the smallest that passes the conformance kit.
 
 Sample::
 

@@ -1,4 +1,4 @@
-"""A sink of a third party: each message is a line of JSON that is posted to a web service.
+"""A sink of a third party: posts each message as a line of JSON to a web service.
 
 The whole package is this module and an entry point of the group ``changelane.sinks``.
 """
@@ -44,7 +44,7 @@ class HttpLinesSink(
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.url.startswith(("http://", "https://")):
-            raise ValueError("url is no address such as https://example.com/changes")
+            raise ValueError("url must begin with http:// or https://")
 
     @property
     def engine(self) -> str:

@@ -46,7 +46,7 @@ def listed(order: int, *columns: ColumnTraits, complete: bool = True) -> SchemaC
     [
         ((ID, A), ColumnTraits("c", nullable=True), None),
         ((ID, A), ColumnTraits("c", nullable=False), Cause.NOT_NULL),
-        ((ID, A), ColumnTraits("c"), Cause.UNTOLD),
+        ((ID, A), ColumnTraits("c"), Cause.UNDECLARED),
         ((ID, A), FIVE, Cause.DEFAULT),
         ((ID, A), ColumnTraits("c", True, DefaultKind.COMPUTED), Cause.COMPUTED),
         # another column is gone: a rename is possible
@@ -66,7 +66,7 @@ def listed(order: int, *columns: ColumnTraits, complete: bool = True) -> SchemaC
         ((ID, A, ColumnTraits("b", True, None)), FIVE, Cause.RENAMED),
     ],
 )
-def test_what_a_schema_says_of_rows_from_before_a_column(
+def test_a_schema_determines_a_new_column_of_older_rows(
     before: tuple[ColumnTraits, ...], column: ColumnTraits, cause: Cause | None
 ) -> None:
     (held, later) = listed(1, *before), listed(5, ID, A, column)
@@ -76,7 +76,7 @@ def test_what_a_schema_says_of_rows_from_before_a_column(
             [] if cause is None else [("c", b"\x05", cause)]
         )
         if cause is Cause.RENAMED:
-            assert found[0].gone == ("b",)
+            assert found[0].dropped == ("b",)
         assert not found or (found[0].value is None) is found[0].is_unknown
 
 
@@ -90,7 +90,7 @@ def test_a_column_that_went_before_another_came_was_not_renamed() -> None:
 def test_an_event_that_does_not_list_all_columns_shows_none_that_is_gone() -> None:
     held = listed(1, ID, A)
     (one,) = additions(held, [listed(5, ID, ColumnTraits("c"), complete=False)], {"id", "a"})
-    assert (one.cause, one.gone) == (Cause.UNTOLD, ())
+    assert (one.cause, one.dropped) == (Cause.UNDECLARED, ())
     assert additions(held, [listed(5, ID, complete=False), listed(6, ID, A)], {"id", "a"}) == []
     assert newest_schema(held, [listed(5, ID, complete=False)]) == held
     # nor is there a first schema that a column could be new to
@@ -104,7 +104,7 @@ def test_the_names_of_columns_differ_by_more_than_case() -> None:
     assert additions(held, [listed(2, ID, ColumnTraits("name"))], {"id", "name"}) == []
 
 
-def test_an_order_says_which_rows_know_a_column() -> None:
+def test_an_order_determines_which_rows_have_a_column() -> None:
     added = additions(listed(1, ID), [listed(5, ID, ColumnTraits("N"), FIVE)], {"id"})
     assert [unlisted_order("N", bytes([base]), added) for base in (4, 5)] == [b"", b"\x05"]
     assert unlisted_order("a", b"\x04", added) == b"\x04"
@@ -193,7 +193,7 @@ def test_a_delete_from_before_a_column_leaves_the_row_that_came_later() -> None:
     assert unknown(tables) == {}
 
 
-def test_an_image_without_a_schema_lists_all_columns_where_the_format_says_so() -> None:
+def test_an_image_without_a_schema_has_all_columns_if_the_format_declares_it() -> None:
     def image(at: int, holds: Completeness, **values: Any) -> DataChange:
         position = PostgresPosition(at, at)
         return DataChange(
@@ -277,7 +277,7 @@ def test_batches_and_rewinds_do_not_matter(chance: Random, column: str) -> None:
     )
 
 
-def test_offsets_of_another_partition_do_not_say_what_came_before_a_column() -> None:
+def test_offsets_of_another_partition_do_not_order_events_and_a_column() -> None:
     def image(partition: int, offset: int, **values: Any) -> DataChange:
         position = OffsetPosition("t", partition, offset)
         return msgspec.structs.replace(event("c", 1, **values), position=position)
@@ -289,7 +289,7 @@ def test_offsets_of_another_partition_do_not_say_what_came_before_a_column() -> 
 
 
 @pytest.mark.parametrize("cuts", [(), (1,), (2,), (1, 2)])
-def test_a_snapshot_that_sorts_below_the_stream_tells_what_older_rows_lack(
+def test_a_snapshot_that_sorts_below_the_stream_determines_what_older_rows_lack(
     cuts: tuple[int, ...],
 ) -> None:
     def snapshot(at: int, **values: Any) -> DataChange:

@@ -254,7 +254,7 @@ def test_7_all_keys_shift_by_one_in_one_statement() -> None:
     assert rows(applied(BASE, shift)) == [(2, "A", "toast A"), (3, "B", "toast B")]
 
 
-def test_7_a_swap_split_between_batches_is_seen_where_positions_tell_the_transaction() -> None:
+def test_7_a_swap_split_between_batches_is_detected_if_positions_name_the_transaction() -> None:
     placed = [
         msgspec.structs.replace(event, position=PostgresPosition(at, 9), transaction=None)
         for at, event in zip((10, 11), SWAP, strict=True)
@@ -276,7 +276,7 @@ def _placed(event: DataChange) -> DataChange:
 
 
 @pytest.mark.parametrize("others", [[], [change("d", 12, None, {**UNTOLD, "id": 3})]])
-def test_7_a_row_that_nothing_told_leaves_the_key_that_another_took_in_an_earlier_batch(
+def test_7_an_unknown_row_leaves_the_key_that_another_row_took_in_an_earlier_batch(
     others: list[Any],
 ) -> None:
     placed = [_placed(event) for event in (*MEET, *others)]
@@ -322,7 +322,7 @@ def test_8_a_second_full_load_at_the_same_position_takes_the_greater_value_and_c
     assert same.counts["ties"] == 0
 
 
-def test_8_rows_of_one_message_are_told_apart_by_their_place_in_it() -> None:
+def test_8_rows_of_one_message_differ_by_their_number_in_it() -> None:
     assert rows(one_by_one(insert(1, 1, "second", "b", row=1), insert(1, 1, "first", "b"))) == [
         (1, "second", "b")
     ]
@@ -334,7 +334,9 @@ def test_8_a_delete_and_an_insert_at_one_position_leave_the_row() -> None:
 
 
 @pytest.mark.parametrize("other", [None, {"id": 7, "a": "x"}])
-def test_8_halves_of_an_update_whose_sink_key_stays_are_a_plain_update(other: Any) -> None:
+def test_8_halves_of_an_update_that_keeps_the_key_of_the_sink_are_a_plain_update(
+    other: Any,
+) -> None:
     left = HalfUpdate(change("d", 5, None, {"id": 7, "a": "x"}), other)
     arrived = HalfUpdate(change("c", 5, {"id": 8, "a": "x", "b": UNAVAILABLE}), other)
     for halves in itertools.permutations([left, arrived]):

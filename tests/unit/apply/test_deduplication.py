@@ -84,7 +84,7 @@ def test_a_position_is_the_name_of_a_row_of_a_group_or_of_a_message(
         (Transaction("7", -4), None),
     ],
 )
-def test_the_number_in_the_transaction_tells_rows_of_a_group_apart(
+def test_the_number_in_the_transaction_distinguishes_rows_of_a_group(
     transaction: Transaction, ordinal: int | None
 ) -> None:
     assert ordinal_of(PostgresPosition(5), transaction, is_snapshot=False) == ordinal
@@ -121,7 +121,9 @@ TIDB = (
         ("canal-json", TIDB, None),
     ],
 )
-def test_formats_tell_what_an_event_is_known_by(codec: str, text: str, ordinal: int | None) -> None:
+def test_formats_define_the_identity_of_an_event(
+    codec: str, text: str, ordinal: int | None
+) -> None:
     told = get_codec(codec, **({"dialect": "ticdc"} if codec == "canal-json" else {}))
     assert built(told, Message(text.encode(), None, (), "t", 0, 9)) == [ordinal]
 
@@ -175,7 +177,7 @@ def test_a_producer_that_goes_back_adds_no_row_twice_and_loses_none(
         assert rows == Counter(str(one.after["a"]) for batch in sent for one, _ in batch)
 
 
-def test_equal_rows_of_one_copy_are_two_rows_though_nothing_tells_where_they_stood() -> None:
+def test_equal_rows_of_one_copy_are_two_rows_without_distinct_positions() -> None:
     tables = MemoryTables()
     tables.apply(log([(1, "x"), (0, "x"), (0, "y")], is_numbered=False))
     assert [row["a"] for row in tables.rows(T)] == ["x", "x", "y"]

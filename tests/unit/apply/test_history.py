@@ -355,7 +355,7 @@ def test_a_swap_that_nothing_decides_is_set_aside() -> None:
     ]
 
 
-def test_events_that_cannot_be_compared_or_tell_no_key_are_set_aside() -> None:
+def test_events_that_cannot_be_compared_or_have_no_key_are_quarantined() -> None:
     foreign = msgspec.structs.replace(insert(1, 1, "a", "b"), position=None)
     keyless = msgspec.structs.replace(insert(1, 1, "a", "b"), key=None)
     tables = landed([[insert(2, 1, "a", "b"), foreign, keyless]])

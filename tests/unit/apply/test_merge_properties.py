@@ -156,7 +156,7 @@ def is_right_or_quarantined(tables: MemoryTables, told: History) -> bool:
 @example(Random(1154), True)  # a row leaves at the position of the one that comes
 @example(Random(1209), False)
 @quick
-def test_deferred_keys_in_any_batches_where_positions_tell_the_transaction(
+def test_deferred_keys_in_any_batches_if_positions_name_the_transaction(
     chance: Random, halves: Any
 ) -> None:
     told = history(chance, msgspec.structs.replace(DEFERRED, halves=halves))
@@ -221,7 +221,7 @@ def truncates(told: History) -> list[bytes]:
 
 @given(chances)
 @quick
-def test_where_rows_are_told_whole_what_was_last_known_of_them_is_the_newest_that_was_told(
+def test_with_full_images_the_last_known_row_is_the_newest_image(
     chance: Random,
 ) -> None:
     told = history(chance, Profile(moves="none", partial=False, silent=False))

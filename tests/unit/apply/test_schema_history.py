@@ -67,7 +67,7 @@ def columns(*told: tuple[int, str], keep: bool = True) -> ColumnMapping:
         ("a int NOT NULL AUTO_INCREMENT, ADD UNIQUE KEY (a)", Backfill.UNKNOWN, None),
     ],
 )
-def test_rows_get_in_a_new_column_of_mysql_what_the_statement_says(text, fill, value):
+def test_rows_get_the_default_of_the_statement_in_a_new_column_of_mysql(text, fill, value):
     (turn,) = turns(1, f"ALTER TABLE t ADD COLUMN {text}")
     assert [(one.fill, one.value) for one in turn.added] == [(fill, value)]
 
@@ -170,7 +170,7 @@ def test_a_shadow_that_takes_its_tables_place_is_a_swap_and_no_rename():
     assert [type(one) for one in landed] == [TableRenamed, TableRenamed]
 
 
-def test_tables_that_one_statement_renames_may_be_told_one_by_one():
+def test_a_rename_of_several_tables_may_arrive_one_table_at_a_time():
     """Debezium tells each in a message of its own, all at the same position."""
     clauses = ["t TO a", "u TO t", "a TO u"]
     told = [parse(f"RENAME TABLE {clause}", "mysql", USUAL) for clause in clauses]
@@ -198,7 +198,7 @@ def test_a_table_takes_what_was_done_to_its_shadow_since_it_was_made():
 # -- columns -----------------------------------------------------------------------------------
 
 
-def test_an_event_from_before_a_rename_means_the_column_that_has_another_name_now():
+def test_an_event_from_before_a_rename_writes_the_renamed_column():
     shape = columns((5, "ALTER TABLE t RENAME COLUMN a TO b"))
     assert shape.event_columns(["a"], event(4)).columns == {"a": "b"}
     assert shape.event_columns(["b"], event(6)).columns == {"b": "b"}
@@ -286,7 +286,7 @@ def test_a_table_that_went_before_another_got_its_name_is_not_that():
     assert not tables.ends(LakeTable(T))
 
 
-def test_a_name_that_is_told_too_early_is_the_table_that_gets_it():
+def test_an_event_with_a_name_from_before_its_rename_is_of_the_renamed_table():
     assert log((5, "RENAME TABLE t TO u")).lake_table(U, event(2)) == LakeTable(T)
 
 
@@ -303,6 +303,6 @@ def test_a_database_goes_with_all_its_tables():
     assert not tables.ends(LakeTable(TableId("other", None, "t")))
 
 
-def test_a_statement_that_is_told_twice_is_one_turn():
+def test_a_repeated_statement_is_one_entry():
     tables = log((5, "ALTER TABLE t DROP a"), (5, "ALTER TABLE t DROP a"))
     assert len(tables.entries) == 1

@@ -50,12 +50,12 @@ def test_offline_it_reads_the_file_alone(tmp_path: Path) -> None:
 def test_a_format_without_positions_is_a_warning(tmp_path: Path) -> None:
     done = check(tmp_path, SOURCE | {"format": "canal-json"}, TABLES)
     assert done.exit_code == 0
-    assert "warning  order: canal-json tells no positions" in done.stdout
+    assert "warning  order: canal-json has no positions" in done.stdout
     assert "ordered by their offsets" in done.stdout
     by_id = SOURCE | {"format": "canal-json", "order_by_event_id": True}
     by_id |= {"type": "kafka", "bootstrap_servers": "here:1", "topics": "in"}
     by_id = {name: value for name, value in by_id.items() if name != "path"}
-    assert "ordered by the offsets that their ids tell" in check(tmp_path, by_id, TABLES).stdout
+    assert "ordered by the offsets in their event ids" in check(tmp_path, by_id, TABLES).stdout
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_rows_that_come_twice_when_they_are_sent_again_are_a_warning(
 ) -> None:
     done = check(tmp_path, SOURCE | {"format": format}, TABLES, options=options)
     assert done.exit_code == 0
-    told = f"warning  repeats: {format} tells no positions of its events: what a producer"
+    told = f"warning  repeats: {format} has no positions, so events that a producer"
     assert (told in done.stdout) == warns
 
 
@@ -113,7 +113,7 @@ def test_what_is_wrong_is_one_line_and_ends_with_2(
     assert re.search(told, line), line
 
 
-def test_a_missing_extra_for_metrics_is_told_before_the_run(
+def test_a_missing_extra_for_metrics_is_reported_before_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
@@ -143,7 +143,7 @@ def test_a_finding_is_one_line_with_its_fix() -> None:
     assert str(ok("topic t", "fine")) == "ok       topic t: fine"
 
 
-def test_a_run_whose_broker_does_not_answer_ends_with_1_as_a_check_does(
+def test_a_run_without_an_answer_of_the_broker_ends_with_1_as_a_check_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def load(file: str) -> None:

@@ -217,7 +217,7 @@ def test_fail_fast_stops_at_the_first_failure_and_writes_no_output(tmp_path):
     assert list(tmp_path.iterdir()) == [kept]
 
 
-def test_many_failures_are_counted_not_told():
+def test_many_failures_are_counted_not_printed():
     result = convert(data=f"{BROKEN}\n" * 1000)
     assert result.stderr.count("line ") == 20
     assert "1,000  truncated" in result.stderr
@@ -229,7 +229,7 @@ def test_a_truncated_archive_keeps_the_old_output_and_the_failures(tmp_path):
     (tmp_path / "out").write_text("old")
     result = convert("--failures", tmp_path / "f", tmp_path / "in.gz", tmp_path / "out")
     assert result.exit_code == 1
-    assert "the compressed file ends too early" in result.stderr
+    assert "the compressed file is truncated" in result.stderr
     assert (tmp_path / "out").read_text("utf-8") == "old"
     assert len((tmp_path / "f").read_text("utf-8").splitlines()) > 1000
 
@@ -401,7 +401,7 @@ GONE_BEFORE = json.loads(GONE) | {"other_key": None, "pair": "17"}
 CAME_AFTER = json.loads(CAME) | {"other_key": None, "pair": "17"}
 
 
-def test_an_orphan_half_fails_or_passes_as_told(tmp_path):
+def test_an_orphan_half_fails_or_passes_as_the_option_says(tmp_path):
     gone = json.dumps(GONE_BEFORE)
     failures = tmp_path / "failures"
     data = f"{gone}\n{OTHER}\n"
@@ -601,7 +601,7 @@ def test_a_wrong_list_of_transforms_is_wrong_use(tmp_path, monkeypatch):
         ("- {type: masc, columns: [a]}", "did you mean 'mask'"),
         ("transform: []", "did you mean 'transforms'"),
         ("- {type: mask, columns: [a], method: hash, secret: hunter2}", "environment"),
-        ("transforms: 7", "is a list"),
+        ("transforms: 7", "must be a list"),
     ):
         path.write_text(text)
         result = convert("--transform", path, data=event())

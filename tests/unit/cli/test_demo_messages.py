@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo says which of its messages were broken by hand, and breaks no other."""
+"""The demo quarantines the messages that were broken by hand, and no others."""
 
 from pathlib import Path
 
@@ -36,17 +36,17 @@ def unreadable_lines(file: str, source_format: str) -> list[int]:
         ("sales", "shop-mysql.canal.jsonl", "canal-json"),
     ],
 )
-def test_the_demo_says_that_each_message_which_it_sets_aside_it_planted(
+def test_every_quarantined_message_of_the_demo_is_broken_on_purpose(
     demo, name, file, source_format
 ):
     broken = unreadable_lines(file, source_format)
-    assert len(broken) == demo.PLANTED.get(name, 0)
+    assert len(broken) == demo.BROKEN_ON_PURPOSE.get(name, 0)
     note = demo.quarantine_note(name, len(broken))
-    assert note.endswith("(planted by the demo)") == bool(broken)
-    assert "and the demo planted" in demo.quarantine_note(name, len(broken) + 1)
+    assert note.endswith("(broken on purpose)") == bool(broken)
+    assert f"but {len(broken)} broken on purpose" in demo.quarantine_note(name, len(broken) + 1)
 
 
-def test_the_page_of_the_demo_names_the_line_that_its_output_names():
+def test_the_page_of_the_demo_and_its_output_name_the_same_line():
     (number,) = unreadable_lines("shop-postgres.debezium.jsonl", "debezium-json")
     assert f"(line {number} of its input)" in (DEMO / "run.py").read_text("utf-8")
     assert f"Line {number} is a second copy" in (DEMO / "ORIGIN.md").read_text("utf-8")

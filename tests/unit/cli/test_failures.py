@@ -47,13 +47,13 @@ def test_a_fault_of_the_machine_is_one_sentence_with_its_way_out(words: str, sen
         assert "Somewhere" not in told
 
 
-def test_the_end_of_the_jvm_is_told_from_a_broken_connection_of_a_source() -> None:
+def test_the_end_of_the_jvm_is_no_broken_connection_of_a_source() -> None:
     assert "JVM ended" in reasons.sentence_of(ConnectionRefusedError(111, "Connection refused"))
     for words in ("s3a: Connection reset by peer", "ConnectionRefusedError: the registry"):
         assert reasons.sentence_of(RuntimeError(words)) == words
 
 
-def test_of_a_trace_in_python_the_last_line_is_told_and_of_another_error_the_first() -> None:
+def test_the_last_line_of_a_python_trace_is_printed_and_the_first_of_another_error() -> None:
     trace = 'Traceback (most recent call last):\n  File "x.py", line 1\nValueError: it is broken'
     assert reasons.sentence_of(RuntimeError(trace)) == "ValueError: it is broken"
     assert (
@@ -63,7 +63,7 @@ def test_of_a_trace_in_python_the_last_line_is_told_and_of_another_error_the_fir
     assert reasons.sentence_of(RuntimeError()) == "RuntimeError"
 
 
-def test_a_machine_without_java_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_the_error_names_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(ConfigError, match="Java 17 or newer, and there is none on the PATH"):
@@ -89,7 +89,7 @@ def test_logs_are_private_and_the_oldest_of_ended_processes_go(
     assert sorted((tmp_path / "logs").iterdir()) == [theirs, *logs]
 
 
-def test_a_log_folder_that_somebody_else_could_have_made_is_not_taken(
+def test_a_log_folder_of_another_user_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(jvm.LOG_DIR_VARIABLE, raising=False)
@@ -119,11 +119,11 @@ def test_a_failure_names_the_log_that_has_its_trace(
     monkeypatch.setenv(jvm.LOG_DIR_VARIABLE, str(tmp_path))
     failures.create_log_file.cache_clear()
     error = RuntimeError("it is broken")
-    assert failures.fault_of(error) is None  # no Spark was started: a fault of our own
+    assert failures.unexpected_failure_of(error) is None  # no Spark was started: a fault of our own
     log = failures.create_log_file()
     assert log is not None
     try:
-        assert failures.fault_of(error) == f"it is broken\n(the traces are in {log})"
+        assert failures.unexpected_failure_of(error) == f"it is broken\n(the traces are in {log})"
         assert "RuntimeError: it is broken" in log.read_text()
         monkeypatch.setitem(yaml._FILLED, "S3CRET-of-x", "PASSWORD")
         error.__cause__ = OSError("jdbc:x?password=S3CRET-of-x, The value 'a row' cannot be cast")

@@ -17,7 +17,7 @@ def show(*arguments):
     return CliRunner().invoke(main, ["formats", *arguments], catch_exceptions=False)
 
 
-def test_a_named_format_is_told_alone():
+def test_a_named_format_is_printed_alone():
     result = show("native-json")
     assert result.exit_code == 0
     assert result.stdout.startswith("native-json\n  operations     c r u d\n")
@@ -26,7 +26,7 @@ def test_a_named_format_is_told_alone():
 
 def test_a_format_loses_nothing_to_native_json():
     result = show("--losses", "native-json", "native-json")
-    assert result.stdout == "native-json carries everything that native-json can say.\n"
+    assert result.stdout == "A conversion from native-json to native-json has no losses.\n"
     result = show("--losses", "native-json", "native-json", "--output", "json")
     assert json.loads(result.stdout) == []
 
@@ -91,7 +91,7 @@ def test_commands_are_listed_without_being_imported():
         assert command in result.stdout
 
 
-def test_the_version_is_told():
+def test_the_version_is_printed():
     result = CliRunner().invoke(main, ["--version"])
     assert result.exit_code == 0
     assert result.stdout.startswith("changelane ")

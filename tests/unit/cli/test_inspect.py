@@ -71,7 +71,7 @@ def test_compressed_files_are_read(tmp_path):
     assert "update" in inspect(tmp_path / "a.gz").stdout
 
 
-def test_broken_lines_are_told_beside_the_good_ones():
+def test_malformed_lines_are_reported_and_the_others_counted():
     result = inspect(data=f'{LINE}\n{{"op":"secret"\n')
     assert result.exit_code == 0
     assert "line 2: native-json: Input data was truncated" in result.stderr
@@ -81,7 +81,7 @@ def test_broken_lines_are_told_beside_the_good_ones():
 def test_a_file_of_nothing_known_is_a_failure():
     result = inspect(data='{"hello":"world"}\n')
     assert result.exit_code == 1
-    assert "no format recognises" in result.stderr
+    assert "the format cannot be detected" in result.stderr
 
 
 def test_a_named_format_is_not_guessed():
@@ -94,7 +94,7 @@ def test_a_named_format_is_not_guessed():
 def test_an_empty_file_is_no_failure():
     result = inspect(data="\n")
     assert result.exit_code == 0
-    assert "holds no messages" in result.stderr
+    assert "contains no messages" in result.stderr
 
 
 def test_hostile_text_cannot_steer_the_terminal():

@@ -35,7 +35,7 @@ def test_what_has_no_place_is_a_failure_of_its_message():
     rules = ["--profile-option", "topic=example", "--profile-option", "partition_hash=test.t_user"]
     result = convert("--profile", "canal", *rules)
     assert result.exit_code == 1
-    assert "how many partitions topic example has is not known" in result.stderr
+    assert "the number of partitions of topic example is unknown" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -47,12 +47,12 @@ def test_what_has_no_place_is_a_failure_of_its_message():
         (["--profile-option", "topic=x"], "need --profile"),
         (
             ["--profile", "canal", "--profile-option", "topic=x", "--output-line-format", "value"],
-            "--profile writes records",
+            "--profile needs --output-line-format",
         ),
         (["--profile", "debezium"], "profile debezium writes debezium-json"),
     ],
 )
-def test_wrong_use_is_told(arguments, reason):
+def test_wrong_usage_is_reported(arguments, reason):
     result = convert(*arguments)
     assert result.exit_code == 2
     assert reason in result.stderr

@@ -15,8 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.cells import cell_len
 from rich.console import Console
 
-from changelane.cli.run import _summary
-from changelane.cli.run_display import LiveLine, Watch
+from changelane.cli.run import _print_summary
+from changelane.cli.run_display import LiveLine, RunDisplay
 from changelane.cli.run_metrics import Totals, figures
 from changelane.errors import ConfigError
 from changelane.pipeline.options import Options
@@ -61,10 +61,10 @@ def sent(**more: Any) -> DeliveryReport:
 
 
 @contextlib.contextmanager
-def watched(clock: Clock | None = None, **more: Any) -> Iterator[Watch]:
-    with Watch("shop", Options(**more), clock=clock or time.monotonic) as watch:
-        watch.start()
-        yield watch
+def watched(clock: Clock | None = None, **more: Any) -> Iterator[RunDisplay]:
+    with RunDisplay("shop", Options(**more), clock=clock or time.monotonic) as display:
+        display.start()
+        yield display
 
 
 def lines(text: str) -> list[dict[str, Any]]:
@@ -75,15 +75,17 @@ def test_where_stderr_is_no_terminal_each_batch_is_a_line_of_json_there(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     clock = Clock()
-    with watched(clock) as watch:
-        watch.say("a note \x1b[2J")
+    with watched(clock) as display:
+        display.show_note("a note \x1b[2J")
         clock.now += 10
         tables = [*batch().tables, TableReport("shop.orders", "/lake", possible_duplicates=3)]
-        watch.took(batch(tables=tables))
+        display.show_batch(batch(tables=tables))
         clock.now += 2
-        watch.took(BatchReport(7, tables=[TableReport("shop.log", "/lake/log", 8)], is_merge=True))
+        display.show_batch(
+            BatchReport(7, tables=[TableReport("shop.log", "/lake/log", 8)], is_merge=True)
+        )
         clock.now += 2
-        watch.took(batch(batch=8, messages=None, lag=None, seconds=0.5))
+        display.show_batch(batch(batch=8, messages=None, lag=None, seconds=0.5))
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("changelane: a note \\x1b[2J\n")
@@ -103,13 +105,13 @@ def test_where_stderr_is_no_terminal_each_batch_is_a_line_of_json_there(
     assert (second["messages_in"], second["in_per_s"], second["lag"]) == (None, 75.0, None)
 
 
-def test_of_topics_the_messages_that_were_sent_are_told(
+def test_for_topics_the_sent_messages_are_shown(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     clock = Clock()
-    with watched(clock) as watch:
+    with watched(clock) as display:
         clock.now += 2
-        watch.took(sent())
+        display.show_batch(sent())
     (told,) = lines(capsys.readouterr().err)
     assert (told["messages_in"], told["messages_out"], told["tables"]) == (100, 80, {})
     assert (told["in_per_s"], told["out_per_s"]) == (50.0, 40.0)
@@ -122,11 +124,11 @@ def live(*reports: Any, clock: Clock) -> LiveLine:
         clock.now += 10
         one = figures("shop", report, dt.datetime.now(dt.UTC), 10)
         total = total.plus(one)
-        line.took(one)
+        line.show_batch(one)
     return line
 
 
-def test_the_live_line_tells_what_fits_and_never_more() -> None:
+def test_the_live_line_is_never_longer_than_the_terminal() -> None:
     clock = Clock()
     line = live(batch(), clock=clock)
     clock.now += 3
@@ -140,7 +142,7 @@ def test_the_live_line_tells_what_fits_and_never_more() -> None:
         assert cell_len(line.line(width)) <= max(width, len("shop"))
 
 
-def test_rates_are_those_of_the_last_batch_whose_age_is_shown() -> None:
+def test_rates_are_those_of_the_last_batch_and_its_age_is_shown() -> None:
     clock = Clock()
     line = live(sent(lag={"in": {0: 0}}), clock=clock)
     assert line.line(60) == "shop  in 10/s  out 8.0/s  0 behind  batch 1, 0 s ago"
@@ -160,11 +162,11 @@ def test_the_live_line_names_the_step_of_the_batch_under_way() -> None:
     total.on_step("reading")
     clock.now += 3
     assert total.line(60) == "shop  reading, 3 s  in 40/s  out 25/s  20,005 behind"
-    total.took(figures("shop", batch(), dt.datetime.now(dt.UTC), 10))
+    total.show_batch(figures("shop", batch(), dt.datetime.now(dt.UTC), 10))
     assert "reading" not in total.line(200)
 
 
-def test_before_the_first_batch_the_live_line_says_so() -> None:
+def test_the_live_line_before_the_first_batch() -> None:
     clock = Clock()
     line = live(clock=clock)
     clock.now += 12
@@ -194,17 +196,17 @@ def scraped(address: str) -> dict[tuple[str, ...], float]:
 def test_prometheus_reads_counts_lag_tables_and_what_was_set_aside(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with watched(metrics_port=0) as watch:
+    with watched(metrics_port=0) as display:
         address = capsys.readouterr().err.split()[-1]
         assert address.startswith("http://127.0.0.1:")
         before = scraped(address)
         assert before["changelane_events_total",] == 0
         assert ("changelane_messages_in_total",) not in before
-        watch.took(batch())
+        display.show_batch(batch())
         twice = TableReport("shop.log", "/lake/log", possible_duplicates=4)
-        watch.took(batch(batch=8, lag={"shop.orders": {0: 1}}, tables=[twice, twice]))
+        display.show_batch(batch(batch=8, lag={"shop.orders": {0: 1}}, tables=[twice, twice]))
         hostile = 'a"b\\c\n{d}'
-        watch.took(BatchReport(8, tables=[TableReport(hostile, "/x", 3)], is_merge=True))
+        display.show_batch(BatchReport(8, tables=[TableReport(hostile, "/x", 3)], is_merge=True))
         told = scraped(address)
     assert told["changelane_pipeline_info", "shop"] == 1
     assert told["changelane_batch_seconds_count",] == 2
@@ -225,11 +227,11 @@ def test_prometheus_reads_counts_lag_tables_and_what_was_set_aside(
 
 
 def test_losses_are_counted_by_name_and_class(capsys: pytest.CaptureFixture[str]) -> None:
-    with watched(metrics_port=0) as watch:
+    with watched(metrics_port=0) as display:
         address = capsys.readouterr().err.split()[-1]
         lost = {"event:tombstone (a (b))": 2, "position (a)": 3, "value:float (c)": 1}
-        watch.took(sent(losses=lost))
-        watch.took(sent(losses={"position (another)": 4}))
+        display.show_batch(sent(losses=lost))
+        display.show_batch(sent(losses={"position (another)": 4}))
         told = scraped(address)
     first, second = lines(capsys.readouterr().err)
     assert (first["losses"], second["losses"]) == (lost, {"position (another)": 4})
@@ -243,27 +245,27 @@ def test_losses_are_counted_by_name_and_class(capsys: pytest.CaptureFixture[str]
 
 def test_without_a_port_nothing_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("changelane.cli.run_display.Server", lambda *_: pytest.fail("listens"))
-    with watched() as watch:
-        watch.took(batch())
+    with watched() as display:
+        display.show_batch(batch())
 
 
 def test_a_port_in_use_and_an_address_of_another_machine_are_one_clear_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ConfigError, match=f"^port {port} of 127.0.0.1 is in use: give"):
-            Watch("shop", Options(), port)
-    with pytest.raises(ConfigError, match=r"^metrics cannot be told at port 0 of 192\.0\.2\.1: "):
-        Watch("shop", Options(metrics_host="192.0.2.1"), 0)
+        with pytest.raises(ConfigError, match=f"^port {port} of 127.0.0.1 is in use: set"):
+            RunDisplay("shop", Options(), port)
+    with pytest.raises(ConfigError, match=r"^metrics cannot be served at port 0 of 192\.0\.2\.1: "):
+        RunDisplay("shop", Options(metrics_host="192.0.2.1"), 0)
 
 
 def test_the_port_of_the_command_wins_over_that_of_the_file() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         options = Options(metrics_port=taken.getsockname()[1])
-        with Watch("shop", options, 0):
+        with RunDisplay("shop", options, 0):
             pass
 
 
-def test_a_run_says_once_that_tables_took_possible_duplicates() -> None:
+def test_a_run_reports_possible_duplicates_once() -> None:
     seen: list[int] = []
     said: list[str] = []
     took = with_repeat_note(lambda one: seen.append(one.batch), said.append)
@@ -277,12 +279,12 @@ def test_a_run_says_once_that_tables_took_possible_duplicates() -> None:
     assert "provide.transaction.metadata" in note
 
 
-def test_the_summary_of_a_run_and_the_live_line_tell_warnings(
+def test_the_summary_of_a_run_and_the_live_line_show_warnings(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    _summary(RunReport("shop", batches=[batch(), batch(tables=[])]), "/lake")
+    _print_summary(RunReport("shop", batches=[batch(), batch(tables=[])]), "/lake")
     assert capsys.readouterr().out.count("warning: shop.log: once") == 1
     console = Console(file=io.StringIO(), force_terminal=True, width=80)
     live = LiveLine("shop", Totals, console)
-    live.took(figures("shop", batch(), dt.datetime.now(dt.UTC), 1.0))
+    live.show_batch(figures("shop", batch(), dt.datetime.now(dt.UTC), 1.0))
     assert "shop.log: once" in console.file.getvalue()

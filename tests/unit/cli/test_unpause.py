@@ -2,7 +2,7 @@
 
 import pytest
 
-from changelane.cli.unpause import meant
+from changelane.cli.unpause import selected_tables
 from changelane.errors import ConfigError, UnknownNameError
 from changelane.schema import TableId
 
@@ -28,19 +28,19 @@ PAUSED = {
     ],
 )
 def test_a_table_is_named_in_full_or_by_its_last_part(told: list[str], found: list[str]) -> None:
-    assert meant(PAUSED, told) == found
+    assert selected_tables(PAUSED, told) == found
 
 
 def test_a_name_of_several_tables_is_refused_with_them() -> None:
-    with pytest.raises(ConfigError, match=r"'users' is .*: give one of bank.users, shop.users$"):
-        meant(PAUSED, ["users"])
+    with pytest.raises(ConfigError, match=r"'users' is .*: use one of bank.users, shop.users$"):
+        selected_tables(PAUSED, ["users"])
 
 
 def test_a_name_of_no_paused_table_is_refused_with_the_nearest_one() -> None:
     with pytest.raises(UnknownNameError, match=r"did you mean 'shop.orders'"):
-        meant(PAUSED, ["shop.ordes"])
+        selected_tables(PAUSED, ["shop.ordes"])
 
 
-def test_where_nothing_is_paused_that_is_said() -> None:
-    with pytest.raises(ConfigError, match=r"^no table is paused, so none is called 'nope'$"):
-        meant({}, ["nope"])
+def test_unpause_without_paused_tables() -> None:
+    with pytest.raises(ConfigError, match=r"^'nope' is not paused: no table is$"):
+        selected_tables({}, ["nope"])

@@ -73,13 +73,13 @@ def test_mixed_transactions_go_on_as_each_becomes_complete():
     assert collected(a[0], b[1], b[0], a[1]) == [*b, *a]
 
 
-def test_last_operation_tells_the_size():
+def test_last_operation_gives_the_size():
     one, two = operation("a", 1), operation("a", 2)
     last = msgspec.structs.replace(two, transaction=Transaction("a", 2, last=True))
     assert collected(last, one) == [one, last]
 
 
-def test_commit_of_debezium_tells_the_size():
+def test_commit_of_debezium_gives_the_size():
     begin = TransactionMarker("begin", Transaction("a"))
     commit = TransactionMarker("commit", Transaction("a", size=2))
     one, two = operation("a", 1), operation("a", 2)
@@ -139,7 +139,7 @@ def test_operations_that_differ_go_on_both_under_one_number():
     assert collected(one, other, two) == [one, other, two]
 
 
-def test_id_of_a_later_transaction_is_told_by_its_scn():
+def test_the_id_of_a_later_transaction_is_recognised_by_its_scn():
     first, later = whole("a", 2, scn=5), whole("a", 2, scn=6)
     assert collected(*first, first[0], *later, later[1]) == [*first, *later]
 
@@ -153,7 +153,7 @@ def test_source_is_a_part_of_the_id():
 # -- what stays incomplete -----------------------------------------------------------------------
 
 
-def test_incomplete_transaction_is_marked_and_told_at_the_end():
+def test_an_incomplete_transaction_is_marked_and_reported_at_the_end():
     told = []
     mark, one, three = collected(operation("a", 3, 5), operation("a", 1, 5), report=told.append)
     assert isinstance(mark, Control)
@@ -319,7 +319,7 @@ def test_order_stays_as_it_is_unless_transactions_are_asked_for():
     assert result.exit_code == 0
 
 
-def test_transactions_are_written_together_and_what_stays_incomplete_is_told():
+def test_transactions_are_written_together_and_incomplete_ones_are_reported():
     result, rows = convert("--transactions", "report", "--output", "json", lines=[*LINES, LINES[0]])
     assert rows == ["7.0.1-1", "7.0.1-2", "7.0.2-3"]
     assert result.exit_code == 0
@@ -329,9 +329,9 @@ def test_transactions_are_written_together_and_what_stays_incomplete_is_told():
         "first_incomplete": [{"id": "7.0.2", "operations": 1, "size": 4}],
     }
     text = convert("--transactions", "report", lines=[*LINES, LINES[0]])[0].stderr
-    assert "not whole 1 transaction; what came of it is written" in text
+    assert "partial   1 incomplete transaction, written without the missing operations" in text
     assert "7.0.2: 1 of 4 operations" in text
-    assert "dropped   1 operation that came twice" in text
+    assert "dropped   1 duplicate operation" in text
 
 
 def test_incomplete_transactions_are_marked_in_the_output():
@@ -353,7 +353,7 @@ def test_filter_of_tables_does_not_make_transactions_incomplete():
     lines = [message("7.0.1", 1, 2), message("7.0.1", 2, 2, table="S.U")]
     result, rows = convert("--transactions", "report", "--table", "S.T", lines=lines)
     assert rows == ["7.0.1-1"]
-    assert "not whole" not in result.stderr
+    assert "partial" not in result.stderr
 
 
 def test_halves_of_a_transaction_that_come_in_any_order_are_one_update():

@@ -206,7 +206,7 @@ def test_a_tombstone_has_no_line_of_values():
 
 
 def test_a_value_with_a_line_feed_cannot_be_a_line():
-    with pytest.raises(EncodeError, match="records"):
+    with pytest.raises(EncodeError, match="contains a line feed"):
         line_of(Message(b"a\nb"), LineFormat.VALUE)
     assert read(line_of(Message(b"a\nb"), LineFormat.RECORD)) == [Message(b"a\nb")]
 
@@ -219,7 +219,7 @@ def content(path) -> bytes:
         return opened.stream.read()
 
 
-def test_gzip_zstd_and_bzip2_are_told_by_their_ending(tmp_path):
+def test_gzip_zstd_and_bzip2_are_detected_by_the_suffix(tmp_path):
     data = b'{"a":1}\n' * 10_000
     compressed = {
         "a.jsonl": data,
@@ -247,7 +247,7 @@ def test_an_empty_compressed_file_holds_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("ending", ["gz", "zst", "bz2"])
-def test_a_truncated_compressed_file_is_told_at_every_length(tmp_path, ending):
+def test_a_truncated_compressed_file_is_reported_at_every_length(tmp_path, ending):
     data = bytes(range(256)) * 20
     compress = {"gz": gzip.compress, "zst": zstandard.compress, "bz2": bz2.compress}
     whole = compress[ending](data)
@@ -260,7 +260,7 @@ def test_a_truncated_compressed_file_is_told_at_every_length(tmp_path, ending):
 
 
 @pytest.mark.parametrize("ending", ["gz", "zst", "bz2"])
-def test_what_is_not_compressed_is_told(tmp_path, ending):
+def test_an_uncompressed_file_with_a_suffix_of_a_compression_is_reported(tmp_path, ending):
     path = tmp_path / f"a.{ending}"
     path.write_bytes(b'{"plain":"text"}\n')
     with pytest.raises(DecodeError) as caught:

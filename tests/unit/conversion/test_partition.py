@@ -234,7 +234,7 @@ def test_transforms_come_before_the_target_and_a_mask_hides_what_is_set_aside() 
     assert b"secret" not in (refused_one.origin.message.value or b"")
 
 
-def test_a_profile_tells_topic_key_and_partition_and_topics_that_are_not_there_are_told() -> None:
+def test_a_profile_sets_topic_key_and_partition_and_missing_topics_are_reported() -> None:
     profile = profiles.load("debezium", {"topic_prefix": "shop"})
     for known, codes in (({"shop.orders": 5, "shop.shop.orders": 5}, []), ({}, ["no_topic"])):
         codec = profile.codec("debezium-json")
@@ -252,19 +252,19 @@ def test_a_profile_tells_topic_key_and_partition_and_topics_that_are_not_there_a
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"sink": {"checkpoint": ""}}, "a kafka sink needs checkpoint: a folder where"),
+        ({"sink": {"checkpoint": ""}}, "a kafka sink needs checkpoint: a folder for"),
         ({"sink": {"topic": "{tabel}"}}, "unknown placeholder"),
-        ({"sink": {"topic": "a b"}}, "no topic's name"),
-        ({"sink": {"topic": ""}}, "needs a topic, or a profile"),
-        ({"sink": {"profile": "canal"}}, "a profile tells topic and partition itself"),
+        ({"sink": {"topic": "a b"}}, "not a valid topic name"),
+        ({"sink": {"topic": ""}}, "needs a topic or a profile"),
+        ({"sink": {"profile": "canal"}}, "the profile determines topic and partition"),
         ({"sink": {"profile_options": {"x": 1}}}, "profile_options need a profile"),
         ({"sink": {"topic": "in"}}, "each message would come again"),
         ({"sink": {"topic": "{topic}"}}, "each message would come again"),
         ({"sink": {"spark_options": {"kafka.acks": "1"}}}, "must be `all`"),
         ({"sink": {"spark_options": {"kafka.enable.idempotence": "false"}}}, "may overtake"),
-        ({"source": {"spark_options": {"minPartitions": "9"}}}, "its order is lost"),
-        ({"options": {"mode": "append"}}, "options.mode is about tables"),
-        ({"source": {"type": "files", "path": "in"}}, "takes the messages of a kafka source"),
+        ({"source": {"spark_options": {"minPartitions": "9"}}}, "loses their order"),
+        ({"options": {"mode": "append"}}, "options.mode is for tables"),
+        ({"source": {"type": "files", "path": "in"}}, "a kafka sink needs a kafka source"),
     ],
 )
 def test_a_sink_that_would_lose_messages_or_their_order_is_refused(
@@ -372,7 +372,7 @@ def test_keys_are_not_held_where_what_waits_could_not_be_replayed() -> None:
     assert parse(pipeline).sink.block_keys_on_error
     mask = {"type": "mask", "columns": ["v"], "method": "null"}
     for more, words in (
-        ({"transforms": [mask]}, "masked events"),
+        ({"transforms": [mask]}, "not available with a mask"),
         ({"options": {"on_error": "stop"}}, "remove sink.block_keys_on_error"),
     ):
         with pytest.raises(ConfigError, match=words):

@@ -12,13 +12,13 @@ from changelane.datahub.reader import (
     Stretch,
     chains,
     check,
-    closed,
+    closed_shards_key,
     ends,
     messages,
     starts,
     stretches,
 )
-from changelane.datahub.service import ServiceError, Shard, Taken
+from changelane.datahub.service import ReadRecord, ServiceError, Shard
 from changelane.datahub.shard_writer import WriteError
 from changelane.errors import ConfigError
 from changelane.pipeline.config import parse
@@ -27,12 +27,12 @@ T = READ
 SCHEMA = json.dumps({"fields": [{"name": n, "type": "STRING"} for n in ("id", "note", "new")]})
 
 
-@pytest.mark.parametrize("tells_last", [True, False])
-def test_a_shard_ends_behind_its_last_record_whichever_number_the_service_tells(tells_last):
-    service = FakeTopic(tells_last=tells_last)
+@pytest.mark.parametrize("latest_is_last", [True, False])
+def test_a_shard_ends_after_its_last_record_whatever_latest_is(latest_is_last):
+    service = FakeTopic(latest_is_last=latest_is_last)
     service.shard("0", "a", "b", "c")
     service.shard("1")
-    assert ends(service, T, {}) == {T: {0: 3, 1: 0}, closed(T): {}}
+    assert ends(service, T, {}) == {T: {0: 3, 1: 0}, closed_shards_key(T): {}}
     assert starts(service, T, "earliest") == {T: {0: 0, 1: 0}}
     assert starts(service, T, "latest")[T] == {0: 3, 1: 0}
     service.expire("0", 2)
@@ -45,14 +45,14 @@ def test_shards_are_followed_into_those_they_become():
     service.shard("1", "c", parents="0")
     service.shard("2", state="OPENING", parents="0")
     known = ends(service, T, {T: {0: 1}})
-    assert known == {T: {0: 2, 1: 1}, closed(T): {0: 2}}
+    assert known == {T: {0: 2, 1: 1}, closed_shards_key(T): {0: 2}}
     service.state["1"] = "CLOSING", ("0",)
     service.shard("2", "d", parents="0")
-    assert ends(service, T, known) == {T: {0: 2, 1: 1, 2: 1}, closed(T): {0: 2}}
+    assert ends(service, T, known) == {T: {0: 2, 1: 1, 2: 1}, closed_shards_key(T): {0: 2}}
     del service.state["0"]  # the service forgets it, and it was read to its end
     assert ends(service, T, known)[T] == {0: 2, 1: 1, 2: 1}
     with pytest.raises(LostError, match="shard 0 of topic orders is gone"):
-        ends(service, T, {T: {0: 1, 1: 1}, closed(T): {0: 2}})
+        ends(service, T, {T: {0: 1, 1: 1}, closed_shards_key(T): {0: 2}})
     with pytest.raises(LostError, match="shard 0 of topic orders is gone"):
         ends(service, T, {T: {0: 2}})
 
@@ -65,7 +65,9 @@ def test_parents_are_read_before_what_they_became_and_others_beside():
         Shard("3", 0, 9, "CLOSED", ("0",)),
         Shard("4", 0, 9, "ACTIVE", ("2", "3")),
     ]
-    found = stretches(T, {T: {0: 5}}, {T: {0: 5, 1: 1, 2: 2, 3: 3, 4: 4}, closed(T): {0: 5}})
+    found = stretches(
+        T, {T: {0: 5}}, {T: {0: 5, 1: 1, 2: 2, 3: 3, 4: 4}, closed_shards_key(T): {0: 5}}
+    )
     told = [[one.shard for one in chain] for chain in chains(found, shards)]
     assert sorted(told) == [[1], [2, 3, 4]]
     assert found[0] == Stretch(1, 0, 1)
@@ -74,16 +76,16 @@ def test_parents_are_read_before_what_they_became_and_others_beside():
 
 
 def test_a_stretch_is_read_once_in_its_order_through_answers_of_any_size():
-    service = FakeTopic(most=2)
+    service = FakeTopic(max_read=2)
     service.shard("7", *"abcdefg")
-    service.troubles = [ServiceError("LimitExceeded"), ServiceError("InternalServerError", 500)]
+    service.read_errors = [ServiceError("LimitExceeded"), ServiceError("InternalServerError", 500)]
     found = list(messages(service, Time().patience(5.0), T, Stretch(7, 1, 6), None))
     assert [one.value for one in found] == [b"b", b"c", b"d", b"e", b"f"]
     assert (found[0].topic, found[0].partition, found[0].offset) == (T, 7, 1)
 
 
 def test_records_that_go_between_two_answers_are_missed_and_numbers_never_given_are_not():
-    service = FakeTopic(most=2)
+    service = FakeTopic(max_read=2)
     service.shard("0", *"abcdef")
     del service.records["0"][3]
     found = messages(service, Time().patience(5.0), T, Stretch(0, 0, 6), None)
@@ -93,7 +95,7 @@ def test_records_that_go_between_two_answers_are_missed_and_numbers_never_given_
     assert [next(found).value for _ in range(2)] == [b"a", b"b"]
     ask = service.read
 
-    def read(topic: str, shard: str, sequence: int, limit: int) -> Sequence[Taken]:
+    def read(topic: str, shard: str, sequence: int, limit: int) -> Sequence[ReadRecord]:
         told = ask(topic, shard, sequence, limit)
         service.expire("0", 5)  # as they are read
         return [one for one in told if one.sequence >= 5] or ask(topic, shard, 5, limit)
@@ -106,7 +108,7 @@ def test_records_that_go_between_two_answers_are_missed_and_numbers_never_given_
 def test_rows_are_objects_of_the_topics_fields_and_a_later_field_has_no_value():
     service = FakeTopic()
     service.shard("0")
-    service.records["0"] = {0: Taken(0, ("1", None), (("who", "me"),))}
+    service.records["0"] = {0: ReadRecord(0, ("1", None), (("who", "me"),))}
     (found,) = messages(service, Time().patience(5.0), T, Stretch(0, 0, 1), SCHEMA)
     assert (found.value, found.headers) == (b'{"id":"1","note":null}', (("who", b"me"),))
 
@@ -121,9 +123,9 @@ def test_what_is_gone_is_never_left_out():
     with pytest.raises(LostError, match="2 records"):
         list(messages(service, Time().patience(5.0), T, Stretch(0, 1, 6), None))
     # records that are not there are waited for, and then it fails
-    with pytest.raises(WriteError, match="reading shard 0 of topic orders did not go on"):
+    with pytest.raises(WriteError, match="reading shard 0 of topic orders: no progress"):
         list(messages(service, Time().patience(5.0), T, Stretch(0, 3, 8), None))
-    service.troubles = [ServiceError("NoPermission", 403)]
+    service.read_errors = [ServiceError("NoPermission", 403)]
     with pytest.raises(ServiceError, match="NoPermission"):
         list(messages(service, Time().patience(5.0), T, Stretch(0, 3, 6), None))
 
@@ -142,12 +144,12 @@ SOURCE = {
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ({"topic": "a.b"}, "can be no topic's name"),
-        ({"project": "x"}, "can be no project's name"),
-        ({"endpoint": "dh"}, "endpoint is no address"),
+        ({"topic": "a.b"}, "not a valid topic name"),
+        ({"project": "x"}, "not a valid project name"),
+        ({"endpoint": "dh"}, "endpoint must be an address"),
         ({"access_key": ""}, "is empty"),
         ({"format": "canal-json"}, "source"),
-        ({"format_options": {"topic_schema": "{}"}}, "the topic tells it"),
+        ({"format_options": {"topic_schema": "{}"}}, "the service provides it"),
         ({"topics": ["a"]}, "did you mean 'topic'"),
     ],
 )

@@ -17,7 +17,7 @@ from changelane.conversion.partition import (
     RejectedMessage,
     empty_counts,
 )
-from changelane.datahub.records import MOST_RECORD_BYTES, numbered
+from changelane.datahub.records import MOST_RECORD_BYTES, with_sequence
 from changelane.datahub.sender import Sending
 from changelane.datahub.service import Content, ServiceError, Topic
 from changelane.event import DataChange
@@ -131,7 +131,7 @@ def test_rows_of_one_key_lie_in_one_shard_and_changed_keys_each_in_their_own() -
     assert shards == {n: {str(hash_of(str(n)) * 4 >> 128)} for n in range(10)}
 
 
-def test_a_row_before_that_leaves_its_key_out_lies_with_the_row_after() -> None:
+def test_an_update_without_a_key_before_goes_to_the_shard_of_the_row_after() -> None:
     told = message(1, "u", before={"v": "a"}, after={"id": 5, "v": "b"})
     for service, sink in ((tuples(), {}), (blobs(), {"topic": "all", "format": "datahub-blob"})):
         assert not sent(service, told, **sink)
@@ -231,7 +231,7 @@ def test_rows_without_types_are_checked_by_their_columns() -> None:
     assert "no number" not in refused[1].reason
 
 
-def test_a_topic_that_is_not_there_is_created_from_the_table_where_the_sink_says_so() -> None:
+def test_a_missing_topic_is_created_from_the_table_if_the_sink_allows_it() -> None:
     service = FakeService(even_shards(4))
     refused = sent(service, insert(1), topic="dh_{database}_{table}")
     assert [one.code for one in refused] == ["no_topic"]
@@ -284,7 +284,7 @@ def test_a_second_table_does_not_come_into_a_topic(other: dict[str, str], told: 
     assert not sent(tuples(), insert(1), insert(2, table=other), topic=told, steps=[one])
 
 
-def test_a_route_may_tell_the_topic_of_rows_but_not_one_that_datahub_cannot_have() -> None:
+def test_a_route_may_set_the_topic_of_rows_if_datahub_allows_its_name() -> None:
     service = tuples()
     step = {"type": "route", "pattern": r"shop\.orders"}
     assert not sent(service, insert(1), topic="other", steps=[step | {"topic": "orders"}])
@@ -304,7 +304,7 @@ def test_a_topic_of_a_table_may_have_its_time_as_text_in_the_right_spelling() ->
     assert service.of("orders")[0][-1] == "1649991726000"
 
 
-def test_what_a_topic_of_rows_cannot_tell_is_counted_but_a_truncation_is_set_aside() -> None:
+def test_losses_in_a_tuple_topic_are_counted_but_a_truncate_is_quarantined() -> None:
     service = tuples()
     told = [
         message(1, "truncate", key=None, schema=None),
@@ -432,7 +432,7 @@ def event(position: Any = None) -> DataChange:
 def test_a_sequence_rises_with_the_offset_and_fits_into_64_bits() -> None:
     def sequence(offset: int, partition: int, number: int) -> int:
         origin = Origin(Message(b"", None, (), "in", partition, offset), number)
-        position = getattr(numbered(event(), origin), "position", None)
+        position = getattr(with_sequence(event(), origin), "position", None)
         assert isinstance(position, SequencePosition)
         return position.value
 
@@ -448,10 +448,10 @@ def test_a_sequence_rises_with_the_offset_and_fits_into_64_bits() -> None:
     assert found == sorted(set(found))
     assert found[-1] == (1 << 63) - 1
     for wrong in ((1 << 40, 0, 0), (0, 4096, 0), (0, 0, 2048)):
-        with pytest.raises(DestinationError, match="too large"):
+        with pytest.raises(DestinationError, match="do not fit into a sequence"):
             sequence(*wrong)
 
 
 def test_an_event_keeps_the_sequence_that_it_has() -> None:
     told = event(SequencePosition(17))
-    assert numbered(told, Origin(insert(5), 0)) is told
+    assert with_sequence(told, Origin(insert(5), 0)) is told

@@ -35,7 +35,7 @@ from datahub_server import (
 )
 
 from changelane.datahub.sdk import Sdk
-from changelane.datahub.service import RANGE, Fate, ServiceError, Shard, Topic
+from changelane.datahub.service import RANGE, Reaction, ServiceError, Shard, Topic
 from changelane.datahub.shard_writer import Limits, Patience, Record, Writer
 from changelane.pipeline.config import parse
 from changelane.pipeline.datahub_sink import DataHubSink
@@ -151,13 +151,16 @@ def test_a_topic_is_created_with_its_schema_once(server: Server) -> None:
     ]
 
 
-def test_records_that_failed_are_told_one_by_one_where_a_part_may_fail(server: Server) -> None:
+def test_failed_records_are_returned_one_by_one_if_a_part_may_fail(server: Server) -> None:
     service = sdk(server, protocol="json")
-    assert not service.is_whole
+    assert not service.writes_all_or_none
     service.create("all", Topic("BLOB"), shards=1, days=1)
     server.faults = lambda *_: {1: "LimitExceeded", 3: "MalformedRecord"}
     failed = service.put("all", "0", [b"a", b"b", b"c", b"d"])
-    assert {n: error.fate for n, error in failed.items()} == {1: Fate.WAIT, 3: Fate.RECORD}
+    assert {n: error.reaction for n, error in failed.items()} == {
+        1: Reaction.RETRY,
+        3: Reaction.REJECT,
+    }
     assert [one.values for one in server.topics["all"].records] == [(b"a",), (b"c",)]
 
 
@@ -207,7 +210,7 @@ def test_whatever_the_service_does_all_records_arrive_in_the_order_of_their_keys
     assert len(found) == 13
 
 
-def test_an_answer_that_does_not_say_which_records_failed_ends_everything(server: Server) -> None:
+def test_an_answer_without_the_numbers_of_failed_records_is_fatal(server: Server) -> None:
     service = sdk(server, protocol="json")
     path = "/projects/shop/topics/all/shards"
     one = {"Index": 7, "ErrorCode": "LimitExceeded", "ErrorMessage": ""}
@@ -218,23 +221,23 @@ def test_an_answer_that_does_not_say_which_records_failed_ends_everything(server
         server.answers["POST", path] = 200, json.dumps(told).encode()
         with pytest.raises(ServiceError) as caught:
             service.put("all", "0", [b"a"])
-        assert caught.value.fate is Fate.STOP
+        assert caught.value.reaction is Reaction.FAIL
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize(
-    ("status", "body", "code", "fate"),
+    ("status", "body", "code", "reaction"),
     [
-        (400, b'{"ErrorCode":"LimitExceeded","ErrorMessage":"row Ann"}', "LimitExceeded", "WAIT"),
-        (500, b'{"ErrorCode":"InternalServerError","ErrorMessage":"x"}', None, "WAIT"),
-        (502, b"<html>Ann</html>", "unknown", "WAIT"),
-        (400, b'{"ErrorCode":"InvalidShardOperation","ErrorMessage":"x"}', None, "MOVED"),
-        (400, b'{"ErrorCode":"MalformedRecord","ErrorMessage":"Ann"}', None, "RECORD"),
-        (403, b'{"ErrorCode":"NoPermission","ErrorMessage":"Ann"}', "NoPermission", "STOP"),
-        (200, b"Ann", None, "STOP"),
+        (400, b'{"ErrorCode":"LimitExceeded","ErrorMessage":"row Ann"}', "LimitExceeded", "RETRY"),
+        (500, b'{"ErrorCode":"InternalServerError","ErrorMessage":"x"}', None, "RETRY"),
+        (502, b"<html>Ann</html>", "unknown", "RETRY"),
+        (400, b'{"ErrorCode":"InvalidShardOperation","ErrorMessage":"x"}', None, "REASSIGN"),
+        (400, b'{"ErrorCode":"MalformedRecord","ErrorMessage":"Ann"}', None, "REJECT"),
+        (403, b'{"ErrorCode":"NoPermission","ErrorMessage":"Ann"}', "NoPermission", "FAIL"),
+        (200, b"Ann", None, "FAIL"),
     ],
 )
-def test_refusals_are_told_by_code_and_never_by_what_they_quote(
+def test_rejections_are_reported_by_code_without_the_quoted_text(
     server: Server,
     caplog: pytest.LogCaptureFixture,
     *,
@@ -242,7 +245,7 @@ def test_refusals_are_told_by_code_and_never_by_what_they_quote(
     status: int,
     body: bytes,
     code: str | None,
-    fate: str,
+    reaction: str,
 ) -> None:
     caplog.set_level(logging.DEBUG)
     service = sdk(server, protocol=protocol)
@@ -252,7 +255,7 @@ def test_refusals_are_told_by_code_and_never_by_what_they_quote(
     server.answers["POST", path] = status, body
     with pytest.raises(ServiceError) as caught:
         service.put("all", "0", [b"Ann's row"])
-    assert caught.value.fate is Fate[fate]
+    assert caught.value.reaction is Reaction[reaction]
     assert code in {None, caught.value.code}
     words = "".join(traceback.format_exception(caught.value)) + caplog.text
     assert "Ann'" not in words.replace('"Ann\'s row"', "")
@@ -266,18 +269,18 @@ def test_a_service_that_does_not_answer_is_waited_for(server: Server) -> None:
     service = sdk(server, endpoint="http://127.0.0.1:9")
     with pytest.raises(ServiceError, match="Unreachable") as caught:
         service.shards("all")
-    assert caught.value.fate is Fate.WAIT
+    assert caught.value.reaction is Reaction.RETRY
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
-def test_a_service_whose_certificate_nobody_vouches_for_gets_nothing(tmp_path: Path) -> None:
+def test_a_service_with_an_untrusted_certificate_gets_no_request(tmp_path: Path) -> None:
     told = f"req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -keyout {tmp_path}/k"
     subprocess.run(["openssl", *told.split(), "-out", f"{tmp_path}/c"], check=True)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(tmp_path / "c", tmp_path / "k")
     with serving(tls) as safe, pytest.raises(ServiceError, match="WrongCertificate") as caught:
         sdk(safe, endpoint=safe.endpoint.replace("http:", "https:")).topic("all")
-    assert caught.value.fate is Fate.STOP
+    assert caught.value.reaction is Reaction.FAIL
     assert not safe.requests
 
 
@@ -285,7 +288,7 @@ def test_a_wrong_key_is_refused_and_not_shown(server: Server) -> None:
     service = sdk(server, access_key="another-secret")
     with pytest.raises(ServiceError, match="Unauthorized") as caught:
         service.topic("all")
-    assert caught.value.fate is Fate.STOP
+    assert caught.value.reaction is Reaction.FAIL
     assert "another-secret" not in "".join(traceback.format_exception(caught.value))
 
 
@@ -295,7 +298,7 @@ def test_a_value_that_the_client_itself_refuses_is_the_record_s_fault(server: Se
     service.topic("rows")
     with pytest.raises(ServiceError, match="InvalidParameter") as caught:
         service.put("rows", "0", [("x", 1 << 63, None, None, None, None)])
-    assert caught.value.fate is Fate.RECORD
+    assert caught.value.reaction is Reaction.REJECT
     assert str(1 << 63) not in "".join(traceback.format_exception(caught.value))
 
 
@@ -427,7 +430,10 @@ def test_records_come_back_as_they_were_written(server: Server) -> None:
     assert three.content[0] == ""
     assert [each.sequence for each in service.read("rows", "0", 1, 1)] == [1]
     assert service.read("rows", "0", 3, 1) == []
-    assert (service.edge("rows", "0", "OLDEST"), service.edge("rows", "0", "LATEST")) == (0, 2)
+    assert (
+        service.end_sequence("rows", "0", "OLDEST"),
+        service.end_sequence("rows", "0", "LATEST"),
+    ) == (0, 2)
     with pytest.raises(ServiceError, match="SeekOutOfRange"):
         service.read("rows", "0", 99, 1)
     blobs = sdk(server, protocol="protobuf").read("all", "0", 0, 10)

@@ -8,7 +8,7 @@ from datahub_fake import FakeService, Time, even_shards
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from changelane.datahub.service import RANGE, Fate, ServiceError, Shard, Shards
+from changelane.datahub.service import RANGE, Reaction, ServiceError, Shard, Shards
 from changelane.datahub.shard_writer import Limits, Record, WriteError, Writer
 from changelane.profiles.datahub import hash_of
 from changelane.testing.conformance import EFFORT
@@ -34,20 +34,20 @@ def writer(service: FakeService, time: Time, limits: Limits | None = None, **mor
     shards=st.integers(1, 5),
     faults=FAULTS,
     bad=st.sets(st.integers(0, 120), max_size=5),
-    is_whole=st.booleans(),
+    writes_all_or_none=st.booleans(),
     records=st.integers(1, 9),
     held=st.sampled_from([30, 200, 10_000]),
 )
 def test_every_record_is_written_in_its_order_or_refused_once(
-    *, keys, shards, faults, bad, is_whole, records, held
+    *, keys, shards, faults, bad, writes_all_or_none, records, held
 ):
     service = FakeService(
         even_shards(shards),
         faults=faults,
         bad=lambda one: int(bytes(one).partition(b"-")[2]) in bad,
-        is_whole=is_whole,
+        writes_all_or_none=writes_all_or_none,
     )
-    limits = Limits(records=records, bytes=70, held_bytes=held)
+    limits = Limits(records=records, bytes=70, buffered_bytes=held)
     written_by = writer(service, Time(), limits)
     refused = [r for n, key in enumerate(keys) for r in written_by.add(record(key, n))]
     refused += written_by.flush()
@@ -79,19 +79,19 @@ def test_every_record_is_written_in_its_order_or_refused_once(
     shards=st.integers(1, 4),
     faults=FAULTS,
     bad=st.sets(st.integers(0, 80), max_size=5),
-    is_whole=st.booleans(),
+    writes_all_or_none=st.booleans(),
     records=st.integers(1, 9),
 )
 def test_what_waits_behind_a_refused_record_of_its_key_is_not_written(
-    *, keys, shards, faults, bad, is_whole, records
+    *, keys, shards, faults, bad, writes_all_or_none, records
 ):
     service = FakeService(
         even_shards(shards),
         faults=faults,
         bad=lambda one: int(bytes(one).partition(b"-")[2]) in bad,
-        is_whole=is_whole,
+        writes_all_or_none=writes_all_or_none,
     )
-    limits = Limits(records=records, bytes=70, held_bytes=200)
+    limits = Limits(records=records, bytes=70, buffered_bytes=200)
     written_by = writer(service, Time(), limits, group=lambda one: one.order)
     waits: set[str] = set()
     aside: list[int] = []
@@ -111,7 +111,7 @@ def test_what_waits_behind_a_refused_record_of_its_key_is_not_written(
 
 
 def test_where_a_part_of_a_request_may_fail_no_request_holds_two_records_of_a_key():
-    service = FakeService(even_shards(1), faults=["part2"], is_whole=False)
+    service = FakeService(even_shards(1), faults=["part2"], writes_all_or_none=False)
     written_by = writer(service, Time())
     for number, key in enumerate([1, 2, 3, 1, 2]):
         written_by.add(record(key, number))
@@ -164,7 +164,7 @@ def test_a_service_that_takes_nothing_for_too_long_ends_the_batch_and_nothing_is
     service = FakeService(even_shards(1), faults=["limit"] * 1000)
     written_by = writer(service, time)
     written_by.add(record(1, 1))
-    with pytest.raises(WriteError, match=r"topic t did not go on for 3\d\d seconds: .* Limit"):
+    with pytest.raises(WriteError, match=r"topic t: no progress for 3\d\d seconds: .* Limit"):
         written_by.flush()
     assert 300 <= time.now < 311
     assert not service.written
@@ -208,26 +208,26 @@ def test_a_notice_goes_to_each_shard():
 @pytest.mark.parametrize(
     ("code", "status", "fate"),
     [
-        ("LimitExceeded", 400, Fate.WAIT),
-        ("InternalServerError", 500, Fate.WAIT),
-        (None, 502, Fate.WAIT),
-        ("Whatever", 429, Fate.WAIT),
-        ("InvalidShardOperation", 400, Fate.MOVED),
-        ("NoSuchShard", 404, Fate.MOVED),
-        ("MalformedRecord", 400, Fate.RECORD),
-        ("InvalidParameter", 400, Fate.RECORD),
-        (None, 413, Fate.RECORD),
-        ("NoSuchTopic", 404, Fate.STOP),
-        ("NoPermission", 403, Fate.STOP),
-        ("Unauthorized", 401, Fate.STOP),
-        ("SomethingNew", 400, Fate.STOP),
+        ("LimitExceeded", 400, Reaction.RETRY),
+        ("InternalServerError", 500, Reaction.RETRY),
+        (None, 502, Reaction.RETRY),
+        ("Whatever", 429, Reaction.RETRY),
+        ("InvalidShardOperation", 400, Reaction.REASSIGN),
+        ("NoSuchShard", 404, Reaction.REASSIGN),
+        ("MalformedRecord", 400, Reaction.REJECT),
+        ("InvalidParameter", 400, Reaction.REJECT),
+        (None, 413, Reaction.REJECT),
+        ("NoSuchTopic", 404, Reaction.FAIL),
+        ("NoPermission", 403, Reaction.FAIL),
+        ("Unauthorized", 401, Reaction.FAIL),
+        ("SomethingNew", 400, Reaction.FAIL),
     ],
 )
 def test_what_to_do_follows_from_the_error_code_of_the_service(
-    code: Any, status: int, fate: Fate
+    code: Any, status: int, fate: Reaction
 ) -> None:
-    assert ServiceError(code, status).fate is fate
+    assert ServiceError(code, status).reaction is fate
 
 
-def test_an_error_says_codes_and_nothing_that_looks_like_a_value():
-    assert str(ServiceError("value 'Ann' of row 3", 400)) == "DataHub says unknown (status 400)"
+def test_an_error_contains_codes_but_no_values():
+    assert str(ServiceError("value 'Ann' of row 3", 400)) == "DataHub answers unknown (status 400)"

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from changelane import ddl
-from changelane.ddl.tokenizer import LONGEST
-from changelane.event import SchemaChange, Source
+from changelane.ddl.tokenizer import MAX_TEXT_LENGTH
 from changelane.schema import Column, TableId, TableSchema
 from changelane.types import UNKNOWN, Boolean, Decimal, Enum, Integer, String, Timestamp
 
@@ -69,7 +68,7 @@ def column(name, kind=INT, text="int", nullable=True, **more):
         ("oracle", "TRUNCATE TABLE t DROP STORAGE", "truncate", "shop.T"),
     ],
 )  # fmt: skip
-def test_first_words_and_changes_tell_action_and_table(dialect, text, action, table):
+def test_action_and_table_of_statements(dialect, text, action, table):
     found = read(text, dialect) if text else ddl.parse(text, dialect, HERE)[0]
     assert (found.action, str(found.table)) == (action, table)
 
@@ -101,7 +100,7 @@ def test_one_alter_holds_several_actions_in_their_order():
     ]
 
 
-def test_columns_may_stand_in_parentheses():
+def test_columns_may_be_in_parentheses():
     assert changes("ALTER TABLE t ADD (a int, b varchar(20) NULL, KEY k (a))") == [
         ddl.AddColumn(column("a")),
         ddl.AddColumn(column("b", String(), "varchar(20)")),
@@ -109,7 +108,7 @@ def test_columns_may_stand_in_parentheses():
     ]
 
 
-def test_a_modify_of_mysql_says_everything_anew():
+def test_a_modify_of_mysql_replaces_the_whole_definition():
     assert changes("ALTER TABLE t MODIFY a int") == [
         ddl.ModifyColumn("a", None, INT, "int", True, None, False)
     ]
@@ -118,7 +117,7 @@ def test_a_modify_of_mysql_says_everything_anew():
     assert found.nullable is None
 
 
-def test_a_modify_of_oracle_says_only_what_changes():
+def test_a_modify_of_oracle_has_only_the_changes():
     assert changes("ALTER TABLE t MODIFY (a NUMBER(9), b NOT NULL, c DEFAULT 0)", "oracle") == [
         ddl.ModifyColumn("A", None, Decimal(9, 0), "NUMBER(9)"),
         ddl.ModifyColumn("B", nullable=False),
@@ -191,17 +190,17 @@ def test_a_new_table_is_described():
         ("postgresql", "CREATE TABLE t OF some_type"),
     ],
 )
-def test_a_table_whose_text_does_not_tell_all_columns_is_partial(dialect, text):
+def test_a_table_without_all_columns_in_its_text_is_partial(dialect, text):
     (created,) = changes(text, dialect)
     assert created.is_partial
-    assert ddl.created(created) is None
+    assert ddl.shape_of(created) is None
 
 
 @pytest.mark.parametrize("text", ["CREATE TABLE t LIKE x.u", "CREATE TABLE t (LIKE x.u)"])
 def test_a_table_like_another_names_it(text):
     (created,) = changes(text)
     assert created.like == TableId("x", None, "u")
-    assert ddl.created(created) is None
+    assert ddl.shape_of(created) is None
     assert read(text).table == T
 
 
@@ -232,7 +231,7 @@ def test_the_body_of_a_routine_is_no_statement_of_its_own():
         ("postgresql", "ALTER TABLE t ADD PRIMARY KEY USING INDEX i", "alter"),
         ("postgresql", "ALTER TABLE t ALTER a FLY", "alter"),
         ("oracle", "DROP TABLE t@elsewhere", "drop"),
-        ("oracle", "create table t (" + "x" * LONGEST, "create"),
+        ("oracle", "create table t (" + "x" * MAX_TEXT_LENGTH, "create"),
     ],
 )
 def test_what_is_not_read_stays_text_with_a_reason(dialect, text, action):
@@ -333,7 +332,7 @@ def test_the_text_decides_the_action_before_the_word_of_the_producer():
         ("DROP TABLE a", None),
     ],
 )
-def test_where_the_text_does_not_tell_the_producer_does(text, product):
+def test_the_producer_gives_what_the_text_lacks(text, product):
     assert ddl.action_of(text, product, "alter") == "alter"
 
 
@@ -344,11 +343,11 @@ def test_a_table_comes_from_the_text_where_the_producer_names_none():
     assert ddl.table_of("GRANT x", "mysql", HERE) == HERE
 
 
-def test_an_event_gives_its_statements():
-    event = SchemaChange(T, "alter", "ALTER TABLE t DROP a", source=Source("mysql"))
-    assert [one.changes for one in ddl.statements_of(event)] == [(ddl.DropColumn("a"),)]
-    assert ddl.statements_of(SchemaChange(T, "alter", "ALTER TABLE t DROP a")) == ()
-    assert ddl.statements_of(SchemaChange(T, "alter", source=Source("mysql"))) == ()
+def test_a_text_of_a_known_database_has_statements():
+    statements = ddl.statements_of("ALTER TABLE t DROP a", "mysql", T)
+    assert [statement.changes for statement in statements] == [(ddl.DropColumn("a"),)]
+    assert ddl.statements_of("ALTER TABLE t DROP a", None, T) == ()
+    assert ddl.statements_of(None, "mysql", T) == ()
 
 
 # -- changes to schemas ----------------------------------------------------------------------------
@@ -359,14 +358,14 @@ SHAPE = ddl.Shape(
 
 
 def after(text, dialect="mysql", shape=SHAPE):
-    return ddl.evolved(shape, changes(text, dialect), ignore_case=dialect == "mysql")
+    return ddl.apply_changes(shape, changes(text, dialect), ignore_case=dialect == "mysql")
 
 
 def names(shape):
     return [one.name for one in shape.schema.columns]
 
 
-def test_added_columns_stand_where_the_statement_says():
+def test_added_columns_have_the_place_of_the_statement():
     found = after("ALTER TABLE t ADD x int AFTER id, ADD y int FIRST, ADD z int")
     assert names(found) == ["y", "id", "x", "a", "b", "z"]
 
@@ -392,7 +391,7 @@ def test_a_key_column_stays_not_null_when_it_is_modified():
     assert found.schema.by_name["id"].nullable is False
 
 
-def test_what_a_statement_does_not_say_stays():
+def test_properties_that_a_statement_does_not_name_stay():
     shape = ddl.Shape(TableSchema((column("a", nullable=False, default=5),)))
     found = after("ALTER TABLE t ALTER a SET DEFAULT 6", "postgresql", shape)
     assert found.schema.columns == (column("a", nullable=False, default=6),)
@@ -438,7 +437,7 @@ def test_a_change_that_may_find_nothing_is_not():
 
 def test_a_new_table_and_its_changes_give_its_shape():
     (created,) = changes("CREATE TABLE t (id int, d decimal(4,1) DEFAULT 1.5, PRIMARY KEY (id))")
-    shape = ddl.created(created)
+    shape = ddl.shape_of(created)
     assert shape.schema.columns == (
         column("id", nullable=False),
         column("d", Decimal(4, 1), "decimal(4,1)", default=decimal.Decimal("1.5")),

@@ -65,7 +65,7 @@ def test_a_stream_that_lacks_nothing_but_one_setting_names_this_one() -> None:
     assert setting == "set bigint.unsigned.handling.mode=precise"
     assert told[setting].about == "Debezium dbz_my"
     # the types of the database come from the topic of schema changes
-    assert told[setting].text.endswith("as negative ones: inventory.types_all.biu")
+    assert told[setting].text.endswith("as negative numbers: inventory.types_all.biu")
     assert "skipped.operations=none" in told["end"].text
     assert "decimal" not in told["end"].text
 
@@ -80,13 +80,13 @@ def test_messages_without_types_are_counted() -> None:
     assert warning.text == "71 of 71 rows have no column types: columns become text"
 
 
-def test_tables_whose_updates_have_no_row_before_are_named() -> None:
+def test_tables_with_updates_without_a_before_image_are_named() -> None:
     told = found(captured("postgres-schema"))
-    warning = told["ALTER TABLE ... REPLICA IDENTITY FULL, where a table has no primary key"]
+    warning = told["ALTER TABLE ... REPLICA IDENTITY FULL for tables without a primary key"]
     assert "shop.public.customers" in warning.text
     assert "cust_full" not in warning.text
     assert "no_pk_full" not in warning.text
-    large = told["ALTER TABLE ... REPLICA IDENTITY FULL, where keys change or no snapshot was read"]
+    large = told["ALTER TABLE ... REPLICA IDENTITY FULL if keys change or no snapshot was read"]
     assert "shop.public.toast_t.big, " in large.text
     assert found(captured("mariadb-schema")).keys().isdisjoint(told.keys() - {"end"})
 
@@ -98,7 +98,7 @@ def test_changes_without_a_transaction_are_counted_where_they_come_from_the_log(
             payload["transaction"] = None
 
     warning = found(captured("postgres-schema", without))["set provide.transaction.metadata=true"]
-    assert warning.text.endswith("changes do not name their place in a transaction")
+    assert warning.text.endswith("changes have no position in their transaction")
     snapshot = [
         message
         for message in captured("postgres-schema", without)
@@ -106,7 +106,7 @@ def test_changes_without_a_transaction_are_counted_where_they_come_from_the_log(
     ]
     told = found(snapshot, topics={"__debezium-heartbeat.dbz_pg"})
     assert "set provide.transaction.metadata=true" not in told
-    assert "rows of a snapshot only" in told["end"].text
+    assert "all rows are from a snapshot" in told["end"].text
 
 
 def test_decimals_that_come_as_doubles_are_named_where_the_database_type_is_known() -> None:
@@ -148,7 +148,7 @@ def test_times_that_end_at_milliseconds_are_found_by_their_type() -> None:
                     if field.get("name") == "io.debezium.time.Timestamp":
                         field["name"] = "org.apache.kafka.connect.data.Timestamp"
 
-    setting = "take time.precision.mode=connect out of the connector"
+    setting = "remove time.precision.mode=connect from the connector"
     assert setting in found(captured("mariadb-schema", as_connect))
     assert setting not in found(captured("mariadb-schema"))
 
@@ -185,7 +185,7 @@ def test_topics_beside_the_rows_are_looked_for(name: str, server: str, settings:
     assert "heartbeat.interval.ms" in found(rows, topics=None)["end"].text
 
 
-def test_other_formats_and_messages_that_cannot_be_read_say_nothing() -> None:
+def test_other_formats_and_unreadable_messages_give_no_finding() -> None:
     rows = captured("mariadb-schema")
     assert not list(findings("canal-json", rows))
     assert not list(findings("debezium-json", [Message(b"{"), Message(None)]))

@@ -51,14 +51,14 @@ def test_a_sink_keeps_what_it_needs_and_shows_no_key() -> None:
     [
         ({"checkpoint": ""}, "needs checkpoint"),
         ({"access_key": ""}, "access_key is empty"),
-        ({"endpoint": "dh.example.com"}, "no address"),
-        ({"endpoint": "https://id:key@dh.example.com"}, "no address"),
-        ({"project": "a.b"}, "no project's name"),
-        ({"topic": "shop.orders"}, "no topic's name"),
+        ({"endpoint": "dh.example.com"}, "must be an address"),
+        ({"endpoint": "https://id:key@dh.example.com"}, "must be an address"),
+        ({"project": "a.b"}, "not a valid project name"),
+        ({"topic": "shop.orders"}, "not a valid topic name"),
         ({"topic": "{column}"}, "unknown placeholder"),
-        ({"topic": "{table}", "format": "datahub-blob"}, "takes all tables"),
+        ({"topic": "{table}", "format": "datahub-blob"}, "one topic for all tables"),
         ({"format": "debezium-json"}, "format"),
-        ({"format_options": {"topic_schema": "{}"}}, "the topic and the messages tell it"),
+        ({"format_options": {"topic_schema": "{}"}}, "the topic and the messages set it"),
         ({"batch_records": 10_001}, "batch_records"),
         ({"batch_bytes": 4_000_000}, "batch_bytes"),
         ({"create": {"shards": 257}}, "shards"),
@@ -81,7 +81,7 @@ def test_the_pipelines_of_the_page_are_some(tmp_path: Path) -> None:
         file.write_text(example)
         found.append(load(file, {"DATAHUB_ACCESS_ID": "a", "DATAHUB_ACCESS_KEY": "b"}))
         file.write_text(example.replace("${DATAHUB_ACCESS_KEY}", "in-the-file"))
-        with pytest.raises(ConfigError, match="access_key comes from the environment"):
+        with pytest.raises(ConfigError, match="access_key from the environment"):
             load(file, {"DATAHUB_ACCESS_ID": "a"})
     to, from_it = found
     assert isinstance(to.sink, DataHubSink)
@@ -98,8 +98,8 @@ def test_an_unknown_key_names_the_nearest_one() -> None:
     ("source", "options", "message"),
     [
         ({"type": "files", "path": "/x", "format": "debezium-json"}, {}, "kafka source"),
-        (SOURCE, {"mode": "history"}, "options.mode is about tables, and the sink is datahub"),
-        (SOURCE | {"spark_options": {"minPartitions": "9"}}, {}, "its order is lost"),
+        (SOURCE, {"mode": "history"}, "options.mode is for tables, and the sink is datahub"),
+        (SOURCE | {"spark_options": {"minPartitions": "9"}}, {}, "loses their order"),
     ],
 )
 def test_what_has_no_order_is_refused(
@@ -125,6 +125,6 @@ def test_keys_come_from_the_environment(tmp_path: Path, name: str) -> None:
     assert isinstance(found, DataHubSink)
     assert (found.access_id, found.access_key, found.security_token) == ("one", "two", "three")
     assert found.checkpoint == str(tmp_path / "state")
-    with pytest.raises(ConfigError, match=f"sink.{name} comes from the environment") as caught:
+    with pytest.raises(ConfigError, match=f"sink.{name} from the environment") as caught:
         load(told(**held | {name: "written-down"}), environment)
     assert "written-down" not in str(caught.value)

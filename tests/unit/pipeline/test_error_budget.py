@@ -25,7 +25,7 @@ def test_a_count_holds_at_any_time_and_a_share_once_there_is_enough() -> None:
     assert not share.allows_so_far(MIN_EVENTS // 100 + 1, MIN_EVENTS)
 
 
-def test_what_is_beyond_is_told_by_reason_the_most_first() -> None:
+def test_exceeding_errors_are_listed_by_reason_most_frequent_first() -> None:
     found = {"no_key": 2, "malformed_json": 30}
     assert over_budget_text(None, found, 32, is_ended=True) is None
     assert over_budget_text(Budget.parse("40", "x"), found, 50, is_ended=True) is None
@@ -48,7 +48,7 @@ def test_the_budget_of_a_pipeline_is_a_number_or_a_share() -> None:
     for wrong, words in (
         ({"max_errors": "many"}, "a number such as 12 or a share such as 0.5%"),
         ({"max_errors": -1}, "at least 0"),
-        ({"max_errors": 0, "on_error": "stop"}, "leave max_errors out"),
+        ({"max_errors": 0, "on_error": "stop"}, "remove max_errors"),
         ({"on_error": "ignore"}, "on_error"),
     ):
         with pytest.raises(ConfigError, match=words) as caught:

@@ -31,12 +31,12 @@ def test_a_pipeline_may_have_hudi_tables() -> None:
     [
         (
             {"maintenance": {"snapshot_retention": "1 day"}},
-            r"options\.maintenance: Hudi tables have buckets",
+            r"options\.maintenance: not supported for Hudi",
         ),
-        ({"properties": {"a": "b"}}, r"options\.properties: Hudi tables have buckets"),
+        ({"properties": {"a": "b"}}, r"options\.properties: not supported for Hudi"),
         (
             {"tables": {"orders": ORDERS}},
-            r"options\.tables\.orders\.partition_by: Hudi tables have",
+            r"options\.tables\.orders\.partition_by: not supported for Hudi",
         ),
     ],
 )
@@ -46,5 +46,5 @@ def test_what_hudi_tables_do_not_do_is_refused(options: dict[str, Any], why: str
 
 
 def test_hudi_tables_lie_under_the_path() -> None:
-    with pytest.raises(ConfigError, match="Hudi tables lie under path"):
+    with pytest.raises(ConfigError, match="Hudi tables are under path"):
         pipeline({}, location="s3://lake/{table}")

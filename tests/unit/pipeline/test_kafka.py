@@ -30,19 +30,19 @@ def test_topics_are_named_one_by_one_or_by_a_pattern() -> None:
     [
         ({}, "topics or topic_pattern"),
         ({"topics": "a", "topic_pattern": "a"}, "topics or topic_pattern"),
-        ({"topics": []}, "names none"),
-        ({"topics": ["a,b"]}, "no topic's name"),
-        ({"topics": [".."]}, "no topic's name"),
+        ({"topics": []}, "topics is empty"),
+        ({"topics": ["a,b"]}, "not valid topic names"),
+        ({"topics": [".."]}, "not valid topic names"),
         ({"topics": "a", "starting_offsets": "newest"}, "starting_offsets"),
         ({"topics": "a", "starting_offsets": {"a": {0: -1}}}, "below 0"),
-        ({"topics": "a", "starting_offsets": {"a": {"x": 1}}}, "does not fit"),
+        ({"topics": "a", "starting_offsets": {"a": {"x": 1}}}, "is not a number"),
         ({"topics": "a", "max_offsets_per_trigger": 0}, "max_offsets_per_trigger"),
-        ({"topics": "a", "spark_options": {"failOnDataLoss": "false"}}, "never go unnoticed"),
+        ({"topics": "a", "spark_options": {"failOnDataLoss": "false"}}, "lost messages must fail"),
         (
             {"topics": "a", "spark_options": {"kafka.bootstrap.servers": "c"}},
-            "give source.bootstrap_servers",
+            "use source.bootstrap_servers",
         ),
-        ({"topics": "a", "spark_options": {"subscribePattern": "c"}}, "give source.topic_pattern"),
+        ({"topics": "a", "spark_options": {"subscribePattern": "c"}}, "use source.topic_pattern"),
     ],
 )
 def test_what_cannot_be_read_is_refused_in_the_file(more: dict[str, Any], message: str) -> None:
@@ -50,7 +50,7 @@ def test_what_cannot_be_read_is_refused_in_the_file(more: dict[str, Any], messag
         source(**more)
 
 
-def test_offsets_to_begin_with_are_told_by_partition() -> None:
+def test_starting_offsets_are_given_by_partition() -> None:
     told = source(topics="a", starting_offsets={"a": {0: 17, "1": 4}})
     assert told.starts == {"a": {0: 17, 1: 4}}
     assert source(topics="a").starts == "earliest"

@@ -85,7 +85,7 @@ def test_intervals_may_be_parts_of_a_second_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("span", ["0 days", "0 seconds"])
 def test_deletes_are_not_forgotten_at_once(span: str) -> None:
-    with pytest.raises(ConfigError, match=r"tombstone_retention is longer than 0.*leave it out"):
+    with pytest.raises(ConfigError, match=r"tombstone_retention must be longer than 0.*remove it"):
         pipeline(tombstone_retention=span)
 
 

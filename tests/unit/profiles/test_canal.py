@@ -145,9 +145,9 @@ def test_the_number_of_partitions_is_the_option_then_the_topics_own():
     assert place(change(), 12, **rule, partitions_num="7")[1] == 5
     by_topic = {"dynamic_topic_partition_num": "other:9;exam.*:6,example:2"}
     assert place(change(), 12, **rule, **by_topic, partitions_num="7")[1] == 0
-    with pytest.raises(EncodeError, match="how many partitions topic example has is not known"):
+    with pytest.raises(EncodeError, match="the number of partitions of topic example is unknown"):
         place(change(), None, **rule)
-    with pytest.raises(EncodeError, match="topic example has no partition 5, but 4"):
+    with pytest.raises(EncodeError, match="topic example has no partition 5, only 4"):
         place(change(), 4, **rule, partitions_num="7")
 
 
@@ -175,13 +175,13 @@ def test_a_topic_is_the_lower_case_name_of_the_table():
 def test_what_names_no_table_goes_to_the_topic_of_the_option():
     event = SchemaChange(TableId("test"), "create_database", "create database test")
     assert place(event, dynamic_topic=".*\\..*")[0] == "example"
-    with pytest.raises(EncodeError, match="nothing tells the topic"):
+    with pytest.raises(EncodeError, match="the message has no topic"):
         place(event, dynamic_topic=".*\\..*", topic=None)
 
 
-def test_a_table_whose_name_no_topic_can_have_is_refused():
+def test_a_table_name_that_is_no_topic_name_is_rejected():
     event = change(table=TableId("test", None, "bad name"))
-    with pytest.raises(EncodeError, match="'test_bad name' cannot be the name of a topic"):
+    with pytest.raises(EncodeError, match="'test_bad name' is not a valid topic name"):
         place(event, dynamic_topic=".*\\..*")
 
 
@@ -198,15 +198,15 @@ def test_what_canal_has_no_message_for_is_dropped_and_counted(event):
     ("options", "reason"),
     [
         ({"topic": None}, "set the option topic"),
-        ({"partition_hash": "a(b"}, "no regular expression"),
+        ({"partition_hash": "a(b"}, "not a regular expression"),
         ({"partition_hash": "a.b:id, c.d:id"}, "spaces around 'c.d:id'"),
         ({"dynamic_topic": "topic:"}, "write TOPIC:PATTERN"),
         ({"dynamic_topic_partition_num": "topic:none"}, "write PATTERN:NUMBER"),
-        ({"partitions_num": "0"}, "partitions_num 1 or more"),
+        ({"partitions_num": "0"}, "partitions_num at least 1"),
         ({"partition_hsah": "a"}, "did you mean 'partition_hash'"),
     ],
 )
-def test_wrong_options_say_what_to_write(options, reason):
+def test_errors_of_options_name_the_remedy(options, reason):
     with pytest.raises(ConfigError, match=reason):
         profiles.load("canal", {"topic": "example"} | options)
 

@@ -61,7 +61,7 @@ def test_both_halves_of_an_update_lie_together_and_of_a_moved_row_each_by_its_ke
         assert [m.partition for m in sent(moved)] == expected
 
 
-def test_heartbeats_go_where_the_option_says():
+def test_heartbeats_go_to_the_topic_of_the_option():
     assert [m.partition for m in sent(Watermark())] == [0]
     assert [m.partition for m in sent(Watermark(), non_row_events="broadcast")] == [0, 1, 2, 3]
     assert sent(Watermark(), non_row_events="drop") == ()

@@ -108,9 +108,9 @@ def test_a_deleted_row_and_a_partial_update_have_the_partition_of_their_row():
         assert place(event, "primary_key")[1] == expected
 
 
-def test_a_key_that_the_row_does_not_tell_has_no_partition():
+def test_a_key_that_is_not_in_the_row_has_no_partition():
     event = change(Op.UPDATE, before=None, after={"id": UNAVAILABLE, "x": "a"})
-    with pytest.raises(EncodeError, match="does not tell column 'id'"):
+    with pytest.raises(EncodeError, match="has no value of column 'id'"):
         place(event, "primary_key")
 
 
@@ -119,7 +119,7 @@ def test_null_counts_as_an_empty_text():
     assert place(event, "primary_key")[1] == hashed("")
 
 
-def test_heartbeats_and_transactions_go_where_the_option_says():
+def test_heartbeats_and_transactions_go_to_the_topics_of_the_options():
     notices = [Watermark(), TransactionMarker("begin", Transaction("7"))]
     for event in notices:
         assert place(event, "table") == ("task", 0)
@@ -136,7 +136,7 @@ def test_a_table_can_have_a_topic_of_its_own():
     with pytest.raises(EncodeError, match="has no schema for its topic"):
         place(change(), "table", topic="dts.{schema}.{table}")
     hostile = change(table=TableId("shop", None, "a b"))
-    with pytest.raises(EncodeError, match=r"'dts\.a b' cannot be the name of a topic"):
+    with pytest.raises(EncodeError, match=r"'dts\.a b' is not a valid topic name"):
         place(hostile, "table", topic="dts.{table}")
 
 
@@ -149,10 +149,10 @@ def test_tombstones_are_not_written():
     [
         ({"topic": "t"}, "set the option policy: partition_0, table or primary_key"),
         ({"policy": "table"}, "set the option topic"),
-        ({"policy": "tabel", "topic": "t"}, "'tabel' is none of .*did you mean 'table'"),
-        ({"policy": "table", "topic": "{db}"}, "{db} is none of"),
+        ({"policy": "tabel", "topic": "t"}, "'tabel' is not one of .*did you mean 'table'"),
+        ({"policy": "table", "topic": "{db}"}, "{db} is not one of"),
     ],
 )
-def test_wrong_options_say_what_to_write(options, reason):
+def test_errors_of_options_name_the_remedy(options, reason):
     with pytest.raises(ConfigError, match=reason):
         profiles.load("dts", options)

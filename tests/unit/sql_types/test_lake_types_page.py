@@ -27,7 +27,7 @@ REST = re.compile(
         ("Oracle", oracle._SIMPLE),
     ],
 )
-def test_the_page_has_every_kind_of_column_that_a_type_text_can_mean(title, names):
+def test_the_page_has_every_type_that_a_type_text_can_have(title, names):
     database = BY_TITLE[title]
     shown = {type(parsed(text, database)) for types in database.types for text in types.texts}
     lacking = {name for name in names if type(parsed(name, database)) not in shown}

@@ -30,7 +30,7 @@ def change(kind: LogicalType, value: Value) -> DataChange:
         (Bits(), "000", "0"),
     ],
 )
-def test_zeros_that_say_nothing_are_no_difference(kind, one, two):
+def test_insignificant_zeros_are_no_difference(kind, one, two):
     assert not differences(change(kind, one), change(kind, two), TYPED)
 
 

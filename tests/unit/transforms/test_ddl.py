@@ -9,7 +9,7 @@ from changelane.ddl import (
     Other,
     parse,
 )
-from changelane.ddl.render import UnwritableError, written
+from changelane.ddl.render import UnwritableError, render
 from changelane.errors import TransformError
 from changelane.event import Key, SchemaChange, Source
 from changelane.schema import Column, TableId, TableSchema
@@ -80,20 +80,20 @@ USUAL = {
 @pytest.mark.parametrize(
     ("dialect", "text"), [(dialect, text) for dialect, texts in WRITTEN.items() for text in texts]
 )
-def test_a_statement_is_written_again_and_says_the_same(dialect, text):
+def test_a_rewritten_statement_has_the_same_effect(dialect, text):
     beside = AddIndex | DropIndex | Other
     for statement in parse(text, dialect, USUAL[dialect]):
         changes = [one for one in statement.changes if not isinstance(one, beside)]
-        again = parse(written(changes, dialect, statement.table), dialect, USUAL[dialect])
+        again = parse(render(changes, dialect, statement.table), dialect, USUAL[dialect])
         assert [one for found in again for one in found.changes] == changes
 
 
 def test_what_would_be_read_otherwise_is_not_written():
     found = parse("ALTER TABLE t ADD COLUMN x int AS (y + 1)", "mysql", TableId("shop"))[0]
     with pytest.raises(UnwritableError):
-        written(found.changes, "mysql", found.table)
+        render(found.changes, "mysql", found.table)
     with pytest.raises(UnwritableError):
-        written([], "mysql", SHOP)
+        render([], "mysql", SHOP)
 
 
 def test_a_statement_about_other_columns_keeps_its_text():
@@ -184,7 +184,7 @@ def test_rows_from_before_a_column_that_is_cast_get_what_becomes_of_their_defaul
         ("INT NOT NULL AUTO_INCREMENT UNIQUE", "int64"),
     ],
 )
-def test_a_column_whose_values_of_old_rows_cannot_be_said_is_refused(defined, new):
+def test_a_column_with_undetermined_values_of_older_rows_is_rejected(defined, new):
     ddl = f"ALTER TABLE orders ADD n {defined}"
     assert code(ddl, Cast(columns={"n": new})) == "untranslated_statement"
 

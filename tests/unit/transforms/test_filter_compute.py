@@ -51,8 +51,8 @@ def test_expressions_come_after_what_is_applied_where_messages_are_decoded():
         ({"mode": "append"}, "tables with `mode: append` would keep it"),
         ({"mode": "history"}, "tables with `mode: history` would keep it"),
         ({"deletes": "soft"}, "tables with `deletes: soft` would keep it"),
-        ({"tables_without_key": "append"}, "leave out `tables_without_key: append`"),
-        ({"tables_without_key": "row"}, "leave out `tables_without_key: row`"),
+        ({"tables_without_key": "append"}, "remove `tables_without_key: append`"),
+        ({"tables_without_key": "row"}, "remove `tables_without_key: row`"),
         ({"tables": {"orders": {"mode": "history"}}}, "the table orders with `mode: history`"),
         ({"tables": {"shop.orders": {"deletes": "soft"}}}, "the table shop.orders with `deletes"),
     ],
@@ -80,10 +80,13 @@ def test_topics_and_hudi_tables_have_no_expressions():
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
-        ({"type": "filter"}, "transform 1 does not fit"),
+        ({"type": "filter"}, "transform 1: where is missing"),
         ({"type": "compute", "columns": {}}, "compute needs columns"),
-        ({"type": "compute", "columns": {"a": "1", "A": "2"}}, "differ by case only"),
-        ({"type": "compute", "columns": {"_changelane_x": "1"}}, "cannot be called"),
+        ({"type": "compute", "columns": {"a": "1", "A": "2"}}, "differ only by case"),
+        (
+            {"type": "compute", "columns": {"_changelane_x": "1"}},
+            "is not allowed as the name of a column",
+        ),
         ({"type": "filter", "were": "a"}, "did you mean 'where'"),
     ],
 )
@@ -94,7 +97,7 @@ def test_what_makes_no_sense_is_refused(raw, reason, tmp_path):
         load_transforms(path, {})
 
 
-def test_convert_says_that_it_has_no_spark(tmp_path):
+def test_convert_rejects_expressions_because_it_has_no_spark(tmp_path):
     path = tmp_path / "t.yaml"
     path.write_text(f"transforms: [{FILTER}]")
     with pytest.raises(ConfigError, match="`convert` runs without Spark"):

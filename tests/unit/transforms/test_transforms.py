@@ -143,7 +143,7 @@ def test_schemas_are_made_once():
     assert one.key is two.key
 
 
-def test_what_the_producer_says_beyond_the_model_goes_where_columns_change():
+def test_producer_properties_outside_the_model_are_dropped_if_columns_change():
     told = change(details={"sql": "INSERT ... '123-45-6789'"})
     assert Chain([mask()])(told).details == {}
     assert Chain([Rename(tables=("other",), columns={"a": "b"})])(told).details == told.details
@@ -211,7 +211,7 @@ def test_a_masked_column_is_text_without_default_or_source_type():
         ("uuid", ["A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"]),
     ],
 )
-def test_equal_values_have_one_token_whatever_told_them(kind, values):
+def test_equal_values_have_one_token_in_every_format(kind, values):
     assert len({canonical_text(parse_type(kind), value) for value in values}) == 1
 
 
@@ -385,7 +385,7 @@ def test_shards_become_one_table_with_the_shard_in_the_key():
 
 
 @pytest.mark.parametrize("pattern", [r"shop\.orders_\d+", "shop.orders", ".*"])
-def test_shards_that_nothing_is_said_of_are_refused(pattern):
+def test_a_pattern_of_several_shards_without_the_option_is_rejected(pattern):
     with pytest.raises(ValueError, match="shards: key"):
         Route(pattern=pattern, table="orders")
 
@@ -408,7 +408,7 @@ def test_what_holds_for_one_shard_is_refused_for_all():
     assert chain(added) is None
 
 
-def test_topics_are_told_by_route():
+def test_topics_are_set_by_route():
     chain = Chain([Route(pattern=r"shop\.orders", table="sales", topic="lake.{database}.{table}")])
     assert chain.topic(chain(change()).table) == "lake.shop.sales"
     assert chain.topic(TableId(name="other")) is None
@@ -561,7 +561,7 @@ def test_unknown_transforms_and_keys_name_the_nearest():
 
 
 def test_a_secret_written_into_the_file_is_refused_and_not_shown():
-    with pytest.raises(ConfigError, match="comes from the environment") as caught:
+    with pytest.raises(ConfigError, match="read the secret from the environment") as caught:
         check_names([{"type": "mask", "columns": ["a"], "method": "hash", "secret": SECRET}])
     assert SECRET not in str(caught.value)
     with pytest.raises(ConfigError, match="at least 16") as caught:
@@ -576,13 +576,13 @@ def test_a_secret_written_into_the_file_is_refused_and_not_shown():
         ({"type": "mask", "columns": ["a"], "method": "truncate"}, "needs keep"),
         ({"type": "mask", "columns": ["a"], "method": "null", "keep": 1}, "takes no keep"),
         ({"type": "project"}, "either keep or drop"),
-        ({"type": "rename", "columns": {"a": "c", "b": "c"}}, "new name of its own"),
-        ({"type": "route", "pattern": "("}, "no regular expression"),
-        ({"type": "route", "pattern": "a", "table": "{2}"}, "knows no"),
+        ({"type": "rename", "columns": {"a": "c", "b": "c"}}, "a different new name"),
+        ({"type": "route", "pattern": "("}, "not a regular expression"),
+        ({"type": "route", "pattern": "a", "table": "{2}"}, "is not one of"),
         ({"type": "cast", "columns": {"a": "money"}}, "not a column type"),
-        ({"type": "cast", "columns": {"a": "array<int8>"}}, "nothing is cast"),
+        ({"type": "cast", "columns": {"a": "array<int8>"}}, "is not supported"),
         ({"type": "include"}, "needs tables or operations"),
-        ({"type": "include", "operations": ["x"]}, "none of create, update"),
+        ({"type": "include", "operations": ["x"]}, "not one of create, update"),
     ],
 )
 def test_transforms_that_make_no_sense_are_refused(raw, reason):

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The merge rule: operations of a batch update the registers of keys."""
+"""The merge rule for a batch: operations update the registers of keys."""

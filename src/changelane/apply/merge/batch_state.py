@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The keys of one batch: timelines, and keys inside transactions."""
+"""The state of one batch: the timelines of keys, and keys inside transactions."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -42,7 +42,7 @@ class BatchState:
         self.rule = rule
         self.timelines: dict[bytes, Timeline] = {}
         self.transaction_keys: dict[tuple[bytes, bytes | None], TransactionKey] = {}
-        self.forgotten: dict[bytes, bytes] = {}  # up to where, by key
+        self.forgotten: dict[bytes, bytes] = {}  # key -> last order of forgotten transactions
         self.touched_keys: set[bytes] = set()
         self.rejections: list[Rejection] = []
 
@@ -55,8 +55,8 @@ class BatchState:
     def open_transactions(self, batch_operations: Iterable[RowOperation]) -> None:
         """Find the keys inside transactions that may have several rows.
 
-        These are the old and new keys of a delete, if its before image contains more than the key,
-        or if immediate constraints are not certain.
+        These are the old and the new key of a key change, if its before image contains more than
+        the key, or if immediate constraints are not certain.
         """
         for key, state in self.states.items():
             for record in state.transactions:
@@ -76,7 +76,7 @@ class BatchState:
                 is_named = identifies_row(operation.before, self._parts(old_key))
                 is_explicit = is_named or domain_of(operation.order) not in IMMEDIATE_DOMAINS
             elif isinstance(operation, Upsert) and operation.moved_from is not None:
-                # the half of a key change that does not contain the old row
+                # a half of a key change, without the old row
                 old_key, new_key = operation.moved_from, operation.key
                 start = at_phase(operation.order, DELETE_PHASE)
                 is_explicit = (old_key, start) not in key_deletes
@@ -94,8 +94,8 @@ class BatchState:
     def _is_applied(self, key: bytes, start: bytes) -> bool:
         """Whether an earlier batch may have applied a delete without a row's before image.
 
-        A later delete hides it. If constraints are immediate as far as known, the insert at the new
-        key requires nothing more.
+        A later delete replaces it in the registers. Under immediate constraints, the insert at the
+        new key needs no other information.
         """
         deleted = self.states.get(key, EMPTY_STATE).deleted
         return deleted >= start if domain_of(start) in IMMEDIATE_DOMAINS else deleted == start
@@ -129,10 +129,10 @@ class BatchState:
         return max(self._cleared_before(timeline, end), max(key_insert_orders, default=NO_ORDER))
 
     def _floor(self, key: bytes, cleared: bytes, *, end: bytes | None = None) -> bytes:
-        """Return the order up to which changes of a key may be of another row than at *end*.
+        """Return the order up to which changes of a key may belong to another row than at *end*.
 
-        Changes up to the tombstone watermark may belong to a row whose tombstone was dropped,
-        unless the row existed then, or no column of it is missing.
+        Changes up to the tombstone watermark may belong to a row with a purged tombstone, unless
+        the row existed at the watermark or lacks no column.
         """
         timeline = self.timelines[key]
         orders = [
@@ -172,7 +172,7 @@ class BatchState:
     def _inherited_rows(
         self, key_delete: KeyDelete, moved_to: bytes, row: RowFragment
     ) -> list[RowFragment]:
-        """Return the values that a row brings to its new key."""
+        """Return the values of a row that its new key inherits."""
         width = len(key_delete.order)
         fragments: list[RowFragment] = []
 
@@ -199,7 +199,7 @@ class BatchState:
         return fragments
 
     def _begin_transaction(self, transaction_key: TransactionKey) -> None:
-        """Begin a transaction at a key, with the row that existed before."""
+        """Begin a transaction at a key, with the row from before it."""
         timeline = self.timelines[transaction_key.key]
         start = self._life_start(timeline, transaction_key.first)
         floor = self._floor(transaction_key.key, start, end=transaction_key.first)
@@ -249,7 +249,7 @@ class BatchState:
             self._inherit_row(fullest, operation.moved_to, row or NO_ROW)
 
     def _end_transaction(self, transaction_key: TransactionKey) -> None:
-        """Decide which row has the key after a transaction."""
+        """Determine the row that has the key after a transaction."""
         timeline = self.timelines[transaction_key.key]
         transaction_key.outside_state = timeline.outside_state(transaction_key.last, self.rule)
         truncated = max(self.truncates, default=NO_ORDER)
@@ -286,7 +286,7 @@ class BatchState:
         later = state_without(state, own_positions)
         floor = max(self.tombstone_watermark, truncated)
         covered = max(floor, later.full_row_order)
-        # all or none: each record's outside state excludes the other records
+        # all or none, because the outside state of each record excludes the other records
         forgotten = self.forgotten.get(key, NO_ORDER)
         transactions: list[TransactionRecord] = []
         if all(

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows that have one key inside one transaction, and which of them remains.
+"""The rows that have one key inside one transaction, and the row that remains.
 
-Under deferred constraints a key may have several occupants until the commit. Every event adds the
-row after it and removes the row before it. Full before images identify that row, so the events of
-a transaction may be split over batches and arrive in any order, if all of them are stored
-(:class:`changelane.apply.row_state.TransactionRecord`). An event without such an image belongs to
-the row that arrived last, as under immediate constraints.
+Under deferred constraints a key may have several occupants until the commit. Every event removes
+the row of its before image and adds the row of its after image. A full before image identifies its
+row. So the events of a transaction may be split over batches and arrive in any order, if all of
+them are stored (:class:`changelane.apply.row_state.TransactionRecord`). An event without such an
+image belongs to the row that arrived last, as under immediate constraints.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -70,7 +70,7 @@ class TransactionKey:
         key: The key.
         parts: The number of key columns.
         record: The operations to store.
-        inherited_by_order: The values that arriving rows bring along, by the order of their delete.
+        inherited_by_order: The values that arriving rows keep, by the order of their delete.
     """
 
     def __init__(self, key: bytes, transaction: bytes, column_count: int, rule: Rule) -> None:
@@ -104,13 +104,13 @@ class TransactionKey:
             self._batch_ids.add(id(operation))
 
     def complete(self, known_states: Sequence[KeyState]) -> None:
-        """Add operations that were applied before it was known that the transaction moves rows.
+        """Add operations that were applied before the transaction was known to move rows.
 
-        These are key inserts whose deletes arrived later, and a delete with an empty image: its
-        original before image is no longer known.
+        These are key inserts with deletes that arrived later, and a delete with an empty image,
+        because its original before image is not stored.
 
         Args:
-            known_states: The registers of the key, and those in its transaction records.
+            known_states: The registers of the key and of its transaction records.
         """
         state = known_states[0]
         if state.deleted and state.deleted not in self._known_orders:
@@ -121,7 +121,7 @@ class TransactionKey:
                 and operation.key == self.key
                 and operation.order == state.deleted
             ]
-            # a delete at an operation's position; a move to the key itself marks an insert there
+            # a delete at the position of an operation; a move to the key itself marks an insert
             is_placed = state.deleted[:-1] in self.positions and state.moved_to != self.key
             if not key_deletes and is_placed:
                 key_deletes = [KeyDelete(self.key, state.deleted, state.moved_to, {})]
@@ -153,7 +153,7 @@ class TransactionKey:
 
     @property
     def is_in_batch(self) -> bool:
-        """Whether this batch contains operations of it."""
+        """Whether this batch contains operations of the key and transaction."""
         return bool(self._batch_ids)
 
     @property
@@ -167,7 +167,7 @@ class TransactionKey:
         return max(operation.order for operation in self.operations)
 
     def inherited(self, start: bytes, inherited_rows: Sequence[RowFragment]) -> list[RowFragment]:
-        """Return the known values that a row brought along, without those in *inherited_rows*."""
+        """Return the known values that a row kept, without those in *inherited_rows*."""
         columns = {column for fragment in inherited_rows for column in fragment.cells}
         return [
             fragment._replace(cells={c: v for c, v in fragment.cells.items() if c not in columns})
@@ -175,7 +175,7 @@ class TransactionKey:
             if fragment.is_inherited
         ]
 
-    # The transaction, operation by operation
+    # Replay of the transaction, operation by operation
 
     @property
     def record(self) -> TransactionRecord:
@@ -188,7 +188,7 @@ class TransactionKey:
 
         Args:
             base: Its known values.
-            is_empty: It is known that no row existed.
+            is_empty: No row existed for certain.
         """
         self._occupants = []
         self._is_immediate = any(self._proves_immediate(operation) for operation in self.operations)
@@ -207,7 +207,7 @@ class TransactionKey:
     def operations_by_order(
         self, other_upserts: Iterable[Upsert]
     ) -> Iterator[tuple[bytes, list[Upsert | KeyDelete]]]:
-        """Return the operations by order, with others that were applied before any row moved."""
+        """Return the operations by order, with those that were applied before any row moved."""
         steps_by_order: dict[bytes, list[Upsert | KeyDelete]] = {}
         for operation in (*self.operations, *other_upserts):
             is_own = isinstance(operation, Upsert) or operation.key == self.key
@@ -216,7 +216,7 @@ class TransactionKey:
         yield from sorted(steps_by_order.items())
 
     def remove_row(self, key_delete: KeyDelete) -> RowFragment | None:
-        """Remove the row that a delete identifies; return its known values."""
+        """Remove the row of a delete and return its known values."""
         occupant = self._occupant_named(key_delete.before)
         self._last_delete = (key_delete, occupant)
         if occupant is None:
@@ -239,11 +239,11 @@ class TransactionKey:
         return id(operation) in self._batch_ids
 
     def remove_all_rows(self, key_delete: KeyDelete) -> None:
-        """Remove all rows: nothing identifies the deleted one."""
+        """Remove all rows, because the delete does not identify its row."""
         self._occupants, self._base, self._last_delete = [], None, (key_delete, None)
 
     def upsert(self, order: bytes, operations: list[Upsert | KeyDelete]) -> None:
-        """Add a row, or change one."""
+        """Add or change a row."""
         upserts = [operation for operation in operations if isinstance(operation, Upsert)]
         start = at_phase(order, DELETE_PHASE)
         is_arrival = any(
@@ -268,7 +268,7 @@ class TransactionKey:
         return RowFragment(order, cells, order if upsert.is_full_row else NO_ORDER, new_upsert)
 
     def _occupant_named(self, before: Mapping[str, Value] | None) -> Occupant | None:
-        """Return the occupant that a before image identifies; without image, the newest."""
+        """Return the occupant of a before image; without image, the newest occupant."""
         newest_first = self._occupants[::-1]
         if self._base is not None:
             newest_first.append(self._base)
@@ -285,22 +285,22 @@ class TransactionKey:
             return max(candidates, key=lambda candidate: candidate[:2])[2]
         return self._base or newest_first[0]
 
-    # The end
+    # The result
 
     def final_occupant(self, cleared: bytes) -> Occupant | None:
-        """Return the row that has the key in the end, above the newest truncate."""
+        """Return the row that has the key after the transaction, above the newest truncate."""
         for occupant in self._occupants[::-1]:
             if occupant.row(self.rule).order > cleared:
                 return occupant
         return self._base
 
     def new_fragments(self, occupant: Occupant) -> list[RowFragment]:
-        """Return the values of a row from the transaction."""
+        """Return the values of a row that the transaction set."""
         return occupant.fragments[not occupant.start and self._was_known :]
 
     @property
     def last_delete(self) -> tuple[bytes, bytes]:
-        """The newest delete, and the new key of its row if that is the row from before."""
+        """The newest delete, and the new key of its row if the row existed before."""
         if self._last_delete is None:
             return (NO_ORDER, b"")
         key_delete, occupant = self._last_delete
@@ -309,5 +309,5 @@ class TransactionKey:
 
 
 def identifies_row(before: Mapping[str, Value] | None, column_count: int) -> bool:
-    """Whether a before image contains more of a row than a key of so many columns."""
+    """Whether a before image contains more columns than the key."""
     return before is not None and len(before) > column_count

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The changes of one key in the order of the log: from a batch and the state before it."""
+"""The changes of one key in the order of the log, from a batch and from the stored state."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -29,7 +29,11 @@ class RowFragment(NamedTuple):
 
 
 class TimelineDelete(NamedTuple):
-    """A delete: its row existed up to *cleared* (exclusive), then arrived at *moved_to*."""
+    """A delete of the row of a key.
+
+    Attributes:
+        is_explicit: The delete is an operation; else it follows from an upsert or from the state.
+    """
 
     key_delete: KeyDelete
     is_explicit: bool
@@ -39,8 +43,8 @@ class Timeline:
     """All known changes of one key in this batch.
 
     Attributes:
-        covered_order: The order up to which a transaction no longer matters: a later event of
-            another one set the full row, or deleted it.
+        covered_order: The order up to which transactions have no effect, because a later event set
+            or deleted the full row.
     """
 
     __slots__ = (
@@ -54,7 +58,7 @@ class Timeline:
         self.fragments: list[RowFragment] = []
         self.deletes: list[tuple[bytes, bytes]] = []  # (order, moved_to or b"")
         self.timeline_deletes: dict[tuple[bytes, bytes | None], TimelineDelete] = {}
-        self.unsure_deletes: set[bytes] = set()  # deletes after which an unknown row may exist
+        self.unsure_deletes: set[bytes] = set()  # deletes that may leave an unknown row
         self.covered_order = NO_ORDER
         self._own_positions: frozenset[bytes] = frozenset()
         self._removed_fragments: list[RowFragment] = []
@@ -86,7 +90,7 @@ class Timeline:
         outside_states: Iterable[KeyState],
         rule: Rule,
     ) -> None:
-        """Remove the changes at some positions of the log; restore the values they replaced.
+        """Remove the changes at some positions of the log, and restore the replaced values.
 
         Args:
             state: The registers at the start of the timeline.
@@ -116,7 +120,7 @@ class Timeline:
     def take_between(self, key: bytes, first: bytes, last: bytes) -> list[Upsert]:
         """Remove and return the changes of stored rows between two orders.
 
-        Their before images are no longer known: they are changes of the row that arrived last.
+        Their before images are not stored, so they belong to the row that arrived last.
         """
         cells_by_order: dict[bytes, dict[str, ColumnVersion]] = {}
         full_row_orders: set[bytes] = set()
@@ -188,7 +192,7 @@ def shared_columns(before: Mapping[str, Value], row: RowFragment) -> set[str]:
 
 
 def is_consistent(before: Mapping[str, Value], row: RowFragment) -> bool:
-    """Whether a before image may be of a row, as far as both are known."""
+    """Whether a before image agrees with a row in the columns that both have."""
     return all(
         sort_key(before[column])
         == sort_key(row.cells[column].value if column in row.cells else None)
@@ -223,7 +227,7 @@ def state_without(state: KeyState, positions: frozenset[bytes]) -> KeyState:
 def inherited_fragments(
     state: KeyState, positions: frozenset[bytes]
 ) -> dict[bytes, list[RowFragment]]:
-    """Return the values of a stored row from before its arrival, by the order of the delete."""
+    """Return the values that a stored row had before its arrival, by the order of its delete."""
     if not positions:
         return {}
     width = len(next(iter(positions))) + 1

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Applies operations to registers, including key changes: the complete rule, for any set of keys.
+"""Applies operations to registers: the complete merge rule, including key changes.
 
-A row that moves takes along the columns that its key insert lacks (docs/merge-rule.md, Key changes
-that lack columns). An inherited column version has the order ``delete + order of the event that
-carried the value``. These bytes are longer: they sort above everything before the move and below
-the key insert itself. So joining needs no exception, and a late older event of the old key sorts
+A row that moves to another key keeps the columns that its key insert lacks (docs/merge-rule.md, Key
+changes that lack columns). The order of an inherited column version is the order of the delete,
+followed by the order of the event with the value. These bytes sort above everything before the move
+and below the key insert. So joining needs no exception, and a late older event of the old key sorts
 correctly among the inherited versions.
 """
 
@@ -44,9 +44,9 @@ class Resolution(msgspec.Struct, frozen=True):
 
     Attributes:
         states: The new registers of every affected key, compacted.
-        truncated: The new ``T``. If it increased, the caller evaluates every other row, too.
-        rejections: Operations that were rejected, in the order of the log.
-        tie_count: Columns whose newest order has different values (conflicts).
+        truncated: The new ``T``. If it increased, the caller must evaluate all other rows, too.
+        rejections: The rejected operations, in the order of the log.
+        tie_count: The number of columns with different values at their newest order (conflicts).
     """
 
     states: Mapping[bytes, KeyState]
@@ -58,10 +58,10 @@ class Resolution(msgspec.Struct, frozen=True):
 def affected_keys(
     states: Mapping[bytes, KeyState], operations: Iterable[RowOperation]
 ) -> frozenset[bytes]:
-    """Return every key whose state ``resolve`` needs for these operations.
+    """Return the keys for which :func:`resolve` needs the state.
 
-    These are the keys in the operations, and the keys that ``moved_to`` leads to from there. If a
-    key in the result is not in *states* yet, load its state and call this again.
+    These are the keys of the operations, and the keys that are reachable from them by ``moved_to``.
+    If *states* lacks a key of the result, load its state and call the function again.
     """
     keys: set[bytes] = set()
     keys_to_visit: list[bytes | None] = []
@@ -91,20 +91,20 @@ def resolve(
     keys: tuple[str, ...] = (),
     rule: Rule = RULE,
 ) -> Resolution:
-    """Return the states after these operations; the order in which they arrive does not matter.
+    """Return the states after a set of operations, whatever their order of arrival.
 
     Args:
-        states: The registers so far, at least those of the keys from :func:`affected_keys`; a key
-            that is not in them has no events yet.
+        states: The stored registers, at least of the keys from :func:`affected_keys`; a missing key
+            has no events yet.
         operations: Operations of one table.
         truncated: ``T``, the newest truncate so far.
-        tombstone_watermark: ``H``: tombstones up to here may be dropped. So an older upsert is
-            rejected if it may belong to a deleted row: its row does not exist, or may lack columns
-            and has no value so old.
-        complete: The keys whose rows lack no column: an older upsert has no effect on them.
+        tombstone_watermark: ``H``; older tombstones may be purged. So an older upsert is rejected
+            if it may belong to a deleted row: if its row does not exist, or may lack columns and
+            has no value as old as the upsert.
+        complete: The keys of rows that lack no column; an older upsert has no effect on them.
         keys: The key columns. With them, the first half of a key change (a delete with its new key)
-            already creates the row at the new key, as far as it is known.
-        rule: The decision points; only tests give another.
+            already creates the row at the new key, with the known columns.
+        rule: The decisions of the rule; only tests replace them.
     """
     batch_operations = list(operations)
     resolver = _BatchResolver(
@@ -211,7 +211,7 @@ class _BatchResolver(BatchState):
         if old_transaction_key is None:
             self._add_timeline_delete(key_delete, is_explicit=False)
         elif upsert.moved_from != key:
-            # until the message with the delete identifies the row
+            # a preliminary delete, until the message with the delete arrives
             self.touched_keys.add(upsert.moved_from)
             old_transaction_key.add(key_delete)
 
@@ -222,7 +222,7 @@ class _BatchResolver(BatchState):
         self.timeline(key).fragments.append(RowFragment(order, cells, full_order, upsert))
 
     def follow_moves(self, affected: frozenset[bytes]) -> None:
-        """Decide which row each delete removed, and move its known values."""
+        """Determine the row of each delete, and move its known values to the new key."""
         actions: list[tuple[tuple[bytes, bytes, bytes], Callable[[], None]]] = []
         for key in sorted(
             {transaction_key.key for transaction_key in self.transaction_keys.values()}
@@ -276,7 +276,7 @@ class _BatchResolver(BatchState):
             self.rule,
         )
         if transaction_keys and (forgotten := self.forgotten.get(key)):
-            # A row may have existed; a later row replaced all of its known values.
+            # A row may have existed; a later row replaced all of its values.
             timeline.deletes.append((forgotten, b""))
             timeline.unsure_deletes.add(forgotten)
             timeline.covered_order = max(timeline.covered_order, forgotten)
@@ -331,8 +331,8 @@ class _BatchResolver(BatchState):
             start = self._life_start(timeline, cleared)
             floor = self._floor(key_delete.key, start, end=cleared)
             row = timeline.row_as_of(floor, cleared, self.rule)
-            # An event of an earlier life of the key must not be forwarded later. So either there
-            # was no earlier life, or every value of this row is newer than that life.
+            # An event of an earlier life of the key must not be forwarded later. So the key had no
+            # earlier life, or every value of this row is newer than that life.
             is_forwarded = self._cleared_before(timeline, cleared) == NO_ORDER or len(
                 row.full_row_order
             ) == len(cleared)
@@ -342,9 +342,9 @@ class _BatchResolver(BatchState):
             self._inherit_row(key_delete, key_delete.moved_to, row)
 
     def _clear_displaced_rows(self, key: bytes, timeline: Timeline) -> None:
-        """Clear the values of a key from before a row arrived there.
+        """Clear the values of a key from before the arrival of another row.
 
-        The earlier row left, or will leave.
+        The earlier row left the key, or a later event will move it.
         """
         for start in timeline.key_inserts:
             if timeline.row_as_of(self._life_start(timeline, start), start, self.rule).order:
@@ -383,7 +383,7 @@ class _BatchResolver(BatchState):
         full_order = NO_ORDER
         for fragment in timeline.fragments:
             if fragment.is_inherited and fragment.order > own_order:
-                continue  # its key insert is not known yet
+                continue  # its key insert has not arrived
             if cleared < fragment.order <= floor:
                 if fragment.upsert is not None:
                     self.rejections.append(Rejection(key, TOO_LATE, fragment.upsert))

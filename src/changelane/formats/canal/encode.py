@@ -88,7 +88,7 @@ class TablePlan:
         self._by_value: tuple[tuple[str, MySqlType, int], ...] = ()
         if schema is None:
             return
-        texts = {column.name: text_of(column) for column in schema.columns}
+        texts = {column.name: text_of(column.type, column.source_type) for column in schema.columns}
         types = {name: parse(text) for name, text in texts.items()}
         if options.dialect.bare_types:
             texts = {name: bare(text) for name, text in texts.items()}

@@ -76,7 +76,11 @@ def source_columns_property(
 
 def _columns(columns: ColumnHistory) -> tuple[object, ...]:
     """Return the parts of a history whose change is worth a commit: not the orders it covers."""
-    return None if columns.newest is None else columns.newest.columns, columns.known, columns.added
+    return (
+        None if columns.newest is None else columns.newest.columns,
+        columns.known_columns,
+        columns.added,
+    )
 
 
 def _newest_of_partitions(

@@ -186,7 +186,7 @@ class MaintenanceScheduler:
         if files.small >= limits.small_files or (force and files.small > 1):
             lake.compact(name, small_bytes, self._cluster_columns(name, properties, limits))
             report.is_compacted = True
-        keep_s = limits.keep_s
+        keep_s = limits.snapshot_retention_s
         expired_ms = last_maintenance.expired_ms
         if force or now_ms - expired_ms >= min(keep_s, _EXPIRE_EVERY_S) * 1000:
             lake.expire(name, keep_s)

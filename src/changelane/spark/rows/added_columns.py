@@ -32,7 +32,7 @@ _CAUSES: Final[Mapping[Cause, str]] = {
     Cause.COMPUTED: "its default may be an expression",
     Cause.DEFAULT: "its default is not written into versions of rows",
     Cause.NOT_NULL: "it is NOT NULL, and the events declare no default",
-    Cause.UNTOLD: "the events declare neither defaults nor NOT NULL",
+    Cause.UNDECLARED: "the events declare neither defaults nor NOT NULL",
 }
 
 
@@ -172,6 +172,6 @@ def reason_of(addition: Addition) -> str:
     """Return why a column is unknown in older rows."""
     cause = _CAUSES.get(addition.cause)
     if cause is None:
-        dropped_names = ", ".join(map(repr, addition.gone[:MAX_NAMED]))
+        dropped_names = ", ".join(map(repr, addition.dropped[:MAX_NAMED]))
         cause = f"{dropped_names} disappeared at the same position, and may have been renamed"
     return f"new at {order_text(addition.order)}; {cause}"

@@ -253,8 +253,8 @@ class RowBuilder:
         )
 
     def _statement_rows(self, event: SchemaChange, message: Message, index: int) -> list[Row]:
-        """Return the rows of statements: a ``truncate`` row per truncated table, and the text."""
-        changes = statements_of(event)
+        """Return the rows of statements: tables that they empty, and the text for the driver."""
+        changes = statements_of(event.ddl, event.source.product, event.table)
         rows = [
             self._truncate_row(change.table, event, message, index)
             for statement in changes

@@ -132,7 +132,9 @@ def run(
     stops = options.on_error == "stop"
     applier = applier_of(spark, lake, pipeline, stops=stops, on_step=on_step)
     open_tables(lambda: applier.acquire_fencing_token(pipeline.name))
-    scheduler = applier.maintenance_scheduler(options.maintenance_limits, options.purge_after_s)
+    scheduler = applier.maintenance_scheduler(
+        options.maintenance_limits, options.tombstone_retention_s
+    )
     dispatcher = TableDispatcher(lake, applier, pipeline.name, _merge_schedule(options))
 
     def merge(*, all_of_them: bool) -> None:

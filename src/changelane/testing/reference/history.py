@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables of versions in memory: the oracle of the mode ``history`` (SCD type 2).
 
-Every upsert of a key begins a version of its row, and it lasts until the next upsert, delete,
-departure or truncate; see :mod:`changelane.apply.history`. An arrival by a change of the key that
-lacks columns has them from the before image, or else not at all: unlike in the mode ``upsert``,
-they are not looked up in the versions of the old key.
+Every upsert of a key begins a version of its row, which lasts until the next upsert, delete,
+departure or truncate (:mod:`changelane.apply.history`). An arrival by a key change that lacks
+columns takes them from the before image only. Unlike in the mode ``upsert``, they are not taken
+from the versions of the old key.
 """
 
 from collections import Counter
@@ -53,9 +53,9 @@ class HistoryTables:
     """Tables of versions, by the names of their sources.
 
     Args:
-        keys: Key columns by table name, instead of those that the events name.
-        track: The columns by table name whose changes make versions; changes of the others show
-            in the version they fall into. Without, every event makes one.
+        keys: Table name -> key columns, instead of the keys of the events.
+        track: Table name -> tracked columns: only their changes begin versions. Without it, every
+            event begins a version.
         epoch: The epoch of the orders.
     """
 
@@ -80,7 +80,7 @@ class HistoryTables:
 
         Args:
             events: Events of any tables.
-            positions: Where each event stands in its topic, for those without a position.
+            positions: The position of each event in its topic, for events without a position.
         """
         upserts: dict[TableId, list[tuple[ChangeEvent, bytes]]] = {}
         for index, event in enumerate(events):
@@ -102,7 +102,7 @@ class HistoryTables:
             stored_table.source = stored_table.source.after(schemas_of(batch))
 
     def versions(self, table: TableId) -> Mapping[bytes, list[Version]]:
-        """Return the versions of every key that ever had a row, in their order."""
+        """Return the versions of every key, in order."""
         stored_table = self._tables.get(table) or _Table()
         track = self._track.get(table.name or "", self._track.get(str(table)))
         versions_by_key: dict[bytes, list[Version]] = {}
@@ -118,7 +118,7 @@ class HistoryTables:
 
     @property
     def quarantine(self) -> Sequence[Refused]:
-        """Events that were not applied, and why."""
+        """The rejected events, with their reasons."""
         rejected = list(self._refused)
         for table, stored_table in self._tables.items():
             for past in stored_table.pasts.values():
@@ -130,7 +130,7 @@ class HistoryTables:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """``ties``: values that lost to another one at their order; ``incomplete`` versions now."""
+        """The number of ``ties`` and of ``incomplete`` versions."""
         every = (self.versions(table).values() for table in self._tables)
         incomplete = sum(
             bool(version.unknown)
@@ -149,7 +149,7 @@ class HistoryTables:
             None if change.key is None else change.key.columns
         )
         if columns is None:
-            raise NoKeyError("the table has no key, so nothing says which row is meant")
+            raise NoKeyError("the table has no key, so the row is unknown")
         event_steps = operations_of(event, keys=columns, epoch=self._epoch, fallback=fallback)
         names = () if change.schema is None else tuple(change.schema.by_name)
         known_columns = self._tables[change.table].columns
@@ -180,14 +180,14 @@ class HistoryTables:
                     self._ties[table] += 1
                 stored_table.pasts[key] = with_upsert(past, step, time_us)
             case _:
-                raise NoKeyError("the table has no key, so nothing says which row is meant")
+                raise NoKeyError("the table has no key, so the row is unknown")
 
     @staticmethod
     def _past(stored_table: _Table, key: bytes, order: bytes) -> RowHistory:
         past = stored_table.pasts.get(key, NO_HISTORY)
         known_change = next(iter(past.changes), None) or next(iter(past.ends), None)
         if known_change is not None and not is_comparable(known_change, order):
-            raise _IncomparableError("the order cannot be compared with what the key holds")
+            raise _IncomparableError("the order is not comparable with the orders of the key")
         return past
 
 

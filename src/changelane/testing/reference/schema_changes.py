@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables in memory that follow the statements of their source: the oracle of schema changes.
 
-Nothing is renamed, dropped or filled here. All events and all statements are kept, and the rows
-are made anew from the rule (:mod:`changelane.testing.reference.upsert`) whenever they are asked
-for, each event read by the names that its columns and its table have in the end.
+The tables rename, drop and fill no column. They store all events and statements, and compute the
+rows at each call from the rule (:mod:`changelane.testing.reference.upsert`). For that, each event
+gets the final names of its columns and its table.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,22 +34,22 @@ _Event = DataChange | Truncate
 
 
 class FollowingTables:
-    """Tables in memory that follow.
+    """Tables in memory that follow schema changes.
 
     Args:
         keep: Dropped columns stay in the tables.
-        shadows: Tables of online schema changes are shadows of others; else they are tables.
+        shadows: Treat the tables of online schema changes as shadow tables.
     """
 
     def __init__(self, *, keep: bool = True, shadows: bool = True) -> None:
         self._keep = keep
         self._shadows = shadows
         self._events: list[tuple[bytes, _Event]] = []
-        self._turns: list[SchemaChangeEntry] = []
-        self._told: dict[bytes, list[str]] = {}
+        self._entries: list[SchemaChangeEntry] = []
+        self._texts_by_order: dict[bytes, list[str]] = {}
 
     def apply(self, events: Iterable[ChangeEvent]) -> None:
-        """Take events in; every one needs a position."""
+        """Store events, each of which needs a position."""
         for event in events:
             match event:
                 case DataChange():
@@ -66,22 +66,22 @@ class FollowingTables:
         dialect = dialect_of(event.source.product)
         if dialect is None:
             return
-        statements = statements_of(event)
+        statements = statements_of(event.ddl, event.source.product, event.table)
         for statement in statements:
             for change in statement.changes:
                 if isinstance(change, TruncateTable):
                     self._events.append((order, Truncate(change.table, position=event.position)))
-        actions, text = self._told.setdefault(order, []), event.ddl or ""
+        actions, text = self._texts_by_order.setdefault(order, []), event.ddl or ""
         if text not in actions:
             actions.append(text)
         before = actions.index(text)
-        self._turns.extend(
+        self._entries.extend(
             schema_changes_of(order, statements, dialect, shadows=self._shadows, before=before)
         )
 
     def memory(self) -> MemoryTables:
-        """Return the tables as the rule makes them of all that was taken in, by first names."""
-        tables = TableMapping(self._turns)
+        """Return the tables of all events by the merge rule, by their first names."""
+        tables = TableMapping(self._entries)
         events = self._by_place(tables)
         stated = (place for place in events if tables.alterations(place) or tables.ends(place))
         memory = MemoryTables(statements=frozenset(map(stand_in, stated)))
@@ -94,20 +94,20 @@ class FollowingTables:
             turns = [turn for turn in tables.alterations(place) if turn.order >= cleared]
             shape = ColumnMapping(turns, keep=self._keep)
             for order, event in table_events:
-                # what is older is of a table that went
+                # older events belong to a dropped table
                 if order > cleared:
                     memory.apply([_read(event, order, place, shape)])
         return memory
 
     def rows(self, table: TableId) -> list[Row]:
-        """Return the rows of a table by its name in the end."""
-        tables = TableMapping(self._turns)
-        last = max((turn.order for turn in self._turns), default=b"") + b"\xff"
+        """Return the rows of a table by its final name."""
+        tables = TableMapping(self._entries)
+        last = max((turn.order for turn in self._entries), default=b"") + b"\xff"
         return list(self.memory().rows(stand_in(tables.lake_table(table, last))))
 
     def places(self) -> list[LakeTable]:
-        """Return the tables that hold, or held, rows."""
-        return list(self._by_place(TableMapping(self._turns)))
+        """Return the tables that have or had rows."""
+        return list(self._by_place(TableMapping(self._entries)))
 
     def _by_place(self, tables: TableMapping) -> Mapping[LakeTable, list[tuple[bytes, _Event]]]:
         events_by_place: dict[LakeTable, list[tuple[bytes, _Event]]] = {}
@@ -125,7 +125,7 @@ class FollowingTables:
 
 
 def stand_in(place: LakeTable) -> TableId:
-    """Return the name under which a table stands in memory."""
+    """Return the name of a lake table in memory."""
     name = f"{place.table.name}{place.generation and '~'}{place.generation}"
     return msgspec.structs.replace(place.table, name=name)
 
@@ -167,7 +167,7 @@ def _read(event: _Event, order: bytes, place: LakeTable, shape: ColumnMapping) -
         before=image(event.before),
         after=image(event.after),
     )
-    if read.after is None or not _is_whole(read):
+    if read.after is None or not _is_full_row(read):
         return read
     after = dict(read.after)
     for filling in event_columns.backfills:
@@ -178,8 +178,8 @@ def _read(event: _Event, order: bytes, place: LakeTable, shape: ColumnMapping) -
     return msgspec.structs.replace(read, schema=TableSchema(tuple(table_columns)), after=after)
 
 
-def _is_whole(event: DataChange) -> bool:
-    """Say whether an event tells all of its row: a change of the key by its before image, too."""
-    with suppress(ApplyError):  # the rule itself will say why
+def _is_full_row(event: DataChange) -> bool:
+    """Whether an event contains its complete row; for a key change, with its before image."""
+    with suppress(ApplyError):  # the merge rule rejects it later
         return any(isinstance(step, Upsert) and step.is_full_row for step in operations_of(event))
     return False

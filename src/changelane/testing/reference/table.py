@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What changes are applied to: tables that hold rows."""
+"""The interface of tables to which changes are applied."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
@@ -12,7 +12,7 @@ Row = Mapping[str, Value]
 
 
 class Table(Protocol):
-    """Tables by name, changed by batches of events of any of them, read by name."""
+    """Tables by name, with batches of events as input."""
 
     def apply(self, events: Iterable[ChangeEvent]) -> None:
         """Apply one batch."""
@@ -23,5 +23,5 @@ class Table(Protocol):
         ...
 
     def incomplete(self, table: TableId) -> Mapping[bytes, frozenset[str]]:
-        """Return the columns that are not known, by the canonical key of their row."""
+        """Return canonical key -> unknown columns of the row."""
         ...

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables in memory: ``docs/merge-rule.md`` and nothing else, the oracle of every other table."""
+"""Tables in memory by ``docs/merge-rule.md``: the oracle of all other tables."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -41,26 +41,26 @@ from changelane.testing.reference.table import Row
 from changelane.types import UNAVAILABLE, Value
 
 DELETED: Final = "_changelane_deleted"
-"""The column that says, with soft deletes, whether a row is gone."""
+"""The column that marks deleted rows, with soft deletes."""
 
 
 class Deletes(StrEnum):
-    """What a delete leaves behind."""
+    """The effect of a delete."""
 
     HARD = "hard"
     SOFT = "soft"
 
 
 class Keyless(StrEnum):
-    """What makes a row of a table without a key.
+    """The handling of a table without a key.
 
-    ``append``: each insert or snapshot row is a row of its own. Applying it twice adds nothing: it
-    is known by its order, its content and its ordinal (:mod:`changelane.apply.deduplication`), or
-    where it has none by its place in the topic; without both, it is added each time. Updates and
-    deletes say of which row they are only by its values, and go to the quarantine.
+    ``append``: each insert or snapshot row is a row of its own. A repeated event adds no row: it is
+    identified by its order, content and ordinal (:mod:`changelane.apply.deduplication`), or by its
+    place in the topic. Without both, it is added each time. Updates and deletes identify their row
+    only by its values, so they are quarantined.
 
-    ``row``: the whole row is the key, so that equal rows are one row here, and one delete of them
-    deletes it; an update needs its complete before image.
+    ``row``: the complete row is the key, so equal rows are one row, and one delete deletes it. An
+    update needs a complete before image.
     """
 
     APPEND = "append"
@@ -68,7 +68,7 @@ class Keyless(StrEnum):
 
 
 class Refused(NamedTuple):
-    """An event in the quarantine, and why."""
+    """A rejected event, with its reason."""
 
     table: TableId
     code: ReasonCode
@@ -76,7 +76,7 @@ class Refused(NamedTuple):
 
 
 class StoredRow(NamedTuple):
-    """A row as a lake table stores it: with base order and exceptions."""
+    """A row in its stored form, with base order and exceptions."""
 
     row: Row
     order: bytes
@@ -91,30 +91,30 @@ class _Table(msgspec.Struct):
     horizon: bytes = NO_ORDER
     ghosts: dict[bytes, KeyState] = {}
     bases: dict[bytes, bytes] = {}
-    """The newest upsert of each key that tells what columns its table had."""
+    """The newest upsert of each key with all columns of its table."""
     source: ColumnHistory = ColumnHistory()
-    """The columns of its source, and those that came to rows which were there."""
+    """The columns of the source, and the columns that were added to existing rows."""
     high: bytes = NO_ORDER
     """The newest upsert."""
     taken: bytes = NO_ORDER
-    """The newest step of any kind, up to the batch before."""
+    """The newest operation of any kind, up to the previous batch."""
     places: set[bytes] = set()
-    """Where orders are offsets: the partitions that they are of."""
+    """The partitions of the orders, if orders are offsets."""
     defaults: dict[str, Value] = {}
-    """What older rows have in such columns, where the schema declares it."""
+    """The values of added columns in older rows, if the schema declares them."""
 
 
 class MemoryTables:
     """Tables in memory, by the names of their sources.
 
     Args:
-        keys: Key columns by table name, instead of those that the events name.
-        deletes: ``soft`` keeps deleted rows with what was last known of them, marked in
+        keys: Table name -> key columns, instead of the keys of the events.
+        deletes: ``soft`` keeps deleted rows with their last known values, marked in
             ``_changelane_deleted``.
-        tables_without_key: What a table without a key does.
+        tables_without_key: The handling of tables without a key.
         epoch: The epoch of the orders.
-        rule: The decision points of the rule; only tests give another.
-        statements: The tables whose source tells statements: they say what becomes of new columns.
+        rule: The decisions of the rule; only tests replace them.
+        statements: The tables with DDL statements, which determine the values of new columns.
     """
 
     def __init__(
@@ -144,8 +144,8 @@ class MemoryTables:
 
         Args:
             events: Events of any tables.
-            positions: Where each event stands in its topic, for those without a position, and
-                those that nothing else tells from others.
+            positions: The position of each event in its topic, for events without a position or
+                without another identity.
         """
         changes: dict[TableId, list[tuple[RowOperation, ChangeEvent]]] = {}
         for index, event in enumerate(events):
@@ -172,7 +172,7 @@ class MemoryTables:
         rows: dict[bytes, Row] = {}
         for key, state in stored_table.states.items():
             row = row_of(
-                state, stored_table.columns, stored_table.truncated, self._knowing(stored_table)
+                state, stored_table.columns, stored_table.truncated, self._rule_of(stored_table)
             )
             if self._deletes is Deletes.HARD:
                 if row is not None:
@@ -187,19 +187,19 @@ class MemoryTables:
         return rows
 
     def incomplete(self, table: TableId) -> Mapping[bytes, frozenset[str]]:
-        """Return the columns that are not known, by the canonical key of their row."""
+        """Return canonical key -> unknown columns of the row."""
         stored_table = self._tables.get(table) or _Table()
         unknown_columns: dict[bytes, frozenset[str]] = {}
         for key, state in stored_table.states.items():
             row = row_of(
-                state, stored_table.columns, stored_table.truncated, self._knowing(stored_table)
+                state, stored_table.columns, stored_table.truncated, self._rule_of(stored_table)
             )
             if row is not None and row[1]:
                 unknown_columns[key] = row[1]
         return unknown_columns
 
     def stored(self, table: TableId) -> Mapping[bytes, StoredRow]:
-        """Return the rows as a lake table stores them (docs/merge-rule.md, Storage)."""
+        """Return the rows in their stored form (docs/merge-rule.md, Storage)."""
         stored_table = self._tables.get(table) or _Table()
         rows: dict[bytes, StoredRow] = {}
         for key, row in self.keyed(table).items():
@@ -216,15 +216,15 @@ class MemoryTables:
         return dict((self._tables.get(table) or _Table()).states)
 
     def additions(self, table: TableId) -> Sequence[Addition]:
-        """Return the columns that came to a table without a statement."""
+        """Return the columns that were added to a table without a statement."""
         return (self._tables.get(table) or _Table()).source.added
 
     @property
     def counts(self) -> Mapping[str, int]:
         """``ties``, ``too_late``, ``conflicts`` so far, and ``incomplete`` rows now.
 
-        A conflict is an event of a key whose orders come from another source: another domain of
-        positions, or another partition where only offsets tell the order.
+        A conflict is an event with an order that is not comparable with those of its key: another
+        domain of positions, or another partition if orders are offsets.
         """
         now = sum(len(self.incomplete(table)) for table in self._tables)
         return {
@@ -232,7 +232,7 @@ class MemoryTables:
             "incomplete": now,
         }
 
-    def _knowing(self, stored_table: _Table) -> Rule:
+    def _rule_of(self, stored_table: _Table) -> Rule:
         return (
             self._rule.with_additions(stored_table.source.added)
             if stored_table.source.added
@@ -240,11 +240,11 @@ class MemoryTables:
         )
 
     def purge(self, table: TableId, horizon: bytes) -> None:
-        """Forget departures up to *horizon*; older upserts of rows that are not there are refused.
+        """Purge departures up to *horizon*; then older upserts of missing rows are rejected.
 
-        And those of rows that lack columns, and of which nothing is so old. The departure of a
-        live row stays that has unknown columns, or may get some with the next column of the
-        table: a column that it took must not be filled by an event from before it.
+        Older upserts of rows that lack columns and have no value so old are rejected, too. The
+        departure of an existing row stays if the row has unknown columns, or may get one with the
+        next column of the table: an event from before the departure must not fill such a column.
         """
         stored_table = self._tables.setdefault(table, _Table())
         stored_table.horizon = max(stored_table.horizon, horizon)
@@ -267,10 +267,10 @@ class MemoryTables:
                 )
             elif self._deletes is Deletes.HARD:
                 del stored_table.states[key]
-            # a row that is kept with its mark keeps its departure with it
+            # a marked row keeps its departure
 
     def _add(self, stored_table: _Table, batch: Sequence[tuple[RowOperation, ChangeEvent]]) -> None:
-        """Take in the columns that a batch brings without a statement."""
+        """Add the columns that a batch contains without a statement."""
         upserts = [(event, step.order) for step, event in batch if isinstance(step, Upsert)]
         listings = schemas_of(upserts)
         orders = [order for _, order in upserts]
@@ -284,9 +284,9 @@ class MemoryTables:
         stored_table.taken = max([stored_table.taken, *(step.order for step, _ in batch)])
         for addition in stored_table.source.added[len(before.added) :]:
             if not addition.is_unknown:
-                stored_table.defaults[addition.column] = _declared(addition, upserts)
+                stored_table.defaults[addition.column] = _declared_default(addition, upserts)
                 stored_table.states = {
-                    key: _filled(s, addition, stored_table)
+                    key: _with_default(s, addition, stored_table)
                     for key, s in stored_table.states.items()
                 }
 
@@ -311,10 +311,10 @@ class MemoryTables:
                 change.before is None
                 or any(change.before.get(name, UNAVAILABLE) is UNAVAILABLE for name in names)
             ):
-                raise NoKeyError("an update of a table without a key does not tell the row before")
-        # both halves of an update say of which row they are only by their values, too
+                raise NoKeyError("the update of a table without a key has no complete before image")
+        # half updates identify their row only by its values, too
         if columns is None and (change is not event or change.op not in {Op.CREATE, Op.READ}):
-            raise NoKeyError("the table has no key, so nothing says which row is meant")
+            raise NoKeyError("the table has no key, so the row is unknown")
         event_steps = operations_of(event, keys=columns, epoch=self._epoch, fallback=fallback)
         stored_table.columns.update(dict.fromkeys(names))
         if columns is None:
@@ -327,10 +327,10 @@ class MemoryTables:
         return event_steps
 
     def _added(self, step: Upsert, event: DataChange, fallback: Position | None) -> bytes:
-        """Return what a row of a table without a key is known by."""
+        """Return the identity of a row in a table without a key."""
         is_snapshot = event.op is Op.READ or event.source.snapshot is not None
         position = event.position or fallback
-        assert position is not None  # noqa: S101 - the step has an order
+        assert position is not None  # noqa: S101 - the operation has an order
         ordinal = ordinal_of(position, event.transaction, is_snapshot=is_snapshot)
         place: list[Value] = [event.op.value, ordinal]
         if ordinal is None and fallback is not None:
@@ -344,7 +344,7 @@ class MemoryTables:
         stored_table = self._tables.setdefault(table, _Table())
         if table not in self._statements:
             self._add(stored_table, batch)
-            batch = [(_knowing(stored_table, step), event) for step, event in batch]
+            batch = [(_with_defaults(stored_table, step), event) for step, event in batch]
         batch_steps = [step for step, _ in batch]
         states = {key: stored_table.states[key] for key in _reached(stored_table, batch_steps)}
         resolution = resolve(
@@ -354,10 +354,14 @@ class MemoryTables:
             tombstone_watermark=stored_table.horizon,
             complete=states.keys() - self.incomplete(table).keys() if stored_table.horizon else (),
             keys=stored_table.keys,
-            rule=self._knowing(stored_table),
+            rule=self._rule_of(stored_table),
         )
         for step, event in batch:
-            if isinstance(step, Upsert) and step.key is not None and _tells_columns(step, event):
+            if (
+                isinstance(step, Upsert)
+                and step.key is not None
+                and _contains_all_columns(step, event)
+            ):
                 stored_table.bases[step.key] = max(
                     stored_table.bases.get(step.key, NO_ORDER), step.order
                 )
@@ -389,8 +393,8 @@ class MemoryTables:
             self.quarantine.append(Refused(table, problem.code, event))
 
 
-def _declared(added: Addition, upserts: Iterable[tuple[ChangeEvent, bytes]]) -> Value:
-    """Return the default of a new column, as its first event declares it."""
+def _declared_default(added: Addition, upserts: Iterable[tuple[ChangeEvent, bytes]]) -> Value:
+    """Return the default of a new column, from the schema of its first event."""
     for event, order in upserts:
         change = event.change if isinstance(event, HalfUpdate) else event
         if order == added.order and isinstance(change, DataChange) and change.schema is not None:
@@ -398,16 +402,16 @@ def _declared(added: Addition, upserts: Iterable[tuple[ChangeEvent, bytes]]) -> 
     raise ValueError(added.column)
 
 
-def _filled(state: KeyState, added: Addition, stored_table: _Table) -> KeyState:
-    """Return a row from before a column with the default that the schema declares."""
+def _with_default(state: KeyState, added: Addition, stored_table: _Table) -> KeyState:
+    """Return an older row with the declared default of a new column."""
     if not later_additions(state.full_row_order, state.cells, [added]) or not state.full_row_order:
         return state
     cell = ColumnVersion(state.full_row_order, stored_table.defaults[added.column])
     return msgspec.structs.replace(state, cells={**state.cells, added.column: cell})
 
 
-def _knowing(stored_table: _Table, step: RowOperation) -> RowOperation:
-    """Return a step with the defaults of the columns that came after it, of a row that is whole."""
+def _with_defaults(stored_table: _Table, step: RowOperation) -> RowOperation:
+    """Return the operation of a full row with the defaults of later columns."""
     if not isinstance(step, Upsert) or not step.is_full_row:
         return step
     names = {name.lower() for name in step.values}
@@ -423,8 +427,8 @@ def _knowing(stored_table: _Table, step: RowOperation) -> RowOperation:
     )
 
 
-def _tells_columns(step: Upsert, event: ChangeEvent) -> bool:
-    """Say whether an event tells which columns its table had."""
+def _contains_all_columns(step: Upsert, event: ChangeEvent) -> bool:
+    """Whether an event contains all columns of its table."""
     change = event.change if isinstance(event, HalfUpdate) else event
     return step.is_full_row or (isinstance(change, DataChange) and change.schema is not None)
 

@@ -326,7 +326,7 @@ def test_a_pipeline_names_what_may_be_lost():
 @pytest.mark.parametrize(
     ("on_loss", "why"),
     [
-        ("maybe", "sink.on_loss: its value is none of raise, warn, ignore"),
+        ("maybe", "sink.on_loss: its value is not one of raise, warn, ignore"),
         ({"accept": ["schema.nulable"]}, "did you mean 'schema.nullable'"),
         ({"accept": ["metadata"], "else": "rise"}, "did you mean 'raise'"),
         ({"acept": ["metadata"]}, "did you mean 'accept'"),

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from datahub_fake import READ, FakeService, FakeTopic, Time, even_shards
 
-from changelane.datahub.reader import closed
-from changelane.datahub.service import ServiceError, Taken, Topic
+from changelane.datahub.reader import closed_shards_key
+from changelane.datahub.service import ReadRecord, ServiceError, Topic
 from changelane.pipeline.config import parse
 from changelane.spark.check.datahub import check_sink, check_source
 
@@ -71,7 +71,7 @@ def test_a_topic_tells_how_much_would_be_read_and_its_first_records():
 def test_where_nothing_new_is_the_last_records_are_looked_at():
     service = FakeTopic()
     service.shard("0", "a", "b")
-    texts, (first, _) = looked(service, {READ: {0: 2}, closed(READ): {}})
+    texts, (first, _) = looked(service, {READ: {0: 2}, closed_shards_key(READ): {}})
     assert texts == ["ok       topic orders: 1 shards; 0 records would be read"]
     assert [one.value for one in first[READ]] == [b"a", b"b"]
 
@@ -80,7 +80,7 @@ def test_records_that_were_read_may_be_gone_and_their_shards_too():
     service = FakeTopic()
     service.shard("1", "a", "b")
     # shard 0 was split, read to its end and forgotten by the service
-    position = {READ: {0: 7, 1: 2}, closed(READ): {0: 7}}
+    position = {READ: {0: 7, 1: 2}, closed_shards_key(READ): {0: 7}}
     texts, (first, _) = looked(service, position)
     assert texts == ["ok       topic orders: 2 shards; 0 records would be read"]
     assert [one.value for one in first[READ]] == [b"a", b"b"]
@@ -95,7 +95,7 @@ def test_the_topic_tells_the_schema_of_its_tuples():
     schema = json.dumps({"fields": [{"name": "id", "type": "BIGINT"}]})
     service.kind = Topic("TUPLE", schema)
     service.shard("0")
-    service.records["0"][0] = Taken(0, ("7",))
+    service.records["0"][0] = ReadRecord(0, ("7",))
     _, (first, learnt) = looked(service, format="datahub-tuple")
     assert learnt == {"topic_schema": schema}
     assert first[READ][0].value == b'{"id":"7"}'
@@ -112,7 +112,7 @@ def test_a_topic_that_cannot_be_read_is_a_problem_with_its_fix():
         "problem  source.topic: orders is a BLOB topic: set source.format: datahub-blob"
     ]
     service.expire("0", 2)
-    texts, _ = looked(service, {READ: {0: 1}, closed(READ): {}})
+    texts, _ = looked(service, {READ: {0: 1}, closed_shards_key(READ): {}})
     assert texts == [
         (
             "problem  source: 1 records of shard 0 of topic orders that were not read yet are gone"
@@ -127,14 +127,14 @@ def test_a_topic_that_cannot_be_read_is_a_problem_with_its_fix():
         (
             ServiceError("NoPermission", 403),
             (
-                "DataHub says NoPermission (status 403): check the access keys of the source, and "
+                "DataHub answers NoPermission (status 403): check the access keys of the source, and "
                 "their permissions"
             ),
         ),
         (
             ServiceError("Unreachable"),
             (
-                "topic orders did not go on for 13 seconds: DataHub says Unreachable: check the "
+                "topic orders: no progress for 13 seconds: DataHub answers Unreachable: check the "
                 "endpoint of the source, and the network"
             ),
         ),
@@ -143,7 +143,7 @@ def test_a_topic_that_cannot_be_read_is_a_problem_with_its_fix():
 def test_a_service_that_refuses_or_is_silent_is_told_apart(error, text):
     service = FakeTopic()
     service.shard("0", "a")
-    service.troubles = [error] * 20
+    service.read_errors = [error] * 20
     texts, found = looked(service)
     assert texts == [f"problem  source: {text}"]
     assert found is None

@@ -107,7 +107,7 @@ def test_mended_messages_are_records_with_the_name_of_their_entry() -> None:
     for wrong, words in (
         (b"{", "not a record with the name"),
         (b'{"topic": "t", "value": "v"}', "not a record with the name"),
-        (b'{"entry": "e1"}', "needs a value"),
+        (b'{"entry": "e1"}', "has no value"),
     ):
         with pytest.raises(ConfigError, match=f"line 1: .*{words}"):
             read_repaired([wrong])

@@ -140,7 +140,7 @@ sink: {type: delta, path: lake}
         load(path, {})
     assert "hunter2" not in str(caught.value)
     parts = {"source": {"type": "files", "path": "a", "format": "native-json"}}
-    with pytest.raises(ConfigError, match="transform 1 does not fit"):
+    with pytest.raises(ConfigError, match="transform 1: "):
         parse(
             {
                 "name": "x",

@@ -155,7 +155,7 @@ def test_an_insert_sets_the_whole_row_unless_something_is_unavailable() -> None:
 
 
 @pytest.mark.parametrize("holds", list(Completeness))
-def test_without_a_schema_the_format_says_whether_an_update_is_whole(holds: Completeness) -> None:
+def test_without_a_schema_the_format_defines_whether_an_update_is_full(holds: Completeness) -> None:
     event = msgspec.structs.replace(change("u", 1, after=row(1)), schema=None, after_holds=holds)
     (upsert,) = operations_of(event)
     assert isinstance(upsert, Upsert)
@@ -188,7 +188,7 @@ def test_a_change_of_the_key_is_a_departure_and_an_arrival_at_one_position() -> 
         HalfUpdate(change("d", 1, before={"a": "x"}), {"id": 2}),
     ],
 )
-def test_events_that_do_not_tell_their_key_are_refused_by_that_name(event: Any) -> None:
+def test_events_without_a_key_are_rejected_as_such(event: Any) -> None:
     with pytest.raises(NoKeyError) as raised:
         operations_of(event)
     assert raised.value.code == "no_key"
@@ -221,7 +221,7 @@ def test_the_half_after_an_update_does_not_null_what_it_does_not_name() -> None:
     assert (upsert.values, upsert.is_full_row) == ({"id": 1}, False)
 
 
-def test_halves_of_a_pair_without_a_key_do_not_say_which_row_they_mean() -> None:
+def test_halves_of_a_pair_without_a_key_do_not_identify_their_row() -> None:
     tables = MemoryTables()
     for half in (change("d", 7, key=None, before=row(1)), change("c", 7, key=None, after=row(1))):
         tables.apply([HalfUpdate(half, pair="7")])
