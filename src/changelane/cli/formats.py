@@ -59,7 +59,7 @@ _COLUMNS: Final[dict[str, Callable[[Carries], str]]] = {
     "operations": lambda c: " ".join(sorted((op.value for op in c.operations), key="crud".index)),
     "before": _before,
     "column states": _column_states,
-    "missing means": lambda c: _ABSENT[c.absent_means],
+    "missing column": lambda c: _ABSENT[c.absent_means],
     "key": lambda c: "no" if not c.key else "may change" if c.key_change else "yes",
     "schema": lambda c: _SCHEMAS[c.schema],
     "positions": lambda c: _named(sorted(c.positions), 7),

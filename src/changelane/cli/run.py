@@ -231,7 +231,7 @@ def _summary(report: "RunReport", path: str) -> None:
         if upkeep.is_compacted:
             click.echo(maintained(upkeep))
     if other_events := sum(batch.other for batch in report.batches):
-        click.echo(f"{'other events, which tell of no row':<40} {other_events:>10,}")
+        click.echo(f"{'events without a row':<40} {other_events:>10,}")
     if statements := sum(batch.statements for batch in report.batches):
         click.echo(f"{'statements about tables':<40} {statements:>10,}")
     if shadows := sum(batch.shadows for batch in report.batches):
