@@ -155,8 +155,8 @@ def test_the_worked_example_of_the_modes_is_what_the_rule_gives():
     lines = []
     for op, at, state, total, words in (
         ("c", 10, "new", 5, "insert@10 (new, 5)"),
-        ("u", 30, "paid", UNAVAILABLE, "update@30 (paid, not told)"),
-        ("u", 20, UNAVAILABLE, 7, "update@20 (not told, 7), late"),
+        ("u", 30, "paid", UNAVAILABLE, "update@30 (paid, not sent)"),
+        ("u", 20, UNAVAILABLE, 7, "update@20 (not sent, 7), late"),
         ("d", 25, None, None, "delete@25, late"),
     ):
         row = {"id": 1, "state": state, "total": total}

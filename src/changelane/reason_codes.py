@@ -49,8 +49,8 @@ class ReasonCode(StrEnum):
         "The message is not a record of the Avro schema.",
         "Replay with the right `--format`, or repair the message.",
     )
-    TRUNCATED = (
-        "truncated",
+    INCOMPLETE_MESSAGE = (
+        "incomplete_message",
         "The message ends too early.",
         "Repair the message, or let the producer send it again.",
     )

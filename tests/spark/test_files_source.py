@@ -57,7 +57,8 @@ BROKEN: Final = [
     ),
     ("no_key", GOOD.replace(b'"id": 5, ', b"")),
     ("unordered", line("lines", 5, 5, position={"domain": "mysql", "file": "binlog", "pos": 4})),
-    ("truncated", GOOD[:-20]),  # the last: a carriage return at its end would be another defect
+    # the last: a carriage return at its end would be another defect
+    ("incomplete_message", GOOD[:-20]),
 ]
 HOSTILE: Final = [
     {"name": "../../x"},

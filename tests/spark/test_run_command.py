@@ -213,7 +213,7 @@ def test_the_demo_runs_on_a_terminal_with_a_live_line_and_tells_it_as_json(
         "shop.public.products",
     }
     assert sum(batch["quarantined"].values()) == 1
-    assert b"1 quarantined (truncated 1) of 87, more than the 0 allowed" in told
+    assert b"1 quarantined (incomplete_message 1) of 87, more than the 0 allowed" in told
 
 
 def test_a_run_that_is_interrupted_in_a_batch_says_so_and_nothing_else(

@@ -109,7 +109,7 @@ def test_tables_take_what_transforms_make_of_rows_and_statements(
     assert one.quarantined == {
         "cast": 1,
         "shard_statement": 1,
-        "truncated": 1,
+        "incomplete_message": 1,
         "source_conflict": 1,
     }
     orders = rows(spark, tmp_path, "orders")
@@ -130,7 +130,7 @@ def test_tables_take_what_transforms_make_of_rows_and_statements(
 def check_files(spark: SparkSession, lake: Path) -> None:
     """No file holds a masked value or the secret; what was quarantined is there as a hash."""
     aside = lake_tables.table_of(spark, str(lake), "_changelane/quarantine")
-    masked = aside.where(F.col("code").isin("truncated", "mask_missing", "cast"))
+    masked = aside.where(F.col("code").isin("incomplete_message", "mask_missing", "cast"))
     kept = [bytes(row["raw_value"]) for row in masked.collect()]
     assert len(kept) == 3
     assert all(one.startswith(b"hmac-sha256:") for one in kept)

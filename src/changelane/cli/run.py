@@ -244,7 +244,7 @@ def _print_summary(report: "RunReport", path: str) -> None:
         if maintenance_report.is_compacted:
             click.echo(maintained(maintenance_report))
     if other_events := sum(batch.other for batch in report.batches):
-        click.echo(f"{'other events, without a row':<40} {other_events:>10,}")
+        click.echo(f"{'events without a row':<40} {other_events:>10,}")
     if statements := sum(batch.statements for batch in report.batches):
         click.echo(f"{'DDL statements':<40} {statements:>10,}")
     if shadows := sum(batch.shadows for batch in report.batches):

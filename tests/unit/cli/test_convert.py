@@ -138,7 +138,7 @@ def test_the_summary_for_programs_counts_everything():
     found = summary(result)
     assert (found["messages"], found["events"], found["written"]) == (2, 1, 1)
     assert (found["failed_messages"], found["within_budget"]) == (1, False)
-    assert found["failures"] == {"truncated": 1}
+    assert found["failures"] == {"incomplete_message": 1}
     assert found["first_failures"][0]["line"] == 2
     assert "secret" not in result.stderr
 
@@ -153,7 +153,7 @@ def test_failures_are_kept_as_they_came_and_can_be_read_again(tmp_path):
     assert (records[1]["reason"], records[1]["path"]) == ("unknown_operation", "$.op")
     assert records[1]["format"] == "native-json"
     again = convert("--output", "json", kept)
-    assert summary(again)["failures"] == {"truncated": 1, "unknown_operation": 1}
+    assert summary(again)["failures"] == {"incomplete_message": 1, "unknown_operation": 1}
 
 
 def test_failures_of_records_keep_key_headers_and_coordinates(tmp_path):
@@ -220,7 +220,7 @@ def test_fail_fast_stops_at_the_first_failure_and_writes_no_output(tmp_path):
 def test_many_failures_are_counted_not_printed():
     result = convert(data=f"{BROKEN}\n" * 1000)
     assert result.stderr.count("line ") == 20
-    assert "1,000  truncated" in result.stderr
+    assert "1,000  incomplete_message" in result.stderr
 
 
 def test_a_truncated_archive_keeps_the_old_output_and_the_failures(tmp_path):

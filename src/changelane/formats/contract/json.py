@@ -54,7 +54,7 @@ def translate(error: Exception) -> Exception:
         case msgspec.DecodeError():
             reason = str(error)
             is_truncated = "truncated" in reason
-            code = ReasonCode.TRUNCATED if is_truncated else ReasonCode.MALFORMED_JSON
+            code = ReasonCode.INCOMPLETE_MESSAGE if is_truncated else ReasonCode.MALFORMED_JSON
             return DecodeError(reason, code=code)
         case UnicodeDecodeError():
             return DecodeError("the text is not UTF-8", code=ReasonCode.INVALID_UTF8)

@@ -87,18 +87,18 @@ class TableDispatcher:
         for pending in self._log.pending():
             self._add_pending(pending)
 
-    def _add_pending(self, added: Pending) -> None:
-        pending_tables = self._pending.setdefault(added.query, {})
-        newest = self._newest_batch.get(added.query, added.last)
-        self._newest_batch[added.query] = max(added.last, newest)
-        pending = pending_tables.get(added.table_id)
+    def _add_pending(self, new_events: Pending) -> None:
+        pending_tables = self._pending.setdefault(new_events.query, {})
+        newest = self._newest_batch.get(new_events.query, new_events.last)
+        self._newest_batch[new_events.query] = max(new_events.last, newest)
+        pending = pending_tables.get(new_events.table_id)
         if pending is None:
-            pending_tables[added.table_id] = _PendingEvents(
-                time.monotonic(), added.first, added.last, added.events
+            pending_tables[new_events.table_id] = _PendingEvents(
+                time.monotonic(), new_events.first, new_events.last, new_events.events
             )
         else:
-            pending.last = added.last
-            pending.events += added.events
+            pending.last = new_events.last
+            pending.events += new_events.events
 
     def apply(
         self,

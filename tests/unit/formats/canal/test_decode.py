@@ -360,12 +360,12 @@ def test_message_without_a_value_is_a_tombstone_of_no_table():
 # -- bad input ---------------------------------------------------------------------------------
 
 BAD = [
-    (b"", "truncated", "$"),
+    (b"", "incomplete_message", "$"),
     (b"null", "wrong_type", "$"),
     (b"[]", "wrong_type", "$"),
     (b"{}", "wrong_type", "$"),
     (b'{"type":"INSERT"}', "missing_field", "$.data"),
-    (b'{"type":"INSERT","data":[{"a":"1"}', "truncated", "$"),
+    (b'{"type":"INSERT","data":[{"a":"1"}', "incomplete_message", "$"),
     (b'{"type":"INSERT","data":{"a":"1"}}', "wrong_type", "$.data"),
     (b'{"type":"INSERT","data":[null]}', "wrong_type", "$.data[0]"),
     (b'{"type":"INSERT","data":["secret"]}', "wrong_type", "$.data[0]"),

@@ -127,8 +127,8 @@ def test_a_topic_that_cannot_be_read_is_a_problem_with_its_fix():
         (
             ServiceError("NoPermission", 403),
             (
-                "DataHub answers NoPermission (status 403): check the access keys of the source, and "
-                "their permissions"
+                "DataHub answers NoPermission (status 403): check the access keys of the source, "
+                "and their permissions"
             ),
         ),
         (

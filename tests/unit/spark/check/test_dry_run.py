@@ -92,7 +92,7 @@ def test_messages_that_do_not_fit_are_counted_with_their_reason() -> None:
     assert first.startswith(
         "warning  messages of in: 1 of 4 first messages read as native-json; 3 would be "
         "quarantined: "
-        "2 truncated ("
+        "2 incomplete_message ("
     )
     assert first.endswith("; 1 malformed_record (no record)")
 
