@@ -31,7 +31,7 @@ def test_dev_broker_starts_a_broker_that_takes_messages_and_ends_with_ctrl_c() -
         os.kill(run.pid, signal.SIGINT)
     _, told = run.communicate(timeout=60)
     assert run.returncode == 0
-    assert b"try things out" in told
+    assert b"for experiments" in told
     host, _, port = servers.rpartition(":")
     with socket.socket() as probe:
         assert probe.connect_ex((host, int(port))) != 0

@@ -229,7 +229,7 @@ def test_a_run_that_is_interrupted_in_a_batch_says_so_and_nothing_else(
             spark.range(1).count()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TableDispatcher, "take", take)
+        patch.setattr(TableDispatcher, "apply", take)
         done = run(file)
     assert (done.exit_code, done.stdout) == (130, "")
     assert done.stderr == (
@@ -272,7 +272,7 @@ def test_a_run_that_is_interrupted_once_brings_its_batch_to_the_end(
     file.write_text(file.read_text().replace("native-json", "native-json, max_files_per_batch: 1"))
     lines = tmp_path / "input" / "lines.jsonl"
     lines.with_name("more.jsonl").write_text(lines.read_text().replace("1", "2"))
-    take = TableDispatcher.take
+    take = TableDispatcher.apply
 
     def interrupted(*arguments: Any, **options: Any) -> Any:
         os.kill(os.getpid(), signal.SIGINT)
@@ -280,7 +280,7 @@ def test_a_run_that_is_interrupted_once_brings_its_batch_to_the_end(
         return take(*arguments, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TableDispatcher, "take", interrupted)
+        patch.setattr(TableDispatcher, "apply", interrupted)
         done = run(file)
     assert done.exit_code == 130
     assert STOP_NOTE in done.stderr

@@ -286,13 +286,18 @@ def test_any_rows_are_applied_by_their_sequence(spark: SparkSession, lake: str) 
     assert rows_of(spark, lake, "orders", "id", "state", "total")[0] == (1, "paid", D("2.00"))
     report = apply(part.withColumn("seq", F.lit(9)), "orders", **how)
     assert report.quarantined == {"unordered": 1}
-    assert "sequence_by is integer, and the rows of the table are ordered by string" in "".join(
-        table.note for table in report.tables
+    assert (
+        "sequence_by is of type integer, and the rows of the table are ordered by string"
+        in "".join(table.note for table in report.tables)
     )
 
 
 WRONG: Final[list[tuple[dict[str, Any], type[Exception], str]]] = [
-    ({"target": "t"}, ConfigError, "target: rows that are not event rows need keys, sequence_by"),
+    (
+        {"target": "t"},
+        ConfigError,
+        "target: rows that are not event rows also need keys, sequence_by",
+    ),
     ({"apply_as_deletes": "a"}, ConfigError, "need target, keys, sequence_by"),
     ({"stored_as_scd_type": 3}, ConfigError, "1 or 2"),
     ({"stored_as_scd_type": 2, "mode": "append"}, ConfigError, "is the mode history"),
