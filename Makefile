@@ -18,6 +18,13 @@ HUDI_FETCHED   := .cache/jars-fetched-3.5
 HUDI_TESTS     := $(addprefix tests/spark/test_,counterexamples.py crash.py equality.py \
                   fence.py hudi.py kafka_source.py killed_run.py lake_types.py modes.py seed_jobs.py)
 
+# The oldest supported Spark 4: an environment of its own, for a short list of tests.
+SPARK40_VENV      := .venv-spark40
+SPARK40_INSTALLED := $(SPARK40_VENV)/.installed
+SPARK40_FETCHED   := .cache/jars-fetched-4.0
+SPARK40_TESTS     := $(addprefix tests/spark/test_,counterexamples.py crash.py library.py kafka_source.py \
+                     modes.py)
+
 # DataHub's client needs a C compiler: an environment of its own, on top of the other.
 DATAHUB_VENV      := .venv-datahub
 DATAHUB_INSTALLED := $(DATAHUB_VENV)/.installed
@@ -36,7 +43,7 @@ SECONDS_OF_FUZZ ?= 300
 KILLS ?= 200
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-all check golden fuzz soak bench bench-apply bench-kafka clean java hudi test-hudi test-datahub
+.PHONY: help demo test test-long test-all check golden fuzz soak bench bench-apply bench-kafka clean java hudi test-hudi test-spark40 test-datahub
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -64,6 +71,10 @@ hudi: java $(HUDI_INSTALLED) $(HUDI_FETCHED) ## make the environment for Hudi ta
 test-hudi: java $(HUDI_INSTALLED) $(HUDI_FETCHED) ## run the tests of table formats on Hudi
 	@echo "changelane: the tests on Hudi (several minutes)"
 	@$(HUDI_VENV)/bin/python -m pytest $(ON_SPARK) $(HUDI_TESTS) $(ARGS)
+
+test-spark40: java $(SPARK40_INSTALLED) $(SPARK40_FETCHED) ## run some tests on the oldest supported Spark 4
+	@echo "changelane: some tests on Spark 4.0 (several minutes)"
+	@$(SPARK40_VENV)/bin/python -m pytest -m "not long" $(ON_SPARK) $(SPARK40_TESTS) $(ARGS)
 
 test-datahub: java $(DATAHUB_INSTALLED) $(FETCHED) ## run the tests of DataHub with the vendor's client (needs a C compiler)
 	@echo "changelane: the tests of DataHub with the vendor's client"
@@ -100,7 +111,7 @@ bench-kafka: java $(INSTALLED) $(FETCHED) ## measure topic to topic against Spar
 	@$(PYTHON_IN_VENV) benchmarks/kafka.py $(ARGS)
 
 clean: ## remove everything that make made: the environment, the jars, the caches
-	rm -rf $(VENV) $(HUDI_VENV) $(DATAHUB_VENV) .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf $(VENV) $(HUDI_VENV) $(SPARK40_VENV) $(DATAHUB_VENV) .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
 	rm -rf spark-warehouse metastore_db derby.log artifacts
 	find src tests demo benchmarks scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
@@ -116,12 +127,20 @@ $(HUDI_INSTALLED): pyproject.toml constraints-hudi.txt scripts/make_venv.sh
 	@sh scripts/make_venv.sh $(HUDI_VENV) hudi,kafka,test constraints-hudi.txt 12
 	@touch $@
 
+$(SPARK40_INSTALLED): pyproject.toml constraints-spark40.txt scripts/make_venv.sh
+	@sh scripts/make_venv.sh $(SPARK40_VENV) delta,iceberg,kafka,test constraints-spark40.txt 13
+	@touch $@
+
 $(DATAHUB_INSTALLED): pyproject.toml constraints.txt scripts/make_datahub_venv.sh | $(INSTALLED)
 	@sh scripts/make_datahub_venv.sh $(DATAHUB_VENV) $(VENV) constraints.txt
 	@touch $@
 
 $(FETCHED): src/changelane/spark/runtime/jars.py Makefile $(INSTALLED) | java
 	@$(PYTHON_IN_VENV) scripts/fetch_jars.py $(JARS)
+	@mkdir -p $(@D) && touch $@
+
+$(SPARK40_FETCHED): src/changelane/spark/runtime/jars.py Makefile $(SPARK40_INSTALLED) | java
+	@$(SPARK40_VENV)/bin/python scripts/fetch_jars.py delta iceberg kafka broker
 	@mkdir -p $(@D) && touch $@
 
 $(HUDI_FETCHED): src/changelane/spark/runtime/jars.py Makefile $(HUDI_INSTALLED) | java

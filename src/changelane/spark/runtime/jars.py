@@ -21,10 +21,17 @@ from typing import Final
 from changelane.errors import ConfigError
 
 PACKAGES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
+    "4.1": {
+        "delta": ("io.delta:delta-spark_4.1_2.13:4.4.0",),
+        "iceberg": ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",),
+        # an Iceberg catalog in a file, for tests and demonstrations
+        "sqlite": ("org.xerial:sqlite-jdbc:3.47.1.0",),
+        # the newest connector with a published token provider for Spark 4.1
+        "kafka": ("org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1",),
+    },
     "4.0": {
         "delta": ("io.delta:delta-spark_2.13:4.0.1",),
         "iceberg": ("org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",),
-        # an Iceberg catalog in a file, for tests and demonstrations
         "sqlite": ("org.xerial:sqlite-jdbc:3.47.1.0",),
         # the newest connector with a published token provider for Spark 4.0
         "kafka": ("org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",),
@@ -37,13 +44,18 @@ PACKAGES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 }
 """Spark's version -> name -> the packages."""
 
+_DEFAULT_LINE: Final = "4.1"
+"""The Spark version of the default environment, whose jars newer versions get, too."""
+
 _FIXES: Final = {
     "3.5": "run `make hudi`, then use .venv-hudi/bin/changelane; elsewhere: "
     "pip install 'changelane[hudi]'",
-    "4.0": "use .venv/bin/changelane; elsewhere: pip install 'pyspark>=4.0,<4.1'",
+    "4.0": "pip install 'pyspark>=4.0,<4.1'",
+    "4.1": "use .venv/bin/changelane; elsewhere: pip install 'pyspark>=4.1,<4.2'",
 }
 
 BROKERS: Final[dict[str, str]] = {
+    "4.1": "org.apache.kafka:kafka_2.13:4.1.1",
     "4.0": "org.apache.kafka:kafka_2.13:4.1.1",
     # the newest version for the Scala of this Spark
     "3.5": "org.apache.kafka:kafka_2.12:3.9.1",
@@ -65,7 +77,10 @@ def spark_packages(spark: str | None = None) -> Mapping[str, tuple[str, ...]]:
 
 def _spark_line(spark: str | None = None) -> str:
     """Return the key in :data:`PACKAGES` of a Spark version, by default of the installed one."""
-    return "3.5" if (spark or pyspark_version()).startswith("3.") else "4.0"
+    line = ".".join((spark or pyspark_version()).split(".")[:2])
+    if line.startswith("3."):
+        return "3.5"
+    return line if line in PACKAGES else _DEFAULT_LINE
 
 
 def pyspark_version() -> str:
@@ -73,7 +88,7 @@ def pyspark_version() -> str:
     try:
         return version("pyspark")
     except PackageNotFoundError:
-        return "4.0"
+        return _DEFAULT_LINE
 
 
 def packages(*names: str, spark: str | None = None) -> str:
@@ -96,14 +111,14 @@ def packages(*names: str, spark: str | None = None) -> str:
 def ivy_dir() -> Path | None:
     """Return the value of ``spark.jars.ivy``, the folder of fetched jars; ``None`` = the default.
 
-    It is ``CHANGELANE_IVY_DIR``, if set. Otherwise a checkout uses ``.cache/ivy``, or
-    ``.cache/ivy-3.5`` for Spark 3.5, and an installed package uses Spark's default.
+    It is ``CHANGELANE_IVY_DIR``, if set. Otherwise a checkout uses a folder per Spark version,
+    such as ``.cache/ivy-4.1``, and an installed package uses Spark's default.
     """
     if chosen := os.environ.get(IVY_DIR_VARIABLE):
         return Path(chosen).expanduser().absolute()
     checkout = Path(__file__).resolve().parents[4]
     if (checkout / "src" / "changelane").is_dir() and (checkout / "pyproject.toml").is_file():
-        return checkout / ".cache" / ("ivy-3.5" if _spark_line() == "3.5" else "ivy")
+        return checkout / ".cache" / f"ivy-{_spark_line()}"
     return None
 
 

@@ -19,23 +19,29 @@ from changelane.spark.runtime.jars import (
 
 def test_hudi_on_spark_4_says_how_to_get_spark_3_5():
     with pytest.raises(
-        ConfigError, match=r"hudi needs PySpark 3\.5, and this is 4\.0\.2: run `make hudi`"
+        ConfigError, match=r"hudi needs PySpark 3\.5, and this is 4\.1\.1: run `make hudi`"
     ):
-        packages("hudi", spark="4.0.2")
+        packages("hudi", spark="4.1.1")
 
 
 def test_delta_on_spark_3_5_says_how_to_get_spark_4():
     with pytest.raises(
-        ConfigError, match=r"delta needs PySpark 4\.0, and this is 3\.5\.9: use \.venv/bin"
+        ConfigError, match=r"delta needs PySpark 4\.1, and this is 3\.5\.9: use \.venv/bin"
     ):
         packages("kafka", "delta", spark="3.5.9")
 
 
 @pytest.mark.parametrize("spark", list(PACKAGES))
 def test_the_packages_of_one_spark_are_of_its_scala(spark: str):
-    scala = {"4.0": "_2.13:", "3.5": "_2.12:"}[spark]
+    scala = "_2.12:" if spark == "3.5" else "_2.13:"
     for coordinate in packages(*PACKAGES[spark], spark=spark).split(","):
         assert scala in coordinate or "_2." not in coordinate
+
+
+def test_each_spark_gets_its_jars_and_a_newer_one_those_of_the_default():
+    assert "delta-spark_4.1_2.13" in packages("delta", spark="4.1.1")
+    assert "delta-spark_2.13:4.0" in packages("delta", spark="4.0.2")
+    assert packages("delta", spark="4.2.0") == packages("delta", spark="4.1.1")
 
 
 def test_a_checkout_keeps_jars_in_its_own_cache(monkeypatch: pytest.MonkeyPatch):
@@ -43,7 +49,7 @@ def test_a_checkout_keeps_jars_in_its_own_cache(monkeypatch: pytest.MonkeyPatch)
     found = ivy_dir()
     assert found is not None
     assert found.parent == Path(changelane.__file__).resolve().parents[2] / ".cache"
-    assert found.name in {"ivy", "ivy-3.5"}
+    assert found.name in {f"ivy-{line}" for line in PACKAGES}
 
 
 def test_a_session_gets_no_jar_of_a_table_format_that_it_does_not_need(
