@@ -4,7 +4,6 @@
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -111,13 +110,8 @@ class UpsertWriter:
         return True
 
     def _merge(self, session: SparkSession, source: DataFrame, plan: TablePlan, form: Form) -> None:
-        """Merge a source that is computed once, however often the table format reads it."""
         merge = form(plan.target.keys, tuple(plan.target.columns))
-        try:
-            cached_source = source.persist(StorageLevel.MEMORY_AND_DISK)
-            self._lake.merge(session, plan.name, cached_source, merge)
-        finally:
-            source.unpersist()
+        self._lake.merge(session, plan.name, source, merge)
 
     def _final_rows(self, table_changes: _TableChanges, *, by_column: bool) -> DataFrame:
         """Return rows of the table; their columns may have different orders."""

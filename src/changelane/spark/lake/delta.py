@@ -138,9 +138,8 @@ class Delta(SqlLake):
         return session
 
     def merge(self, session: SparkSession, table: str, source: DataFrame, merge: Merge) -> None:
-        if source.is_cached:
-            # Delta reads the source twice; a cached one is the same, so Delta need not store it
-            session.conf.set(_MATERIALIZE, "none")
+        # the source is computed once already, so Delta need not store it
+        session.conf.set(_MATERIALIZE, "none")
         super().merge(session, table, source, merge)
 
     def commits(self, table: str) -> int:

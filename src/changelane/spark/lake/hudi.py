@@ -37,8 +37,9 @@ from changelane.spark.lake.interface import (
     TABLES,
     Commit,
     Marker,
+    computed_once,
     folders,
-    global_view,
+    in_session,
     own_properties,
     prefixed_properties,
     separate_session,
@@ -287,29 +288,24 @@ class Hudi:
         return session
 
     def merge(self, session: SparkSession, table: str, source: DataFrame, merge: Merge) -> None:
-        with global_view(source) as view:
-            # the join reads the source twice: to find the matching rows, and to merge them
-            cached_rows = session.table(view).persist()
-            try:
-                rows = merged(cached_rows, _logical(self._stored(session, table)), merge)
-                self._write(session, table, _physical(rows), "upsert")
-            finally:
-                cached_rows.unpersist()
+        # the join reads the source twice: to find the matching rows, and to merge them
+        with computed_once(in_session(session, source)) as source_rows:
+            rows = merged(source_rows, _logical(self._stored(session, table)), merge)
+            self._write(session, table, _physical(rows), "upsert")
 
     def append(self, session: SparkSession, table: str, rows: DataFrame) -> None:
-        with global_view(rows) as view:
-            fields, physical_rows = self._schema(table), _physical(session.table(view))
-            number = F.monotonically_increasing_id().cast("string")
-            state = {
-                RECORD_KEY: F.concat(F.lit(f"{uuid.uuid4().hex}-"), number),
-                _PHYSICAL[IS_REMOVED]: F.lit(False),
-            }
-            state |= {name: F.col(name) for name in physical_rows.columns}
-            values = [
-                state.get(name, F.lit(None)).cast(field.dataType).alias(name)
-                for name, field in fields.items()
-            ]
-            self._write(session, table, physical_rows.select(*values), "insert")
+        fields, physical_rows = self._schema(table), _physical(in_session(session, rows))
+        number = F.monotonically_increasing_id().cast("string")
+        state = {
+            RECORD_KEY: F.concat(F.lit(f"{uuid.uuid4().hex}-"), number),
+            _PHYSICAL[IS_REMOVED]: F.lit(False),
+        }
+        state |= {name: F.col(name) for name in physical_rows.columns}
+        values = [
+            state.get(name, F.lit(None)).cast(field.dataType).alias(name)
+            for name, field in fields.items()
+        ]
+        self._write(session, table, physical_rows.select(*values), "insert")
 
     def update(
         self, session: SparkSession, table: str, sets: Mapping[str, str], condition: str

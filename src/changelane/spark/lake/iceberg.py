@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from changelane.pipeline.lake_sinks import is_hive
@@ -34,7 +33,6 @@ from changelane.spark.lake.interface import (
     separate_session,
     widens,
 )
-from changelane.spark.lake.merge import Merge
 from changelane.spark.lake.sql_tables import SqlLake
 from changelane.spark.runtime.session import check, check_class
 from changelane.spark.runtime.sql import quoted, sql_literal
@@ -176,17 +174,6 @@ class Iceberg(SqlLake):
         ancestors = jvm.org.apache.iceberg.util.SnapshotUtil.currentAncestors(self._table(table))
         snapshots: Iterator[Any] = ancestors.iterator()
         return snapshots
-
-    def merge(self, session: SparkSession, table: str, source: DataFrame, merge: Merge) -> None:
-        if source.is_cached:
-            super().merge(session, table, source, merge)
-            return
-        # MERGE reads the source twice: to find the affected files, and to merge their rows
-        cached_source = source.persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            super().merge(session, table, cached_source, merge)
-        finally:
-            cached_source.unpersist()
 
     def last_batch(self, table: str, marker: Marker) -> int | None:
         if not self.exists(table):

@@ -358,12 +358,38 @@ def retry_conflicts(write: Callable[[], None]) -> None:
             return
 
 
+def in_session(session: SparkSession, frame: DataFrame) -> DataFrame:
+    """Return a frame with the plan of another session's frame, which runs in *session*.
+
+    A commit takes its marker from the settings of its session. A view of *frame* would not do: in
+    Spark 4.1 a view resolves its tables again, and fails for some plans.
+    """
+    sql: Any = session._jvm
+    sql = sql.org.apache.spark.sql
+    dataset = sql.Dataset if session.version.startswith("3.") else sql.classic.Dataset
+    plan = frame._jdf.queryExecution().analyzed()
+    return DataFrame(dataset.ofRows(session._jsparkSession, plan), session)
+
+
 @contextmanager
-def global_view(rows: DataFrame) -> Iterator[str]:
-    """Yield the name of a temporary view of rows that all sessions can read."""
-    view = f"changelane_{id(rows):x}"
-    rows.createOrReplaceGlobalTempView(view)
+def computed_once(frame: DataFrame) -> Iterator[DataFrame]:
+    """Yield a frame whose rows are computed at most once, however often they are read.
+
+    Unlike a persisted frame, it is a source that MERGE of Delta accepts without a copy of its own.
+    """
+    computed = frame.localCheckpoint(eager=False)
     try:
-        yield f"global_temp.{view}"
+        yield computed
     finally:
-        rows.sparkSession.catalog.dropGlobalTempView(view)
+        computed._jdf.queryExecution().analyzed().rdd().unpersist(False)
+
+
+@contextmanager
+def session_view(session: SparkSession, frame: DataFrame) -> Iterator[str]:
+    """Yield the name of a temporary view of a frame in a session."""
+    view = f"changelane_{id(frame):x}"
+    in_session(session, frame).createOrReplaceTempView(view)
+    try:
+        yield view
+    finally:
+        session.catalog.dropTempView(view)

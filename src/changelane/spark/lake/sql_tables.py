@@ -6,15 +6,18 @@ from typing import ClassVar, Final
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from changelane.spark.lake import table_sql
 from changelane.spark.lake.interface import (
     LAST,
     TABLES,
     Commit,
+    computed_once,
     folders,
-    global_view,
+    in_session,
     prefixed_properties,
+    session_view,
     types_of,
     widens,
 )
@@ -137,12 +140,18 @@ class SqlLake:
         self.spark.sql(table_sql.set_properties(self.sql(table), properties))
 
     def merge(self, session: SparkSession, table: str, source: DataFrame, merge: Merge) -> None:
-        with global_view(source) as view:
+        with computed_once(source) as rows, session_view(session, rows) as view:
             session.sql(table_sql.merge(self.sql(table), view, merge))
 
     def append(self, session: SparkSession, table: str, rows: DataFrame) -> None:
-        with global_view(rows) as view:
-            session.sql(table_sql.append(self.sql(table), view, rows.columns))
+        table_rows = in_session(session, rows)
+        kinds = types_of(session.table(self.sql(table)))
+        missing = (
+            F.lit(None).cast(kind).alias(name)
+            for name, kind in kinds.items()
+            if name not in rows.columns
+        )
+        table_rows.select("*", *missing).writeTo(self.sql(table)).append()
 
     def update(
         self, session: SparkSession, table: str, sets: Mapping[str, str], condition: str

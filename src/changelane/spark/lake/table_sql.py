@@ -79,12 +79,6 @@ def merge(table: str, source: str, merge: Merge) -> str:
     return " ".join(parts)
 
 
-def append(table: str, source: str, columns: Sequence[str]) -> str:
-    """Return the statement that appends rows; both have these columns."""
-    names = ", ".join(map(quoted, columns))
-    return f"INSERT INTO {table} ({names}) SELECT {names} FROM {source}"
-
-
 def update(table: str, sets: Mapping[str, str], condition: str) -> str:
     """Return the statement that sets columns in the rows that meet a condition."""
     pairs = ", ".join(f"{quoted(name)} = {value}" for name, value in sets.items())
