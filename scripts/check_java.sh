@@ -31,7 +31,7 @@ esac
 if [ "$major" -lt 17 ]; then
   stop "changelane needs Java 17 or newer to run Spark, and found Java $version$where: $install"
 fi
-# Hadoop 3.4.1, inside PySpark 4.0, calls Subject.getSubject, which Java 24 removed.
+# Hadoop 3.4.2, inside PySpark 4.1, calls Subject.getSubject, which Java 24 removed.
 if [ "$major" -ge 24 ]; then
-  stop "changelane's pinned PySpark 4.0 does not run on Java 24 or newer, and found Java $version$where: install Java 17 or 21, point JAVA_HOME to it and try again."
+  stop "changelane's pinned PySpark 4.1 does not run on Java 24 or newer, and found Java $version$where: install Java 17 or 21, point JAVA_HOME to it and try again."
 fi

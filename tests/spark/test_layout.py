@@ -51,9 +51,11 @@ def format_properties(spark: SparkSession, lake: str) -> dict[str, str]:
     return {row["key"]: row["value"] for row in shown}
 
 
-def partitions(lake: str) -> set[str]:
-    place = Path(lake, "tables", "shop.orders")
-    folder = place / "data" if Path(lake).name == "iceberg" else place
+def partitions(spark: SparkSession, lake: str) -> set[Any]:
+    if Path(lake).name == "delta":  # with column mapping, folders have random names
+        table = open_lake(spark, lake, "delta").sql("tables/shop.orders")
+        return {row[0] for row in spark.sql(f"SHOW PARTITIONS {table}").collect()}
+    folder = Path(lake, "tables", "shop.orders", "data")
     return {path.name for path in folder.iterdir() if "=" in path.name}
 
 
@@ -87,7 +89,7 @@ def test_rows_move_between_the_partitions_of_a_table_and_leave_all_of_them(
         assert not report.quarantined, report
     found = rows(spark, lake, "`the land?`", "state")
     assert found == [(1, "d/e", "paid"), (2, None, "new"), (6, "fr", "new")]
-    assert len(partitions(lake)) >= 3
+    assert len(partitions(spark, lake)) >= 3
     assert format_properties(spark, lake)[PROPERTY] == "zstd"
     if Path(lake).name == "iceberg":
         deletes = open_lake(spark, lake, "iceberg").sql("tables/shop.orders")
@@ -193,4 +195,5 @@ def test_the_properties_that_a_pipeline_may_name_are_those_of_delta(
     field.setAccessible(True)
     found = field.get(kind.getField("MODULE$").get(None))
     known = {str(found.get(name).key()) for name in found.keySet()}
-    assert known == {f"delta.{name}" for name in DELTA_PROPERTIES}
+    own = {f"delta.{name}" for name in DELTA_PROPERTIES}
+    assert known == own if spark.version.startswith("4.1") else known < own

@@ -335,19 +335,22 @@ DELTA_PROPERTIES: Final = frozenset(
     columnMapping.mode compatibility.symlinkFormatManifest.enabled
     coordinatedCommits.commitCoordinator-preview
     coordinatedCommits.commitCoordinatorConf-preview coordinatedCommits.tableConf-preview
-    dataSkippingNumIndexedCols dataSkippingStatsColumns deletedFileRetentionDuration
-    dropFeatureTruncateHistory.retentionDuration enableChangeDataCapture enableChangeDataFeed
-    enableDeletionVectors enableExpiredLogCleanup enableFullRetentionRollback
-    enableIcebergCompatV1 enableIcebergCompatV2 enableInCommitTimestamps enableRowTracking
-    enableTypeWidening enableVariantShredding ignoreIcebergBucketPartition
+    dataSkippingNumIndexedCols dataSkippingStatsColumns dataSkippingStringPrefixLength
+    deletedFileRetentionDuration dropFeatureTruncateHistory.retentionDuration
+    enableChangeDataCapture enableChangeDataFeed enableDeletionVectors enableExpiredLogCleanup
+    enableFullRetentionRollback enableIcebergCompatV1 enableIcebergCompatV2
+    enableIcebergCompatV3 enableInCommitTimestamps enableMaterializePartitionColumnsFeature
+    enableRowTracking enableTypeWidening enableVariantShredding ignoreIcebergBucketPartition
     ignoreProtocolDefaults inCommitTimestampEnablementTimestamp
     inCommitTimestampEnablementVersion isolationLevel logRetentionDuration minReaderVersion
-    minWriterVersion randomizeFilePrefixes randomPrefixLength redirectReaderWriter-preview
-    redirectWriterOnly-preview requireCheckpointProtectionBeforeVersion
-    sampleRetentionDuration setTransactionRetentionDuration universalFormat.enabledFormats
+    minWriterVersion parquet.format.version randomizeFilePrefixes randomPrefixLength
+    redirectReaderWriter-preview redirectWriterOnly-preview
+    requireCheckpointProtectionBeforeVersion rowTrackingSuspended sampleRetentionDuration
+    setTransactionRetentionDuration universalFormat.enabledFormats
+    universalFormat.iceberg.atomicConversion.supported writePartitionColumnsToParquet
     """.split()
 )
-"""The properties of Delta 4.0, without the prefix ``delta.``; compared without case."""
+"""The properties of Delta 4.4, without the prefix ``delta.``; Delta 4.0 lacks some of them."""
 _DELTA_ANY: Final = ("delta.feature.", "delta.constraints.")
 
 

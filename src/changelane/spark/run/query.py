@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol, Self, TypeVar
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -176,6 +177,10 @@ def stream_writer_of(
     return stream_writer.trigger(processingTime=f"{options.interval_ms} milliseconds")
 
 
+_NO_LATEST_OFFSETS: Final = 'because the return value of "scala.Option.get()" is null'
+"""The text of the error of :class:`_RestartedStream`."""
+
+
 class RunningQuery(Protocol):
     """A running stream: Spark's ``StreamingQuery``, or a stream of files."""
 
@@ -210,7 +215,49 @@ def stream_of(
     if isinstance(source, FilesInput):
         _ = source.root  # raises before the stream starts
         return FileStream(spark, source, f"changelane {pipeline.name}", pipeline.options, apply)
-    return stream_writer_of(source.stream(), pipeline, apply)
+    return topic_stream(source.stream(), pipeline, apply)
+
+
+def topic_stream(
+    rows: DataFrame, pipeline: Pipeline, apply: Callable[[DataFrame, int], None]
+) -> Stream:
+    """Return the stream of a pipeline that reads topics."""
+    return _RestartedStream(stream_writer_of(rows, pipeline, apply))
+
+
+class _RestartedStream:
+    """A stream that survives a defect of Spark 4.1.1 and 4.1.2.
+
+    A query that begins with the batch of an interrupted run fails after it has committed that
+    batch, because the Kafka source has no latest offsets to report yet
+    (https://github.com/apache/spark/issues/55236). It is started again, once.
+    """
+
+    def __init__(self, writer: DataStreamWriter) -> None:
+        self._writer = writer
+
+    def start(self) -> RunningQuery:
+        return _RestartedQuery(self._writer)
+
+
+class _RestartedQuery:
+    def __init__(self, writer: DataStreamWriter) -> None:
+        self._writer = writer
+        self._query: RunningQuery = writer.start()
+        self._is_restarted = False
+
+    def awaitTermination(self, timeout: int) -> bool | None:  # noqa: N802 - Spark's name
+        try:
+            return self._query.awaitTermination(timeout)
+        except StreamingQueryException as error:
+            if self._is_restarted or _NO_LATEST_OFFSETS not in str(error):
+                raise
+        self._is_restarted = True
+        self._query = self._writer.start()
+        return False
+
+    def stop(self) -> None:
+        self._query.stop()
 
 
 def stop_query(query: RunningQuery | None) -> None:

@@ -18,7 +18,7 @@ from changelane.spark.run.query import (
     BatchFunction,
     check_budget,
     stream_errors,
-    stream_writer_of,
+    topic_stream,
 )
 from changelane.spark.run.trigger import run_stream
 from changelane.spark.sinks.blocked_keys import BlockedKeys
@@ -90,7 +90,7 @@ def run_to_topics(
 
     interrupts = Interrupts(notify)
     batch_function = BatchFunction(process_batch, interrupts)
-    stream = stream_writer_of(read.stream(), pipeline, batch_function)
+    stream = topic_stream(read.stream(), pipeline, batch_function)
     with stream_errors(report, batch_function, pipeline), interrupts:
         run_stream(stream, None, lambda: 0, lambda: None, interrupts.check)
     return report
