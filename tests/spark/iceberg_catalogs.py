@@ -19,7 +19,7 @@ from typing import Any, Final
 import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from changelane.spark.runtime.jars import cached_jars, ivy_dir, packages
+from changelane.spark.runtime.jars import cached_jars, ivy_dir
 
 Options = Mapping[str, str]
 
@@ -38,6 +38,8 @@ IVY: Final = """\
 </ivy-module>
 """
 """The server is in the jar of Iceberg's tests, which ``spark.jars.packages`` cannot name."""
+REST_VERSION: Final = "1.11.0"
+"""Version of the server: not every release has its jar of tests in the repository."""
 HIVE_SITE: Final = {
     "javax.jdo.option.ConnectionURL": "jdbc:derby:;databaseName={folder}/derby;create=true",
     "javax.jdo.option.ConnectionDriverName": "org.apache.derby.jdbc.EmbeddedDriver",
@@ -56,12 +58,11 @@ def rest_jars() -> Path:
     """Return the folder of the REST server's jars (17 MB), downloaded once by Spark's Ivy."""
     ivy = ivy_dir()
     assert ivy is not None
-    version = packages("iceberg").rpartition(":")[2]
-    folder = ivy / f"rest-{version}"
+    folder = ivy / f"rest-{REST_VERSION}"
     if not folder.is_dir():
         ivy.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(dir=ivy))
-        (fresh / "ivy.xml").write_text(IVY.format(version=version))
+        (fresh / "ivy.xml").write_text(IVY.format(version=REST_VERSION))
         command = ["java", "-cp", f"{SPARK}/*", "org.apache.ivy.Main", "-warn"]
         command += ["-ivy", str(fresh / "ivy.xml"), "-cache", str(fresh / "cache")]
         command += ["-types", "jar", "bundle"]

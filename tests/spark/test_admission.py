@@ -376,7 +376,7 @@ def test_a_table_that_somebody_else_made_is_left_alone(spark: SparkSession, both
     made_elsewhere(spark, theirs)
     report = lake_tables.apply(spark, both, [row(SequencePosition(1), id=1, v=1)])
     assert report.quarantined == {"foreign_table": 1}
-    assert "changelane did not make" in notes(report)
+    assert "changelane did not create" in notes(report)
     assert theirs.columns("tables/shop.orders") == {"id": "bigint"}
 
 
