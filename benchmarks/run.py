@@ -26,6 +26,7 @@ from changelane import Message, get_codec
 from changelane import formats as names
 from changelane.errors import EncodeError
 from changelane.formats.dts.avro import SCHEMA_V2
+from changelane.spark.rows.builder import row_builder
 
 ROUNDS = 5
 
@@ -150,8 +151,6 @@ def convert() -> None:
 
 def rows() -> None:
     """Per core: message to event row, which is what a Spark worker does."""
-    from changelane.spark.rows.builder import row_builder
-
     for case in CASES:
         records = messages_of(case)
         base = rate(bare(case), [message.value for message in records])
@@ -289,7 +288,7 @@ def _parse(name: str) -> Callable[[bytes], object]:
 
 
 def formats() -> None:
-    """Per core: orders in each format, decode and encode against the bare parse of its bytes."""
+    """Per core: orders in each format against the bare parse: decode, event rows, encode."""
     case = CASES[0]
     reader = get_codec("debezium-json", **options(case))
     events = [event for message in messages_of(case, 4000) for event in reader.decode(message)]
@@ -304,12 +303,18 @@ def formats() -> None:
         base = rate(_parse(name), [message.value for message in records])
         size = sum(len(message.value or b"") for message in records) // len(records)
         read = rate(writer.decode, records)
+        builder = row_builder(name, {})
+        placed = [
+            Message(m.value, m.key, m.headers, "orders", 0, offset)
+            for offset, m in enumerate(records)
+        ]
+        built = rate(builder.rows, placed)
         write = rate(lambda event, writer=writer: writer.encode(event, on_loss="warn"), events)
-        print(
-            f"{name:<20} {size:>5} B   parse {base:>9,.0f}/s   decode {read:>8,.0f}/s"
-            f" {base / read:5.1f} x   encode {write:>8,.0f}/s {base / write:5.1f} x",
-            flush=True,
+        rates = {"decode": read, "event rows": built, "encode": write}
+        shown = "   ".join(
+            f"{what} {each:>8,.0f}/s {base / each:5.1f} x" for what, each in rates.items()
         )
+        print(f"{name:<20} {size:>5} B   parse {base:>9,.0f}/s   {shown}", flush=True)
 
 
 PARTS: dict[str, Callable[[], None]] = {

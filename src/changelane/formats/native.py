@@ -39,6 +39,7 @@ from changelane.event import (
     is_first_snapshot,
 )
 from changelane.formats.contract import json
+from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.contract.capabilities import AbsentMeans, Carries, Extreme, SchemaDetail
 from changelane.formats.contract.format import Format, Report
 from changelane.message import Message
@@ -108,6 +109,12 @@ class NativeEvent(msgspec.Struct, omit_defaults=True):
     details: dict[str, Any] | None = None
 
 
+class NativeLine(NativeEvent, omit_defaults=True):
+    """The JSON line as it is read: most lines of a table have the same bytes of a schema."""
+
+    schema: msgspec.Raw = msgspec.Raw(b"null")  # type: ignore[assignment]
+
+
 class Native:
     """The format ``native-json``."""
 
@@ -155,7 +162,8 @@ class Native:
         """Decode one line; a message without a value has no event."""
         if message.value is None:
             return ()
-        return (event_of(json.loads(message.value, NativeEvent)),)
+        line = json.loads(message.value, NativeLine)
+        return (_event_of(line, _schema_of(bytes(line.schema))),)
 
     def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
         """Encode one line."""
@@ -313,7 +321,27 @@ def event_of(native: NativeEvent) -> ChangeEvent:
     Raises:
         DecodeError: The op is unknown, a field is missing, or a value does not have its type.
     """
-    schema = _read_schema(native.schema)
+    return _event_of(native, _read_schema(native.schema))
+
+
+_COLUMNS: Final[Any] = list[NativeColumn] | None
+_MAX_SCHEMAS: Final = 10_000
+_SCHEMAS: Final[BoundedCache[bytes, TableSchema | None]] = BoundedCache(_MAX_SCHEMAS)
+
+
+def _schema_of(text: bytes) -> TableSchema | None:
+    """Return the schema of its JSON; equal texts give one object."""
+    if text in _SCHEMAS:
+        return _SCHEMAS[text]
+    try:
+        columns: list[NativeColumn] | None = json.loads(text, _COLUMNS)
+    except DecodeError as error:
+        path = f"$.schema{(error.path or '$').removeprefix('$')}"
+        raise DecodeError(error.reason, code=error.code, path=path) from None
+    return _SCHEMAS.add(text, _read_schema(columns))
+
+
+def _event_of(native: NativeEvent, schema: TableSchema | None) -> ChangeEvent:
     key = None
     if native.key is not None:
         key = Key(tuple(native.key), native.key_from or KeyOrigin.MESSAGE)

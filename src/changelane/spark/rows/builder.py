@@ -299,10 +299,11 @@ class RowBuilder:
             schema is None and event.op is Op.UPDATE and event.after_holds is not Completeness.FULL
         )
         lists = lists_columns(event, omits_nulls=self._omits_nulls)
-        identity = id(schema) if schema else (names, is_partial, lists)
+        # equal schemas of two messages have one entry, even if a format makes an object of each
+        identity = (names, is_partial, lists) if schema is None else schema
         cache_key = (event.table, identity, columns, server)
         compiled = self._compiled_schemas.get(cache_key)
-        if compiled is None or (schema is not None and compiled.schema is not schema):
+        if compiled is None:
             if schema is None:
                 schema = TableSchema(tuple(Column(name, UNKNOWN) for name in dict.fromkeys(names)))
             key = self._key(event.table, columns, schema)

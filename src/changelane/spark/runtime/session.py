@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from changelane.errors import ConfigError, MissingExtraError
-from changelane.spark.runtime import executors, jvm
+from changelane.spark.runtime import executors, jvm, jvm_options
 from changelane.spark.runtime.jars import (
     EXCLUDES,
     LOG4J,
@@ -116,7 +116,7 @@ def session(
         master_url = master or submitted_master or os.environ.get("MASTER") or "local[*]"
         is_local = executors.is_local(master_url)
         builder = builder.master(master_url)
-        spark_settings = _jvm_settings(lakes) if not submitted else {}
+        spark_settings = {} if submitted else _jvm_settings(lakes, user_settings, is_local=is_local)
         spark_settings |= SETTINGS | _lake_settings(lakes)
         if is_local:
             spark_settings |= LOCAL_SETTINGS
@@ -169,13 +169,17 @@ def _submit_settings() -> dict[str, str]:
     return dict(SparkConf().getAll())
 
 
-def _jvm_settings(lakes: Sequence[str]) -> dict[str, str]:
-    """Return the settings that apply only at the start of a JVM: jars, logging, UI."""
-    spark_settings = {
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG4J.as_uri()}",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }
+def _jvm_settings(
+    lakes: Sequence[str], user_settings: Mapping[str, str], *, is_local: bool
+) -> dict[str, str]:
+    """Return the settings that apply only at the start of a JVM: heap, jars, logging, UI."""
+    options = [f"-Dlog4j2.configurationFile={LOG4J.as_uri()}"]
+    spark_settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    if is_local:
+        spark_settings["spark.driver.memory"] = jvm_options.default_heap()
+        user_options = user_settings.get("spark.driver.defaultJavaOptions", "")
+        options.append(jvm_options.default_collector(user_options))
+    spark_settings["spark.driver.extraJavaOptions"] = " ".join(filter(None, options))
     coordinates = packages(*lakes)
     if jars := cached_jars(*lakes):
         return spark_settings | {"spark.jars": ",".join(map(str, jars))}

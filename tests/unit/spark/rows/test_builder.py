@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from changelane import get_codec
 from changelane.apply import KeyDelete, TableTruncate, Upsert, operations_of
 from changelane.conversion.partition import EVENT_ID
-from changelane.errors import ApplyError
+from changelane.errors import ApplyError, DecodeError
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Key, Op, Source, Truncate
 from changelane.message import Message
 from changelane.position import (
@@ -414,3 +414,24 @@ def test_a_deep_value_is_set_aside_and_one_at_the_limit_is_a_row(
     else:
         assert (row[0], row[rows.FIELD_INDEX["code"]]) == ("error", "too_deep")
         assert bytes(row[rows.FIELD_INDEX["raw_value"]]) == event.encode()
+
+
+def test_equal_schemas_of_two_messages_are_compiled_once() -> None:
+    row_builder = builder.row_builder("native-json", {})
+    compiled = set()
+    for number in range(3):
+        line = (
+            b'{"op":"c","table":{"name":"t"},"key":["id"],"position":{"domain":"sequence",'
+            b'"value":%d},"after":{"id":%d},"schema":[{"name":"id","type":"int64"}]}'
+        )
+        first, *_ = row_builder.rows(Message(line % (number, number)))
+        compiled.add(id(row_builder._last_compiled[3]))
+        assert first[0] == ("schema" if number == 0 else "data")
+    assert len(compiled) == 1
+
+
+def test_a_wrong_schema_of_a_native_line_is_named_by_its_path() -> None:
+    line = b'{"op":"c","table":{"name":"t"},"after":{},"schema":[{"name":1,"type":"int64"}]}'
+    with pytest.raises(DecodeError) as raised:
+        NATIVE.decode(Message(line))
+    assert raised.value.path == "$.schema[0].name"
