@@ -109,6 +109,11 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return tuple(dict.fromkeys((*self.sink.jars, *self.source.jars)))
 
     @property
+    def positions(self) -> frozenset[str]:
+        """The kinds of positions that the source's format carries (:attr:`Carries.positions`)."""
+        return get_codec(self.source.format, **self.source.format_options).carries.positions
+
+    @property
     def checkpoint(self) -> str:
         """The folder of Spark's checkpoint."""
         default = f"{self.folder.rstrip('/')}/_changelane/checkpoints/{self.name}"

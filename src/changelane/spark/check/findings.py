@@ -93,7 +93,8 @@ def checkpoint_findings(
         else:
             try:
                 yield warning(
-                    "checkpoint", lost_checkpoint_warning(path, pipeline.options.tables_without_key)
+                    "checkpoint",
+                    lost_checkpoint_warning(path, pipeline.options, pipeline.positions),
                 )
             except ConfigError as error:
                 yield problem("checkpoint", str(error))

@@ -292,7 +292,7 @@ def _restore_offset_log(
 def _clear_offset_log(log: OffsetLog, pipeline: Pipeline, notify: Callable[[str], None]) -> None:
     """Clear the offset log; notify the user if its checkpoint is lost."""
     if log.read():
-        notify(lost_checkpoint_warning(pipeline.checkpoint, pipeline.options.tables_without_key))
+        notify(lost_checkpoint_warning(pipeline.checkpoint, pipeline.options, pipeline.positions))
         log.clear()
 
 

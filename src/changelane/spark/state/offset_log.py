@@ -13,7 +13,7 @@ with keys could take them without harm, but tables without keys would have their
 
 import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from changelane.errors import ConfigError
 from changelane.pipeline.kafka_offsets import OffsetRange
+from changelane.pipeline.options import Options
 from changelane.spark.runtime.sql import folder_name
 from changelane.spark.state.small_files import SmallFiles, decode_file
 
@@ -239,9 +240,9 @@ def _finished_name(batch: int) -> str:
 
 
 LOST_CHECKPOINT: Final = (
-    "the checkpoint {checkpoint} does not exist, but tables have batches of this pipeline, and a "
-    "table without a key would get their rows a second time: run with --recover-checkpoint to "
-    "continue from the batches in the tables, or restore the newest checkpoint"
+    "the checkpoint {checkpoint} does not exist, but tables have batches of this pipeline, and "
+    "{tables} would get their rows a second time: run with --recover-checkpoint to continue from "
+    "the batches in the tables, or restore the newest checkpoint"
 )
 OLDER_CHECKPOINT: Final = (
     "batch {batch} of the checkpoint {checkpoint} has another input than before: the checkpoint is "
@@ -249,20 +250,34 @@ OLDER_CHECKPOINT: Final = (
     "and run with --recover-checkpoint, which continues from the batches in the tables"
 )
 READ_AGAIN: Final = (
-    "the checkpoint {checkpoint} does not exist: all files are read and applied again, which "
+    "the checkpoint {checkpoint} does not exist: the whole source is read and applied again, which "
     "changes no row of a table with a key; --recover-checkpoint continues from the batches in the "
     "tables instead"
 )
 
 
-def lost_checkpoint_warning(checkpoint: str, tables_without_key: str) -> str:
-    """Return the warning for a lost checkpoint, when all files are applied again.
+def lost_checkpoint_warning(checkpoint: str, options: Options, positions: Collection[str]) -> str:
+    """Return the warning for a lost checkpoint, when the whole source is applied again.
+
+    Args:
+        checkpoint: The path of the checkpoint.
+        options: The options of the pipeline.
+        positions: The positions of the format (:attr:`Carries.positions`), by which a table of
+            mode ``append`` recognises repeated events.
 
     Raises:
-        ConfigError: Applying them again would append rows a second time.
+        ConfigError: Applying the source again would append rows a second time.
     """
-    if tables_without_key == "append":
-        raise ConfigError(LOST_CHECKPOINT.format(checkpoint=checkpoint))
+    modes = {options.mode, *(table.mode for table in options.tables.values())}
+    repeats = []
+    if options.tables_without_key == "append":
+        repeats.append("a table without a key")
+    if "append" in modes and not set(positions) - {"time"}:
+        repeats.append("a table of the mode `append`")
+    if repeats:
+        raise ConfigError(
+            LOST_CHECKPOINT.format(checkpoint=checkpoint, tables=" and ".join(repeats))
+        )
     return READ_AGAIN.format(checkpoint=checkpoint)
 
 
