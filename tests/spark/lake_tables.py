@@ -52,20 +52,30 @@ def apply(
     *,
     batch: int = 0,
     query: str = "test",
+    is_small: bool | None = None,
     **options: Any,
 ) -> BatchReport:
-    """Apply one batch of events."""
+    """Apply one batch of events; every other batch as a small one, unless *is_small* is given."""
     event_rows = decode(messages(spark, events), "native-json")
     return Applier(spark, lake, table_format=Path(lake).name, **options).apply(
-        event_rows, Marker("test", query, batch)
+        event_rows,
+        Marker("test", query, batch),
+        is_small=bool(batch % 2) if is_small is None else is_small,
     )
 
 
 def land(
-    spark: SparkSession, lake: str, batches: Sequence[Sequence[ChangeEvent]]
+    spark: SparkSession,
+    lake: str,
+    batches: Sequence[Sequence[ChangeEvent]],
+    *,
+    is_small: bool | None = None,
 ) -> list[BatchReport]:
     """Apply batches one after the other."""
-    return [apply(spark, lake, batch, batch=number) for number, batch in enumerate(batches)]
+    return [
+        apply(spark, lake, batch, batch=number, is_small=is_small)
+        for number, batch in enumerate(batches)
+    ]
 
 
 def merges_fail(patch: pytest.MonkeyPatch, sql: str, table: TableId | None = None) -> None:
@@ -76,9 +86,9 @@ def merges_fail(patch: pytest.MonkeyPatch, sql: str, table: TableId | None = Non
         if table is None or one.table_batch.table_id == table_id_text(table):
             rows.sparkSession.sql(sql).collect()
 
-    def merged(self: Any, begin: Any, rows: Any, one: Any, *rest: Any) -> None:
+    def merged(self: Any, begin: Any, rows: Any, one: Any, *rest: Any, **options: Any) -> None:
         fail(rows, one)
-        merge(self, begin, rows, one, *rest)
+        merge(self, begin, rows, one, *rest, **options)
 
     def appended(self: Any, writing: Any, rows: Any, made: Any) -> None:
         fail(rows, writing.plan)

@@ -330,7 +330,11 @@ if EFFORT == 1 and "delta" in NAMES:
     NAMES["iceberg"] = ["any_order", "in_order", *VARIANTS, "lean", "evolving"]
 
 
-@pytest.fixture(scope="module", params=lake_tables.LAKES)
+@pytest.fixture(
+    scope="module",
+    params=itertools.product(lake_tables.LAKES, (False, True)),
+    ids=lambda param: f"{param[0]}-{'small' if param[1] else 'large'}",
+)
 def stream(
     spark: SparkSession,
     stories: dict[str, Story],
@@ -338,16 +342,17 @@ def stream(
     request: pytest.FixtureRequest,
 ) -> Stream:
     """All stories of a lake, landed as one stream of a few batches."""
-    lake = str(tmp_path_factory.mktemp("equality") / request.param)
+    table_format, is_small = request.param
+    lake = str(tmp_path_factory.mktemp("equality") / table_format)
     batches = [
-        [event for name in NAMES[request.param] for event in stories[name].batches[number]]
+        [event for name in NAMES[table_format] for event in stories[name].batches[number]]
         for number in range(BATCHES)
     ]
     with pytest.MonkeyPatch.context() as patch:
-        if request.param == "iceberg":
+        if table_format == "iceberg":
             # key by key, as where much is remembered; the others read it whole
             patch.setattr(upsert, "MAX_TOMBSTONE_BYTES", -1)
-        return Stream(lake, lake_tables.land(spark, lake, batches))
+        return Stream(lake, lake_tables.land(spark, lake, batches, is_small=is_small))
 
 
 def check(spark: SparkSession, lake: str, story: Story) -> None:

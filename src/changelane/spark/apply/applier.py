@@ -34,7 +34,13 @@ from changelane.spark.evolution.evolution import MappedBatch, SchemaEvolver
 from changelane.spark.evolution.evolution_state import Evolution
 from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake import lake
-from changelane.spark.lake.interface import Lake, Marker, name_of
+from changelane.spark.lake.interface import (
+    Lake,
+    Marker,
+    in_session,
+    name_of,
+    small_batch_session,
+)
 from changelane.spark.lake.layout import Layouts
 from changelane.spark.lake.modes import APPEND, HISTORY, Modes
 from changelane.spark.maintenance.compaction import MaintenanceScheduler
@@ -52,9 +58,17 @@ from changelane.spark.state.change_log import unapplied_rows
 from changelane.spark.state.fencing import ALL_PIPELINES, FencingToken, create_fencing_token
 from changelane.spark.state.history_tombstones import HistoryTombstones
 from changelane.spark.state.quarantine import Quarantine, RejectedRows
-from changelane.spark.state.tombstones import TombstoneTable
+from changelane.spark.state.tombstones import TableTombstones, TombstoneTable
 
 MAX_TABLES_AT_ONCE: Final = 4
+SMALL_BATCH: Final = 10_000
+"""The maximum number of messages of a small batch: more than one task reduces larger ones."""
+
+
+def is_small_batch(messages: int | None) -> bool:
+    """Return whether a batch with a number of messages (``None`` = unknown) is small."""
+    return messages is not None and messages <= SMALL_BATCH
+
 
 OnPlanned = Callable[[BatchReport], None]
 """Called with the numbers of a batch before anything of it is committed."""
@@ -169,6 +183,7 @@ class Applier:
         details: Mapping[str, object] | None = None,
         *,
         isolated: bool = False,
+        is_small: bool = False,
         on_planned: OnPlanned | None = None,
     ) -> BatchReport:
         """Apply one batch of event rows; applying it again changes nothing.
@@ -178,6 +193,8 @@ class Applier:
             marker: The batch; a table that has it already is skipped.
             details: More for the user metadata of the commits.
             isolated: Whether the other tables go on if a table fails; the report names it.
+            is_small: Whether the batch has few messages (:func:`is_small_batch`): one task reduces
+                it, and its keys tell which parts of the tables are read.
             on_planned: Called before anything is committed.
 
         Raises:
@@ -186,10 +203,12 @@ class Applier:
         """
         report = BatchReport(marker.batch)
         isolation = Isolation(report, isolated=isolated)
+        if is_small:
+            events = in_session(small_batch_session(self._lake.spark), events.coalesce(1))
         cached_events = events.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             new_events = self.quarantine.without_quarantined(cached_events, marker)
-            self._apply(new_events, marker, details or {}, isolation, on_planned)
+            self._apply(new_events, marker, details or {}, isolation, on_planned, is_small=is_small)
         finally:
             cached_events.unpersist()
         return report
@@ -201,12 +220,15 @@ class Applier:
         details: Mapping[str, object],
         isolation: Isolation,
         on_planned: OnPlanned | None,
+        *,
+        is_small: bool,
     ) -> None:
         report = isolation.report
         self.check_fencing_token()
         self._on_step("reading")
         tombstones_before = self._tombstones.table_tombstones()
-        mapped = self._without_applied(self.evolver.map_events(events, report), marker)
+        mapped = self.evolver.map_events(events, report, with_keys=is_small)
+        mapped = self._without_applied(mapped, marker, with_keys=is_small)
         if on_planned is not None:
             on_planned(report)
         add_event_bounds(self._event_bounds, mapped.table_batches)
@@ -223,14 +245,15 @@ class Applier:
         )
         with classified(planned, stored, isolation) as batch:
             self._record_rejected(batch, marker, report)
-            self._record_tombstones(batch, planned.truncated_only)
+            tombstones_after = tombstones.tombstones_after(
+                tombstones_before, [plan.table_batch for plan in batch.plans]
+            )
+            self._record_tombstones(batch, planned.truncated_only, tombstones_after)
             written = WrittenBatch(
                 batch.changes,
                 marker,
                 details,
-                tombstones.tombstones_after(
-                    tombstones_before, [plan.table_batch for plan in batch.plans]
-                ),
+                tombstones_after,
                 batch.changed_keys,
                 batch.rejected_changes,
                 has_rejected=bool(batch.rejected),
@@ -238,7 +261,9 @@ class Applier:
             report.tables += self._write_tables(written, batch.plans, isolation)
         report.skipped += sum(table.note == APPLIED_BEFORE for table in report.tables)
 
-    def _without_applied(self, batch: MappedBatch, marker: Marker) -> MappedBatch:
+    def _without_applied(
+        self, batch: MappedBatch, marker: Marker, *, with_keys: bool
+    ) -> MappedBatch:
         """Leave out rows of the change log that their tables have applied.
 
         The change log filters by the names of the source; names that tables share need this.
@@ -262,7 +287,7 @@ class Applier:
             return batch
         events = unapplied_rows(batch.events, last_batches)
         rows = events.where("kind NOT IN ('schema', 'ddl')")
-        stats = batch_stats(rows, BatchReport(marker.batch))
+        stats = batch_stats(rows, BatchReport(marker.batch), with_keys=with_keys)
         table_batches = [
             table_batch
             for table_batch in stats.table_batches
@@ -280,7 +305,12 @@ class Applier:
             report.count_quarantined(rejection.code, size)
         self.quarantine.record_or_stop(batch.events, batch.rejected, marker, report)
 
-    def _record_tombstones(self, batch: ClassifiedBatch, truncated_only: Sequence[str]) -> None:
+    def _record_tombstones(
+        self,
+        batch: ClassifiedBatch,
+        truncated_only: Sequence[str],
+        tombstones_after: Mapping[str, TableTombstones],
+    ) -> None:
         """Record deletes, truncates and key changes before any table is written."""
         plans = [plan for plan in batch.plans if plan.mode != APPEND]
         has_removals = any(plan.table_batch.has_removals for plan in plans)
@@ -288,7 +318,12 @@ class Applier:
             table_ids = [*truncated_only, *(plan.table_batch.table_id for plan in plans)]
             rows = batch.changes.where(F.col("table_id").isin(table_ids))
             self._tombstones.record(
-                tombstones_of(rows, batch.changed_keys, self._tombstones, batch.plans)
+                tombstones_of(rows, batch.changed_keys, self._tombstones, batch.plans),
+                # a truncate without a table, or of an earlier table of the name, is not in there
+                None
+                if truncated_only or any(plan.cleared for plan in batch.plans)
+                else tombstones_after,
+                has_transactions=bool(batch.changed_keys),
             )
         history_tables = [
             table_id

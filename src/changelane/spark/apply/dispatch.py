@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -19,7 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from changelane.errors import ApplyError
-from changelane.spark.apply.applier import Applier, OnPlanned
+from changelane.spark.apply.applier import Applier, OnPlanned, is_small_batch
 from changelane.spark.lake.interface import Lake, Marker
 from changelane.spark.rows.batch_stats import BatchReport, batch_stats
 from changelane.spark.rows.schema import REJECTED, table_id_of
@@ -50,7 +51,10 @@ class MergeSchedule(msgspec.Struct, frozen=True):
 
 
 class _PendingEvents(msgspec.Struct):
-    """The pending events of one table: time of the first, first and last batch, and number."""
+    """The pending events of one table: time of the first, first and last batch, and number.
+
+    A number of 0 is unknown.
+    """
 
     since: float
     first: int
@@ -106,6 +110,7 @@ class TableDispatcher:
         marker: Marker,
         details: Mapping[str, object] | None = None,
         *,
+        is_small: bool = False,
         on_planned: OnPlanned | None = None,
     ) -> BatchReport:
         """Apply one batch of event rows; applying it again changes nothing.
@@ -114,6 +119,7 @@ class TableDispatcher:
             events: Event rows of any tables.
             marker: The batch.
             details: More for the user metadata of the commits.
+            is_small: Whether the batch has few messages (:meth:`Applier.apply`).
             on_planned: Called before anything is committed.
 
         Raises:
@@ -128,7 +134,7 @@ class TableDispatcher:
                 report = self._append_to_log(events, marker, details, on_planned)
                 self._merge_due(report, all_of_them=False)
             else:
-                report = self._apply_batch(events, marker, details, on_planned)
+                report = self._apply_batch(events, marker, details, on_planned, is_small=is_small)
             report.tables.extend(unpaused.tables)
             report.seconds = time.monotonic() - began
             return report
@@ -167,6 +173,8 @@ class TableDispatcher:
         marker: Marker,
         details: Mapping[str, object] | None,
         on_planned: OnPlanned | None,
+        *,
+        is_small: bool,
     ) -> BatchReport:
         running_events = events
         if self._paused:
@@ -178,7 +186,9 @@ class TableDispatcher:
             is_row = F.coalesce(~F.col("kind").isin("ddl", REJECTED), F.lit(True))
             is_paused = F.coalesce(F.col("table_id").isin(*sorted(paused)) & is_row, F.lit(False))
             running_events = events.where(~is_paused)
-        report = self._apply_with_retry(running_events, marker, details, on_planned)
+        report = self._apply_with_retry(
+            running_events, marker, details, on_planned, is_small=is_small
+        )
         if paused:
             self._log.append_tables(events, paused, marker)
         if failed := self._failed_tables(report):
@@ -195,12 +205,14 @@ class TableDispatcher:
         marker: Marker,
         details: Mapping[str, object] | None = None,
         on_planned: OnPlanned | None = None,
+        *,
+        is_small: bool,
     ) -> BatchReport:
         """Apply events, those of failed tables twice: another writer may have been the cause."""
-        report = self._applier.apply(events, marker, details, isolated=True, on_planned=on_planned)
+        apply = partial(self._applier.apply, isolated=True, is_small=is_small)
+        report = apply(events, marker, details, on_planned=on_planned)
         if failed := report.failed:
-            failed_events = events.where(F.col("table_id").isin(*failed))
-            second_report = self._applier.apply(failed_events, marker, details, isolated=True)
+            second_report = apply(events.where(F.col("table_id").isin(*failed)), marker, details)
             finished = [table for table in report.tables if table.failed is None]
             report.tables[:] = [*finished, *second_report.tables]
         return report
@@ -307,7 +319,11 @@ class TableDispatcher:
             if not table_ids:
                 continue
             applied = {table_id: self._applied_batch(table_id, marker) for table_id in table_ids}
-            merge_report = self._apply_with_retry(self._log.rows(query, applied), marker)
+            event_counts = [pending_tables[table_id].events for table_id in table_ids]
+            event_count = sum(event_counts) if all(event_counts) else None
+            merge_report = self._apply_with_retry(
+                self._log.rows(query, applied), marker, is_small=is_small_batch(event_count)
+            )
             failed_tables = self._failed_tables(merge_report)
             self._pause(failed_tables, last_batch)
             failed |= failed_tables

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.modes import IS_CURRENT, OWN_ORDER, UNTIL, VALID_FROM, VALID_TO
-from changelane.spark.rows import latest_per_key
+from changelane.spark.rows import key_operations, latest_per_key
 from changelane.spark.rows.added_columns import version_exceptions
 from changelane.spark.rows.latest_per_key import empty_order
 from changelane.spark.rows.target import Target, unknown_columns
@@ -91,7 +91,7 @@ def key_columns(target: Target) -> list[str]:
 def _operations(rows: DataFrame, plan: TablePlan) -> DataFrame:
     """Return the upserts and deletes of a batch, with typed columns."""
     target = plan.target
-    steps = latest_per_key.upserts_and_departures(rows, moves=plan.table_batch.has_key_changes)
+    steps = key_operations.upserts_and_departures(rows, moves=plan.table_batch.has_key_changes)
     has = latest_per_key.carried_columns(F.col("schema_id"), F.col("missing"), target)
     unknown = unknown_columns(F.col("o"), F.col("schema_id"), target)
     every = F.array(*(F.lit(name) for name in target.columns))

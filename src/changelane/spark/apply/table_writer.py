@@ -19,9 +19,10 @@ from changelane.spark.lake.commit_totals import CommitTotals
 from changelane.spark.lake.interface import Lake, Marker
 from changelane.spark.lake.merge import Form, version_merge, version_replacement
 from changelane.spark.lake.modes import HISTORY, UPSERT
-from changelane.spark.rows import latest_per_key
+from changelane.spark.rows import key_operations, latest_per_key
 from changelane.spark.rows.batch_stats import APPLIED_BEFORE, TableReport
 from changelane.spark.rows.schema import table_id_of
+from changelane.spark.runtime.session import SMALL_BATCH_SETTINGS
 from changelane.spark.state.full_history import full_history_of
 from changelane.spark.state.history_tombstones import HistoryTombstones
 from changelane.spark.state.quarantine import RejectedRows, without_rejected
@@ -119,7 +120,14 @@ class TableWriter:
             self._append(write, append.inserted(write.changes, truncated), append.appended)
             return
         changed_keys = write.batch.changed_keys.get(plan.table_batch.table_id)
-        self._upserts.merge(write.session, write.changes, plan, table_tombstones, changed_keys)
+        self._upserts.merge(
+            write.session,
+            write.changes,
+            plan,
+            table_tombstones,
+            changed_keys,
+            is_newest=write.is_newest,
+        )
 
     def _append(
         self,
@@ -151,7 +159,7 @@ class TableWriter:
         if new_properties:
             self._lake.set_properties(plan.name, new_properties)
         conflicts = latest_per_key.conflict_count(
-            latest_per_key.upserts_and_departures(write.changes, moves=False)
+            key_operations.upserts_and_departures(write.changes, moves=False)
         )
         session = write.session(conflicts)
         full_history = full_history_of(plan.name) if plan.table_mode.is_tracked else plan.name
@@ -185,6 +193,7 @@ class _TableWrite:
         rows: The ``data`` and ``truncate`` rows of the table.
         changes: The ``data`` rows.
         before: The totals of the table before the batch.
+        is_newest: Whether every change is newer than all changes of earlier batches.
         out_of_order: The number of changes that are older than changes of earlier batches.
         conflicts: The number of keys and positions with two different full rows.
         repeats: The number of repeated events, which are not written.
@@ -200,6 +209,7 @@ class _TableWrite:
         self.before = CommitTotals.of(lake.last_commit(plan.name))
         accepted = without_rejected(self.changes, batch.rejected_changes)
         self.out_of_order = self.before.out_of_order_count(accepted, plan.table_batch, plan.kind)
+        self.is_newest = self.before.is_older_than(plan.table_batch.order_range(plan.kind)[0])
         self.conflicts = self.repeats = self.possible_duplicates = 0
         self._applied = (
             accepted.count() if batch.has_rejected else sum(plan.table_batch.counts.values())
@@ -226,4 +236,8 @@ class _TableWrite:
         details = (
             {"events": table_batch.count} | bounds | after.properties | dict(self.batch.details)
         )
-        return self._lake.commit_session(self.batch.marker, details)
+        session = self._lake.commit_session(self.batch.marker, details)
+        if table_batch.keys is not None:
+            for key, value in SMALL_BATCH_SETTINGS.items():
+                session.conf.set(key, value)
+        return session

@@ -11,8 +11,9 @@ from changelane.spark.apply.classify import key_changes
 from changelane.spark.apply.classify.classifier import ChangedKeys
 from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.interface import Lake
+from changelane.spark.lake.key_filter import MAX_KEYS, KeyFilter, is_outside, key_filter
 from changelane.spark.lake.merge import Form, column_form, row_form
-from changelane.spark.rows import latest_per_key
+from changelane.spark.rows import key_operations, latest_per_key
 from changelane.spark.state.tombstones import TableTombstones, TombstoneTable
 
 MAX_TOMBSTONE_BYTES: Final = 32 << 20
@@ -36,9 +37,23 @@ class _TableChanges(NamedTuple):
     table_tombstones: TableTombstones | None
     changed_keys: ChangedKeys | None
 
+    @property
+    def has_few_tombstones(self) -> bool:
+        """Whether the stored tombstones of the batch's keys are looked up by their values."""
+        keys = self.plan.table_batch.keys
+        return self.table_tombstones is not None and keys is not None and len(keys) <= MAX_KEYS
+
+    @property
+    def key_filter(self) -> KeyFilter | None:
+        """The filter on the table that the keys of the batch imply, if they are known."""
+        if self.changed_keys is not None:
+            return None  # rows of other keys may change, too
+        target = self.plan.target
+        return key_filter(self.plan.table_batch.keys, target.columns, target.keys)
+
     def upserts_and_departures(self) -> DataFrame:
         """Return the operations that the latest event per key decides."""
-        operations = latest_per_key.upserts_and_departures(
+        operations = key_operations.upserts_and_departures(
             self.rows, moves=self.plan.table_batch.has_key_changes
         )
         if self.changed_keys is None:
@@ -65,6 +80,8 @@ class UpsertWriter:
         plan: TablePlan,
         table_tombstones: TableTombstones | None,
         changed_keys: ChangedKeys | None,
+        *,
+        is_newest: bool = False,
     ) -> None:
         """Merge the events of a batch into their table, in one commit.
 
@@ -75,6 +92,7 @@ class UpsertWriter:
             plan: The plan of the table.
             table_tombstones: The tombstones of the whole table; ``None`` if it never lost a row.
             changed_keys: The keys to which the merge rule itself is applied.
+            is_newest: Whether every change is newer than all changes of earlier batches.
         """
         target = plan.target
         table_changes = _TableChanges(
@@ -83,34 +101,46 @@ class UpsertWriter:
         session = session_of(0)
         form = column_form(keeps_deleted=target.keeps_deleted)
         if not plan.is_exceptional and changed_keys is None:
-            latest = latest_per_key.latest_per_key(table_changes.upserts_and_departures())
+            latest = latest_per_key.latest_per_key(self._operations(table_changes))
             source = latest_per_key.full_rows(self._with_tombstones(latest, table_changes), target)
-            full_row_form = row_form(keeps_deleted=target.keeps_deleted)
-            if self._merge_without_conflicts(session, source, plan, full_row_form):
+            full_row_form = row_form(keeps_deleted=target.keeps_deleted, is_newest=is_newest)
+            if self._merge_without_conflicts(session, source, table_changes, full_row_form):
                 return
         elif not plan.is_uneven and self._merge_without_conflicts(
-            session, self._final_rows(table_changes, by_column=False), plan, form
+            session, self._final_rows(table_changes, by_column=False), table_changes, form
         ):
             return
         # Two full rows of one position: the greater value of each column wins. Full rows of
         # different columns: each column takes its latest value.
         session = session_of(latest_per_key.conflict_count(table_changes.upserts_and_departures()))
-        self._merge(session, self._final_rows(table_changes, by_column=True), plan, form)
+        self._merge(session, self._final_rows(table_changes, by_column=True), table_changes, form)
 
     def _merge_without_conflicts(
-        self, session: SparkSession, source: DataFrame, plan: TablePlan, form: Form
+        self, session: SparkSession, source: DataFrame, table_changes: _TableChanges, form: Form
     ) -> bool:
         """Merge, unless two full rows have one position; return whether it was done."""
         try:
-            self._merge(session, source, plan, form)
+            self._merge(session, source, table_changes, form)
         except Exception as error:  # PySpark's and Py4J's of many kinds: the text tells which
             if latest_per_key.is_conflict(error):
                 return False
             raise
         return True
 
-    def _merge(self, session: SparkSession, source: DataFrame, plan: TablePlan, form: Form) -> None:
+    def _merge(
+        self, session: SparkSession, source: DataFrame, table_changes: _TableChanges, form: Form
+    ) -> None:
+        plan, keys = table_changes.plan, table_changes.key_filter
         merge = form(plan.target.keys, tuple(plan.target.columns))
+        if keys is not None:
+            filtered_merge = merge._replace(target_filter=keys.sql("t"))
+            try:
+                self._lake.merge(session, plan.name, keys.checked(source), filtered_merge)
+            except Exception as error:  # as above
+                if not is_outside(error):
+                    raise
+            else:
+                return
         self._lake.merge(session, plan.name, source, merge)
 
     def _final_rows(self, table_changes: _TableChanges, *, by_column: bool) -> DataFrame:
@@ -119,7 +149,7 @@ class UpsertWriter:
         if "exceptions" not in plan.properties:
             self._lake.set_properties(plan.name, {"exceptions": "true"})
         latest = latest_per_key.latest_per_column(
-            table_changes.upserts_and_departures(), plan.target, by_column=by_column
+            self._operations(table_changes), plan.target, by_column=by_column
         )
         latest = self._with_tombstones(latest, table_changes)
         table = self._lake.read(plan.name)
@@ -130,11 +160,23 @@ class UpsertWriter:
             return source
         return source.unionByName(key_changes.final_rows(table_changes.changed_keys.states, plan))
 
+    def _operations(self, table_changes: _TableChanges) -> DataFrame:
+        """Return the operations; those of a small batch include the tombstones of its keys."""
+        operations = table_changes.upserts_and_departures()
+        if not table_changes.has_few_tombstones:
+            return operations
+        table_batch = table_changes.plan.table_batch
+        tombstones = self._tombstones.rows_of_table(table_batch.table_id, table_batch.keys)
+        return key_operations.with_tombstones(operations, tombstones).coalesce(1)
+
     def _with_tombstones(self, latest: DataFrame, table_changes: _TableChanges) -> DataFrame:
         """Raise the order of the latest delete, ``d``, to the tombstones of key and table."""
         deleted_in_batch = F.coalesce("d", latest_per_key.empty_order())
         if table_changes.table_tombstones is None:
             return latest.withColumn("d", deleted_in_batch)
+        if table_changes.has_few_tombstones:
+            truncated = F.lit(bytearray(table_changes.table_tombstones.truncated))
+            return latest.withColumn("d", F.greatest(deleted_in_batch, truncated))
         table_batch = table_changes.plan.table_batch
         size = table_changes.table_tombstones.keys * (table_batch.widest_key + _BYTES_BESIDE_KEY)
         are_few = True
@@ -142,7 +184,7 @@ class UpsertWriter:
             tombstones = self._tombstones.of_table(table_batch.table_id)
         else:
             are_few = table_batch.has_few_keys
-            keys = latest_per_key.touched_keys(
+            keys = key_operations.touched_keys(
                 table_changes.rows, moves=table_batch.has_key_changes
             )
             tombstones = self._tombstones.for_keys(table_batch.table_id, keys, are_few=are_few)

@@ -101,9 +101,17 @@ class SchemaEvolver:
 
     # -- mapping of names
 
-    def map_events(self, events: DataFrame, report: BatchReport) -> MappedBatch:
-        """Record the statements of a batch, and give its events the names of lake tables."""
-        stats = batch_stats(events, report)
+    def map_events(
+        self, events: DataFrame, report: BatchReport, *, with_keys: bool = False
+    ) -> MappedBatch:
+        """Record the statements of a batch, and give its events the names of lake tables.
+
+        Args:
+            events: Event rows.
+            report: The report of the batch.
+            with_keys: Whether to collect the keys of the events, of small batches only.
+        """
+        stats = batch_stats(events, report, with_keys=with_keys)
         rejected, new_statements = self.record_statements(stats)
         tables = self._log.table_mapping
         altered_tables = [
@@ -118,7 +126,7 @@ class SchemaEvolver:
             if needs_labels(intervals, stats.table_batches, leaves_unknown):
                 events = labelled(events, intervals, leaves_unknown)
                 rows = events.where("kind NOT IN ('schema', 'ddl')")
-                labelled_stats = batch_stats(rows, BatchReport(report.batch))
+                labelled_stats = batch_stats(rows, BatchReport(report.batch), with_keys=with_keys)
                 stats = stats._replace(table_batches=labelled_stats.table_batches)
             _add_source_names(stats.table_batches, intervals)
         table_batches = [

@@ -52,6 +52,10 @@ class CommitTotals(msgspec.Struct, frozen=True, omit_defaults=True):
         high = details.get(_HIGH)
         return cls(high=high if isinstance(high, str) else None)
 
+    def is_older_than(self, order: bytes) -> bool:
+        """Return whether every change so far is known to be older than an order."""
+        return self.high is not None and order.hex() > self.high
+
     def out_of_order_count(self, rows: DataFrame, table_batch: TableBatch, kind: bytes) -> int:
         """Return the number of a batch's changes that are older than the newest order so far.
 

@@ -15,7 +15,7 @@ from changelane.spark.lake.layout import PLAIN, Layout
 from changelane.spark.lake.merge import Merge
 from changelane.spark.rows.schema import generation_of, table_id_of
 from changelane.spark.runtime.redact import FAILURES
-from changelane.spark.runtime.session import REQUIRED_SETTINGS
+from changelane.spark.runtime.session import REQUIRED_SETTINGS, SMALL_BATCH_SETTINGS
 from changelane.spark.runtime.sql import folder_name
 
 TABLES: Final = "tables"
@@ -315,6 +315,14 @@ def own_properties(properties: Mapping[str, str]) -> dict[str, str]:
         for key, value in properties.items()
         if key.startswith(PREFIX)
     }
+
+
+def small_batch_session(spark: SparkSession) -> SparkSession:
+    """Return a new session for the frames of small batches."""
+    session = separate_session(spark)
+    for key, value in SMALL_BATCH_SETTINGS.items():
+        session.conf.set(key, value)
+    return session
 
 
 def separate_session(spark: SparkSession) -> SparkSession:

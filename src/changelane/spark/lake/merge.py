@@ -34,12 +34,15 @@ class Merge(NamedTuple):
         values: Column -> its value in a new row; other columns are NULL. Empty = the merge adds
             no rows.
         inserts: The condition of the source rows that become new rows; empty = all.
+        target_filter: A condition over ``t.`` that is true for each row of the table that a row of
+            the source matches; it saves reading the others. Empty = unknown.
     """
 
     keys: Sequence[str]
     matched: Sequence[Clause]
     values: Mapping[str, str] = MappingProxyType({})
     inserts: str = ""
+    target_filter: str = ""
 
 
 _IS_NEWER: Final = f"s.{UPSERTED} > t.{ORDER}"
@@ -56,13 +59,23 @@ def full_row_merge(keys: Sequence[str], columns: Sequence[str]) -> Merge:
     The source has the user columns, the newest upsert and delete (never NULL), and whether the row
     lives. All its rows are full, and no row of the table has an exception.
     """
-    sets = {name: f"s.{quoted(name)}" for name in columns}
-    matched = [Clause(f"s.{LIVE} AND {_IS_NEWER}", {**sets, ORDER: f"s.{UPSERTED}"})]
+    merge = newer_row_merge(keys, columns)
     greater_values, differs = _greater_values(keys, columns)
-    if greater_values:
-        matched.append(Clause(f"s.{LIVE} AND {_IS_SAME_ORDER} AND ({differs})", greater_values))
-    matched.append(Clause(_IS_DELETED))
-    values = {**sets, ORDER: f"s.{UPSERTED}", COLUMNS: "NULL"}
+    if not greater_values:
+        return merge
+    newer, deleted = merge.matched
+    equal = Clause(f"s.{LIVE} AND {_IS_SAME_ORDER} AND ({differs})", greater_values)
+    return merge._replace(matched=[newer, equal, deleted])
+
+
+def newer_row_merge(keys: Sequence[str], columns: Sequence[str]) -> Merge:
+    """Return the row form for rows whose orders are not in the table.
+
+    It reads no user column of the table but the key.
+    """
+    values = {name: f"s.{quoted(name)}" for name in columns}
+    values |= {ORDER: f"s.{UPSERTED}", COLUMNS: "NULL"}
+    matched = [Clause(f"s.{LIVE} AND {_IS_NEWER}", values), Clause(_IS_DELETED)]
     return Merge(keys, matched, values, f"s.{LIVE}")
 
 
@@ -119,9 +132,16 @@ def soft_final_row_merge(keys: Sequence[str], columns: Sequence[str]) -> Merge:
     return Merge(keys, [Clause(is_known, row_values)], row_values, is_known)
 
 
-def row_form(*, keeps_deleted: bool) -> Form:
-    """Return the merge of the row form for a table."""
-    return soft_full_row_merge if keeps_deleted else full_row_merge
+def row_form(*, keeps_deleted: bool, is_newest: bool = False) -> Form:
+    """Return the merge of the row form for a table.
+
+    Args:
+        keeps_deleted: Whether the table has soft deletes.
+        is_newest: Whether the orders of the rows are newer than all orders in the table.
+    """
+    if keeps_deleted:
+        return soft_full_row_merge
+    return newer_row_merge if is_newest else full_row_merge
 
 
 def column_form(*, keeps_deleted: bool) -> Form:

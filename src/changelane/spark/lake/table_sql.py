@@ -64,6 +64,8 @@ def _pairs(properties: Mapping[str, str]) -> str:
 def merge(table: str, source: str, merge: Merge) -> str:
     """Return the statement of a merge; *source* is a table or view."""
     match = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in merge.keys)
+    if merge.target_filter:
+        match += f" AND {merge.target_filter}"
     parts = [f"MERGE INTO {table} t USING {source} s ON {match}"]
     for clause in merge.matched:
         action = "DELETE"

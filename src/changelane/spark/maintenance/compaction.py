@@ -181,6 +181,8 @@ class MaintenanceScheduler:
         if self._fencing_token is not None:
             self._fencing_token.check(lake.properties(tombstones.NAME))
         small_bytes = limits.small_file_mb * 1024 * 1024
+        if name == tombstones.NAME:
+            self._tombstone_table.replace_duplicates()
         files: Files = lake.files(name, small_bytes)
         report = MaintenanceReport(name, *files)
         if files.small >= limits.small_files or (force and files.small > 1):

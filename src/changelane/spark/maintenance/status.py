@@ -90,7 +90,10 @@ def status(lake: Lake, pipeline: str = "") -> list[TableStatus]:
         lake: The lake.
         pipeline: The name of the pipeline that writes the change log.
     """
-    tombstone_counts = _table_counts(lake, tombstones.NAME, "deleted IS NOT NULL")
+    tombstone_counts: dict[str, int] = {}
+    if lake.exists(tombstones.NAME):
+        newest_tombstones = tombstones.newest_per_key(lake.read(tombstones.NAME))
+        tombstone_counts = _counts_by_table(newest_tombstones.where("deleted IS NOT NULL"))
     watermarks = tombstones.tombstone_watermarks(lake)
     quarantined_counts: dict[str, int] = {}
     if lake.exists(quarantine.NAME):
@@ -213,12 +216,6 @@ def _note_text(properties: Mapping[str, str], unknown_note: str) -> str:
     if unknown_note:
         notes.append(unknown_note)
     return "; ".join(notes)
-
-
-def _table_counts(lake: Lake, table: str, condition: str) -> dict[str, int]:
-    if not lake.exists(table):
-        return {}
-    return _counts_by_table(lake.read(table).where(condition))
 
 
 def _counts_by_table(rows: DataFrame) -> dict[str, int]:

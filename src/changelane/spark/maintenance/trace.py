@@ -234,10 +234,9 @@ def _tombstone_events(
     key_history: KeyHistory, lake: Lake, table_id: str
 ) -> Iterator[_OrderedEffect]:
     """Return the events that the tombstones of the key and of its table record."""
-    tombstone_rows = lake.read(tombstones.NAME).where(F.col("table_id") == table_id)
-    for row in tombstone_rows.where(
-        (F.col("key") == key_history.key) | F.col("key").isNull()
-    ).collect():
+    is_of_key = (F.col("key") == key_history.key) | F.col("key").isNull()
+    tombstone_rows = lake.read(tombstones.NAME).where((F.col("table_id") == table_id) & is_of_key)
+    for row in tombstones.newest_per_key(tombstone_rows).collect():
         if row["key"] is None:
             if row["truncated"]:
                 key_history.truncated = order_text(bytes(row["truncated"]))

@@ -17,6 +17,8 @@ APPLIED_BEFORE: Final = "applied before"
 """The note of a table that an earlier run has applied the batch to."""
 FEW_KEYS: Final = 1_000_000
 """The maximum number of keys in a broadcast, which takes some 100 MB."""
+_MAX_ROWS_OF_MESSAGE: Final = 20
+"""Keys are collected only if no message has more rows: the number of messages limits them."""
 TRANSACTIONAL: Final = {PostgresPosition.code, ScnPosition.code, LsnPosition.code}
 
 INTERVAL_SEPARATOR: Final = "@"
@@ -203,6 +205,8 @@ class TableBatch:
         order_ranges: The oldest and the newest order of changes, by schema and kind of positions.
         time_us: The newest source time of a change, microseconds since 1970-01-01 UTC.
         epoch_partitions: Epoch and partition of orders that are offsets (12 bytes).
+        keys: The keys of the events, both keys of a key change; ``None`` = unknown, because the
+            batch is not small.
     """
 
     def __init__(self, table_id: str) -> None:
@@ -226,6 +230,7 @@ class TableBatch:
         self.domains: dict[bytes, int] = {}
         self.order_ranges: dict[tuple[str, bytes], tuple[bytes, bytes]] = {}
         self.epoch_partitions: set[bytes] = set()
+        self.keys: frozenset[str] | None = None
 
     @property
     def truncates(self) -> int:
@@ -343,13 +348,23 @@ class BatchStats(NamedTuple):
     statements: list[StatementRow]
 
 
-def batch_stats(events: DataFrame, report: BatchReport) -> BatchStats:
-    """Return the statistics of a batch; add the numbers of its events to the report."""
+def batch_stats(events: DataFrame, report: BatchReport, *, with_keys: bool = False) -> BatchStats:
+    """Return the statistics of a batch, by one job; add the numbers of its events to the report.
+
+    Args:
+        events: Event rows.
+        report: The report of the batch.
+        with_keys: Whether to collect the keys, too: of small batches only.
+    """
+    is_first = F.coalesce(F.col("row_index") < _MAX_ROWS_OF_MESSAGE, F.lit(False))
+    keys = [F.collect_set(F.when(is_first, F.col(name))) for name in ("key", "other_key")]
+    key_columns = (F.array_union(*keys).alias("keys"), F.max(~is_first).alias("lacks_keys"))
     data, order = F.col("kind") == "data", F.col("order")
     leaves = F.col("op") == "d"
     moved = F.col("other_key").isNotNull()
     domain = F.substring(order, 1, 2)
-    statement_rows = (
+    statement = F.struct("order", *_STATEMENT_COORDINATES, "after")
+    stats_rows = (
         events.groupBy("kind", "table_id", "schema_id", "code", domain.alias("domain"))
         .agg(
             F.count(F.lit(1)).alias("count"),
@@ -365,39 +380,34 @@ def batch_stats(events: DataFrame, report: BatchReport) -> BatchStats:
             F.max(data & moved).alias("others"),
             F.count_if(data & F.col("op").isin("u", "d")).alias("changes"),
             F.unix_micros(F.max("source_time")).alias("time_us"),
-            # the set also keeps Spark from sorting all rows, as it does for a maximum of bytes
+            # the sets also keep Spark from sorting all rows, as it does for a maximum of bytes
             F.collect_set(epoch_partition(order)).alias("epoch_partitions"),
+            F.collect_set(F.when(F.col("kind") == "schema", F.col("after"))).alias("schemas"),
+            F.collect_set(F.when(F.col("kind") == "ddl", statement)).alias("statements"),
+            *(key_columns if with_keys else ()),
         )
         .collect()
     )
     table_batches: dict[str, TableBatch] = {}
-    for row in statement_rows:
-        _add_counts(row, table_batches, report)
-    is_statement = F.col("kind") == "ddl"
-    rows = (
-        events.where("kind IN ('schema', 'ddl')")
-        .groupBy("kind", "table_id", "schema_id", "order")
-        .agg(
-            F.collect_set("after").alias("after"),
-            F.collect_set(F.when(is_statement, F.struct(*_STATEMENT_COORDINATES, "after"))).alias(
-                "statements"
-            ),
-        )
-        .collect()
-    )
+    keys_by_table: dict[str, set[str]] = {}
     schemas: dict[str, RowSchema] = {}
     statements: list[tuple[tuple[str | int, ...], StatementRow]] = []
-    for row in rows:
-        if row["kind"] == "ddl":
-            for topic, *numbers, text in row["statements"]:
-                coordinates = (topic or "", *(number or 0 for number in numbers), text)
-                ddl_text = msgspec.json.decode(text, type=DdlText)
-                table_statements = StatementRow(bytes(row["order"]), row["table_id"], ddl_text)
-                statements.append((coordinates, table_statements))
-            continue
-        schema = msgspec.json.decode(max(row["after"]), type=RowSchema)
-        schemas[row["schema_id"]] = schema
-        table_batches[row["table_id"]].schemas[row["schema_id"]] = schema
+    for row in stats_rows:
+        _add_counts(row, table_batches, report)
+        if with_keys:
+            keys_by_table.setdefault(row["table_id"], set()).update(row["keys"])
+        for order_bytes, topic, *numbers, text in row["statements"]:
+            coordinates = (topic or "", *(number or 0 for number in numbers), text)
+            ddl_text = msgspec.json.decode(text, type=DdlText)
+            table_statements = StatementRow(bytes(order_bytes), row["table_id"], ddl_text)
+            statements.append((coordinates, table_statements))
+        if row["schemas"]:
+            schema = msgspec.json.decode(max(row["schemas"]), type=RowSchema)
+            schemas[row["schema_id"]] = schema
+            table_batches[row["table_id"]].schemas[row["schema_id"]] = schema
+    if with_keys and not any(row["lacks_keys"] for row in stats_rows):
+        for table_batch in table_batches.values():
+            table_batch.keys = frozenset(keys_by_table[table_batch.table_id])
     return BatchStats(
         [table_batches[name] for name in sorted(table_batches)],
         schemas,

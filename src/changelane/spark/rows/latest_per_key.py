@@ -15,6 +15,7 @@ column           content
 ``whole``        the event sets every column
 ``text``         image as JSON text; of a departure the image before
 ``missing``      columns that the image lacks; NULL = none
+``is_stored``    the row is a tombstone of an earlier batch; only in some frames
 ``d``            order of the newest departure
 ``u``            order of the newest upsert; NULL = there is none
 ``w``            newest full event: ``o``, ``schema_id``, ``text``
@@ -50,6 +51,7 @@ from changelane.spark.runtime.sql import COLUMNS, DELETED, DEPARTED, LIVE, ORDER
 _WRONG_JSON: Final = "the image of an event row does not fit its schema"
 CONFLICT: Final = "_changelane_conflict: two different full rows share a position"
 """Error of a statement whose source has a conflict; ``by_column`` resolves the conflict."""
+_HAS_NEW: Final = "_changelane_has_new"
 _ROW: Final = "_changelane_row"
 _STORED: Final = "_changelane_stored"
 _COVERED: Final = "_changelane_covered"
@@ -62,53 +64,22 @@ def empty_order() -> Column:
     return F.unhex(F.lit(""))
 
 
-def upserts_and_departures(events: DataFrame, *, moves: bool) -> DataFrame:
-    """Return the upserts and departures of ``data`` rows; a key change is one of each.
-
-    Args:
-        events: ``data`` rows of one table.
-        moves: Whether there may be key changes.
-    """
-    leaves = F.col("op") == "d"
-    plain = events.select(
-        "key",
-        F.col("order").alias("o"),
-        F.col("source_time").alias("time"),
-        "schema_id",
-        leaves.alias("leaves"),
-        F.when(leaves, F.col("before")).otherwise(F.col("after")).alias("text"),
-        F.when(leaves, F.lit(None)).otherwise(F.col("after_missing")).alias("missing"),
-        (~leaves & F.col("whole")).alias("whole"),
-    )
-    if not moves:
-        return plain
-    departures = events.where((F.col("op") == "u") & F.col("other_key").isNotNull()).select(
-        F.col("other_key").alias("key"),
-        F.expr("concat(substring(`order`, 1, length(`order`) - 1), unhex('00'))").alias("o"),
-        F.col("source_time").alias("time"),
-        "schema_id",
-        F.lit(True).alias("leaves"),
-        F.col("before").alias("text"),
-        F.lit(None).cast("array<string>").alias("missing"),
-        F.lit(False).alias("whole"),
-    )
-    return plain.unionByName(departures)
-
-
-def touched_keys(events: DataFrame, *, moves: bool) -> DataFrame:
-    """Return the keys that ``data`` rows change, in a column ``key``."""
-    if not moves:
-        return events.select("key")
-    return events.select(F.explode(F.array("key", F.coalesce("other_key", "key"))).alias("key"))
-
-
 def latest_per_key(rows: DataFrame) -> DataFrame:
     """Return one row per key with ``d``, ``u``, ``w``, ``l`` and ``is_conflict``.
 
     Args:
-        rows: The rows of :func:`upserts_and_departures`.
+        rows: The rows of :func:`~changelane.spark.rows.key_operations.upserts_and_departures`.
     """
-    return _with_conflicts(rows.groupBy("key").agg(*_newest_aggregates()))
+    return _with_conflicts(_aggregated(rows))
+
+
+def _aggregated(rows: DataFrame, *aggregates: Column) -> DataFrame:
+    if "is_stored" not in rows.columns:
+        return rows.groupBy("key").agg(*_newest_aggregates(F.lit(True)), *aggregates)
+    is_new = ~F.col("is_stored")
+    has_new = F.max(is_new).alias(_HAS_NEW)
+    key_rows = rows.groupBy("key").agg(*_newest_aggregates(is_new), *aggregates, has_new)
+    return key_rows.where(_HAS_NEW).drop(_HAS_NEW)
 
 
 def _with_conflicts(key_rows: DataFrame) -> DataFrame:
@@ -123,7 +94,7 @@ def latest_per_column(rows: DataFrame, target: Target, *, by_column: bool) -> Da
     does not show such a column, so its order is never ``b``.
 
     Args:
-        rows: The rows of :func:`upserts_and_departures`.
+        rows: The rows of :func:`~changelane.spark.rows.key_operations.upserts_and_departures`.
         target: The table.
         by_column: Whether full events count as partial events with every column. Of two events at
             one position each column takes the greater value, so that there is no conflict.
@@ -151,17 +122,17 @@ def latest_per_column(rows: DataFrame, target: Target, *, by_column: bool) -> Da
         prepared = prepared.withColumn("whole", F.lit(False))
     base = F.max(F.when(F.col("covers"), F.col("o"))).alias("b")
     every = F.collect_list("part").alias("parts")
-    return _with_conflicts(prepared.groupBy("key").agg(*_newest_aggregates(), base, every))
+    return _with_conflicts(_aggregated(prepared, base, every))
 
 
-def _newest_aggregates() -> list[Column]:
+def _newest_aggregates(is_new: Column) -> list[Column]:
     is_full, leaves, order = F.col("whole"), F.col("leaves"), F.col("o")
     digest = F.xxhash64("text")
     return [
         F.max(F.when(leaves, order)).alias("d"),
         F.max(F.when(~leaves, order)).alias("u"),
         F.max(F.when(is_full, F.struct("o", "schema_id", "text"))).alias("w"),
-        F.max(F.when(leaves, F.struct("o", "schema_id", "text"))).alias("l"),
+        F.max(F.when(leaves & is_new, F.struct("o", "schema_id", "text"))).alias("l"),
         F.max(F.when(is_full, F.struct("o", digest.alias("h")))).alias("high"),
         F.max(F.when(is_full, F.struct("o", F.bitwise_not(digest).alias("h")))).alias("low"),
     ]
@@ -171,7 +142,7 @@ def conflict_count(rows: DataFrame) -> int:
     """Return the count of keys and positions with different full rows.
 
     Args:
-        rows: The rows of :func:`upserts_and_departures`.
+        rows: The rows of :func:`~changelane.spark.rows.key_operations.upserts_and_departures`.
     """
     digest = F.xxhash64("text")
     conflicts = rows.where("whole AND NOT leaves").groupBy("key", "o")

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from changelane.codec import get_codec
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.options import Options
-from changelane.spark.apply.applier import Applier
+from changelane.spark.apply.applier import Applier, is_small_batch
 from changelane.spark.apply.dispatch import MergeSchedule, TableDispatcher
 from changelane.spark.evolution.evolution_state import evolution_of
 from changelane.spark.lake import lake_of
@@ -129,8 +129,7 @@ def run(
     source = input_of(spark, pipeline, checkpoint, notify)
     source.verify()
     lake = lake_of(spark, pipeline)
-    stops = options.on_error == "stop"
-    applier = applier_of(spark, lake, pipeline, stops=stops, on_step=on_step)
+    applier = applier_of(spark, lake, pipeline, stops=options.on_error == "stop", on_step=on_step)
     open_tables(lambda: applier.acquire_fencing_token(pipeline.name))
     scheduler = applier.maintenance_scheduler(
         options.maintenance_limits, options.tombstone_retention_s
@@ -152,11 +151,14 @@ def run(
             )
             on_batch(skipped_report)
             return
-        with apply_expressions(source.events(batch, pipeline), expressions) as events:
+        is_small = is_small_batch(source.message_count(batch_offsets))
+        decoded = source.events(batch.coalesce(1) if is_small else batch, pipeline)
+        with apply_expressions(decoded, expressions) as events:
             applied_report = dispatcher.apply(
                 events,
                 Marker(pipeline.name, query, number),
                 source.commit_details(batch_offsets),
+                is_small=is_small,
                 on_planned=lambda _: _record_batch(log, source, query, number, batch_offsets),
             )
         log.record_finished(query, number)
@@ -166,16 +168,12 @@ def run(
             report.maintained.extend(scheduler.after_batch(applier.take_event_bounds()))
             del report.maintained[:-MAX_BATCH_REPORTS]
 
-    recover = (
-        partial(source.resume, apply_batch=apply_batch, allow_data_loss=is_data_loss_allowed)
-        if is_checkpoint_recovery
-        else None
-    )
+    recover = partial(source.resume, apply_batch=apply_batch, allow_data_loss=is_data_loss_allowed)
     _restore_offset_log(
         pipeline,
         source,
         log,
-        recover=recover,
+        recover=recover if is_checkpoint_recovery else None,
         is_checkpoint_known=checkpoint.is_created,
         notify=notify,
     )
@@ -190,12 +188,15 @@ def run(
 
     batch_function = BatchFunction(process_batch, interrupts := Interrupts(notify))
     stream = stream_of(spark, source, pipeline, batch_function)
-    on_tick = partial(merge, all_of_them=False)
     with stream_errors(report, batch_function, pipeline), interrupts:
         # events that wait in the change log are older than the next batch
         merge(all_of_them=options.merge != "deferred")
         run_stream(
-            stream, AdaptiveTrigger.of(options), lambda: report.events, on_tick, interrupts.check
+            stream,
+            AdaptiveTrigger.of(options),
+            lambda: report.events,
+            partial(merge, all_of_them=False),
+            interrupts.check,
         )
         merge(all_of_them=True)
         interrupts.check()

@@ -70,6 +70,16 @@ REQUIRED_SETTINGS: Final[dict[str, str]] = {
 }
 """The settings that every session must have, so that values stay exact and names are not parsed."""
 
+SMALL_BATCH_SETTINGS: Final[dict[str, str]] = {
+    "spark.sql.shuffle.partitions": "1",
+    # its own jobs would cost more than its plans save
+    "spark.sql.adaptive.enabled": "false",
+    # sets of literals stay out of the generated code, which is compiled once for all batches
+    "spark.sql.optimizer.inSetConversionThreshold": "1",
+    "spark.sql.optimizer.inSetSwitchThreshold": "0",
+}
+"""The settings of the sessions that apply a small batch: one task, and few jobs."""
+
 
 def session(
     name: str = "changelane",

@@ -7,17 +7,21 @@ tombstones). ``transactions`` contains the changes of the key inside transaction
 (:class:`changelane.apply.row_state.TransactionRecord`), ``within`` the newest of these
 transactions, and ``until`` an order that is not below its last step. The table is written before
 the targets: writing a tombstone twice is harmless (docs/merge-rule.md, Storage).
+
+Tombstones are appended, so a key may have several rows; :func:`newest_per_key` joins them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from changelane.spark.lake.interface import Lake, retry_conflicts
+from changelane.spark.lake.interface import Lake, MaintainedLake, retry_conflicts
 from changelane.spark.lake.merge import Clause, Merge
 from changelane.spark.rows.batch_stats import TableBatch
+from changelane.spark.runtime.sql import sql_literal
 
 NAME: Final = "_changelane/side"
 COLUMNS: Final = {
@@ -76,6 +80,18 @@ _MERGE_WATERMARKS: Final = Merge(
 )
 _IS_MOVED: Final = "(moved_to IS NOT NULL OR transactions != '')"
 _IS_NOT_NEWER: Final = "coalesce(t.deleted, unhex('')) <= s.deleted"
+_IS_COVERED: Final = " AND ".join(
+    f"coalesce(t.{name}, unhex('')) <= coalesce(s.{name}, unhex(''))"
+    for name in ("deleted", "truncated", "purged")
+)
+_OF_TABLE: Final = "of_table"
+_REPLACE_DUPLICATES: Final = Merge(
+    keys=("table_id", "key"),
+    matched=(Clause(_IS_COVERED),),
+    values={"table_id": f"s.{_OF_TABLE}"} | {n: f"s.{n}" for n in COLUMNS if n != "table_id"},
+    inserts="s.table_id IS NULL",
+)
+"""The source has a row without ``table_id`` for each row to add."""
 _DELETE_TOMBSTONES: Final = Merge(keys=("table_id", "key"), matched=(Clause(_IS_NOT_NEWER),))
 
 
@@ -98,17 +114,35 @@ class TableTombstones(NamedTuple):
 def tombstones_after(
     tombstones_before: Mapping[str, TableTombstones], table_batches: Sequence[TableBatch]
 ) -> dict[str, TableTombstones]:
-    """Return the tombstones of tables after a batch is recorded."""
+    """Return the tombstones of tables after a batch is recorded.
+
+    A table with key changes in the batch counts as one with moved rows, even if none of them is
+    stored.
+    """
     tombstones = dict(tombstones_before)
     for table_batch in table_batches:
-        if table_batch.has_removals:
+        if table_batch.has_removals or table_batch.has_other_keys:
             table_tombstones = tombstones.get(table_batch.table_id, TableTombstones())
-            truncated = max(table_tombstones.truncated, table_batch.newest_truncate)
-            key_count = table_tombstones.keys + table_batch.departures
             tombstones[table_batch.table_id] = table_tombstones._replace(
-                truncated=truncated, keys=key_count
+                truncated=max(table_tombstones.truncated, table_batch.newest_truncate),
+                has_key_changes=table_tombstones.has_key_changes or table_batch.has_other_keys,
+                keys=table_tombstones.keys + table_batch.departures,
             )
     return tombstones
+
+
+def newest_per_key(rows: DataFrame) -> DataFrame:
+    """Return one row per ``table_id`` and ``key`` of the tombstone table: its newest tombstone.
+
+    Rows with the state of transactions are replaced in all rows of their key, so all of them are
+    equal.
+    """
+    newest = F.max(F.struct("deleted", "moved_to", "source_time")).alias("newest")
+    maxima = (F.max(name).alias(name) for name in ("truncated", "purged", *_TRANSACTION_COLUMNS))
+    newest_rows = rows.groupBy("table_id", "key").agg(newest, *maxima)
+    return newest_rows.select(
+        "table_id", "key", "newest.*", "truncated", "purged", *_TRANSACTION_COLUMNS
+    )
 
 
 def tombstone_watermarks(lake: Lake) -> dict[str, bytes]:
@@ -134,11 +168,15 @@ def has_newer_tombstone(lake: Lake, table_id: str, order: bytes) -> bool:
 
 
 class TombstoneTable:
-    """The tombstone table of one stream."""
+    """The tombstone table of one stream.
+
+    Tombstones of whole tables are kept in memory as long as no other writer commits to the table.
+    """
 
     def __init__(self, spark: SparkSession, lake: Lake) -> None:
         self._spark = spark
         self._lake = lake
+        self._cached: tuple[int, dict[str, TableTombstones]] | None = None
         lake.create(NAME, COLUMNS, {})
         stored_columns = lake.columns(NAME)
         if missing_columns := {
@@ -147,8 +185,8 @@ class TombstoneTable:
             lake.add_columns(NAME, missing_columns)  # a table of an older version
 
     def table(self) -> DataFrame:
-        """Return all rows of the tombstone table."""
-        return self._lake.read(NAME)
+        """Return the newest tombstone of each key, and the tombstones of whole tables."""
+        return newest_per_key(self._lake.read(NAME))
 
     def tombstones_of(self, events: DataFrame) -> DataFrame:
         """Return the tombstones of deletes, key changes and truncates, in the columns of the table.
@@ -178,26 +216,61 @@ class TombstoneTable:
             .where("key IS NOT NULL OR truncated IS NOT NULL")
         )
 
-    def record(self, tombstones: DataFrame) -> None:
+    def record(
+        self,
+        tombstones: DataFrame,
+        after: Mapping[str, TableTombstones] | None = None,
+        *,
+        has_transactions: bool = True,
+    ) -> None:
         """Raise D and T, in one commit.
 
         Args:
             tombstones: ``table_id``, ``key``, ``deleted``, ``moved_to``, ``truncated``,
-                ``source_time``.
+                ``source_time``; with the state of transactions its three columns, too.
+            after: The tombstones of whole tables after the commit.
+            has_transactions: Whether a tombstone has the state of a transaction, which replaces the
+                one of its key. Others are appended, which costs less than a merge, if maintenance
+                can replace duplicates later.
         """
-        newest = tombstones.groupBy("table_id", "key").agg(
-            F.max("deleted").alias("deleted"),
-            F.max_by("moved_to", "deleted").alias("moved_to"),
-            F.max("truncated").alias("truncated"),
-            F.max_by("source_time", "deleted").alias("source_time"),
-            *(
-                F.max(
-                    name if name in tombstones.columns else F.lit(None).cast(COLUMNS[name])
-                ).alias(name)
-                for name in _TRANSACTION_COLUMNS
-            ),
-        )
-        retry_conflicts(lambda: self._lake.merge(self._spark, NAME, newest, _MERGE_TOMBSTONES))
+        if not has_transactions and isinstance(self._lake, MaintainedLake):
+            write = partial(self._lake.append, self._spark, NAME, tombstones.distinct())
+        else:
+            missing = (name for name in COLUMNS if name not in tombstones.columns)
+            complete = tombstones.select(
+                "*", *(F.lit(None).cast(COLUMNS[name]).alias(name) for name in missing)
+            )
+            newest = newest_per_key(complete).drop("purged")
+            write = partial(self._lake.merge, self._spark, NAME, newest, _MERGE_TOMBSTONES)
+        before = self._version()
+        retry_conflicts(write)
+        is_only_writer = before is not None and self._version() == before + 1
+        if after is None or not is_only_writer or self._cached is None or self._cached[0] != before:
+            self._cached = None
+        elif before is not None:
+            self._cached = before + 1, dict(after)
+
+    def replace_duplicates(self) -> None:
+        """Replace the tombstones of keys with several ones by the newest, in one commit."""
+        if isinstance(self._lake, MaintainedLake):
+            retry_conflicts(self._replace_duplicates)
+
+    def _replace_duplicates(self) -> None:
+        counts = self._lake.read(NAME).groupBy("table_id", "key").count()
+        keys = counts.where("count > 1").select("table_id", "key")
+        if keys.isEmpty():
+            return
+        is_of_key = F.expr("t.table_id = k.table_id AND t.key <=> k.key")
+        newest = self.table().alias("t").join(keys.alias("k"), is_of_key, "left_semi")
+        no_table = F.lit(None).cast("string")
+        deletes = newest.withColumn(_OF_TABLE, no_table)
+        inserts = newest.withColumn(_OF_TABLE, F.col("table_id")).withColumn("table_id", no_table)
+        source = deletes.unionByName(inserts)
+        self._lake.merge(self._spark, NAME, source, _REPLACE_DUPLICATES)
+
+    def _version(self) -> int | None:
+        """Return the number of commits of the table; ``None`` = the format does not count them."""
+        return self._lake.commits(NAME) if isinstance(self._lake, MaintainedLake) else None
 
     def record_watermarks(self, watermarks: DataFrame) -> None:
         """Raise H, in one commit, before any tombstone up to it is deleted.
@@ -222,8 +295,17 @@ class TombstoneTable:
 
     def table_tombstones(self) -> dict[str, TableTombstones]:
         """Return the tombstones of each table that ever lost a row."""
+        version = self._version()
+        if version is None or self._cached is None or self._cached[0] != version:
+            table_tombstones = self._read_table_tombstones()
+            if version is None:
+                return table_tombstones
+            self._cached = version, table_tombstones
+        return dict(self._cached[1])
+
+    def _read_table_tombstones(self) -> dict[str, TableTombstones]:
         table_rows = (
-            self.table()
+            self._lake.read(NAME)
             .groupBy("table_id")
             .agg(
                 # sets of one value each: a maximum of bytes would make Spark sort all rows
@@ -244,10 +326,25 @@ class TombstoneTable:
             for row in table_rows
         }
 
+    def rows_of_table(self, table_id: str, keys: Collection[str] | None = None) -> DataFrame:
+        """Return ``key`` and ``deleted`` of a table; a key may have several rows.
+
+        Args:
+            table_id: The table.
+            keys: Only these keys, if they are few.
+        """
+        rows = self._key_rows(table_id)
+        if keys is not None:
+            rows = rows.where(f"key IN ({', '.join(map(sql_literal, sorted(keys)))})")
+        return rows.where("deleted IS NOT NULL").select("key", "deleted")
+
+    def _key_rows(self, table_id: str) -> DataFrame:
+        is_key_of_table: Column = (F.col("table_id") == F.lit(table_id)) & F.col("key").isNotNull()
+        return self._lake.read(NAME).where(is_key_of_table)
+
     def of_table(self, table_id: str) -> DataFrame:
         """Return ``key``, ``deleted`` and ``moved_to`` for all keys of a table."""
-        is_key_of_table: Column = (F.col("table_id") == F.lit(table_id)) & F.col("key").isNotNull()
-        return self.table().where(is_key_of_table).select("key", "deleted", "moved_to")
+        return newest_per_key(self._key_rows(table_id)).select("key", "deleted", "moved_to")
 
     def for_keys(self, table_id: str, keys: DataFrame, *, are_few: bool = True) -> DataFrame:
         """Return ``key``, ``deleted`` and ``moved_to`` for some keys of a table.
@@ -258,10 +355,10 @@ class TombstoneTable:
             are_few: Whether the keys are few enough to be broadcast.
         """
         distinct_keys = keys.select("key").distinct()
-        tombstones = self.of_table(table_id)
-        return tombstones.join(
+        rows = self._key_rows(table_id).join(
             F.broadcast(distinct_keys) if are_few else distinct_keys, "key", "left_semi"
         )
+        return newest_per_key(rows).select("key", "deleted", "moved_to")
 
     def moved_keys(self, table_id: str) -> DataFrame:
         """Return ``key``, ``deleted`` and ``moved_to`` of a table's keys whose rows moved.
@@ -273,16 +370,15 @@ class TombstoneTable:
 
     def transactions_of(self, table_id: str, keys: DataFrame | None = None) -> DataFrame:
         """Return the state of keys inside transactions; without *keys*, of all keys."""
-        is_key_of_table: Column = (F.col("table_id") == F.lit(table_id)) & F.col("key").isNotNull()
-        key_transactions = self.table().where(is_key_of_table & F.expr("transactions != ''"))
-        key_transactions = key_transactions.select("key", *_TRANSACTION_COLUMNS)
+        key_transactions = self._key_rows(table_id).where("transactions != ''")
+        key_transactions = key_transactions.select("key", *_TRANSACTION_COLUMNS).distinct()
         if keys is None:
             return key_transactions
         return key_transactions.join(F.broadcast(keys.select("key").distinct()), "key", "left_semi")
 
     def tables_with_moved_keys(self, keys: DataFrame) -> set[str]:
         """Return the tables of which some keys, in columns ``table_id`` and ``key``, moved."""
-        moved_keys = self.table().where(_IS_MOVED).select("table_id", "key")
+        moved_keys = self._lake.read(NAME).where(_IS_MOVED).select("table_id", "key")
         table_rows = (
             moved_keys.join(keys, ["table_id", "key"], "left_semi").select("table_id").distinct()
         )

@@ -44,7 +44,7 @@ def test_of_two_versions_the_newer_wins_and_of_two_alike_the_greater() -> None:
     newer, tie, departed = told.matched
     assert newer.condition.endswith("> t._changelane_order")
     assert newer.sets is not None
-    assert list(newer.sets) == ["id", "a", "_changelane_order"]
+    assert list(newer.sets) == ["id", "a", "_changelane_order", "_changelane_columns"]
     assert "(s.`a` IS NOT NULL AND (t.`a` IS NULL OR s.`a` > t.`a`))" in tie.condition
     assert tie.sets == {"a": "CASE WHEN (t.`a` IS NULL OR s.`a` > t.`a`) THEN s.`a` ELSE t.`a` END"}
     assert departed.sets is None

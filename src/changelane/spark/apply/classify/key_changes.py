@@ -27,7 +27,7 @@ from changelane.spark.apply.merge_worker import RecordKind, resolve_keys
 from changelane.spark.evolution.compatibility import is_of_table
 from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.lookup import existing_rows, json_type, value_of_text
-from changelane.spark.rows import latest_per_key
+from changelane.spark.rows import key_operations, latest_per_key
 from changelane.spark.rows.added_columns import lacks_column
 from changelane.spark.rows.target import Target, with_defaults
 from changelane.spark.runtime.sql import COLUMNS, DELETED, LIVE, ORDER
@@ -83,7 +83,7 @@ def _changed_keys(rows: DataFrame, plan: TablePlan, stored: StoredTable) -> Data
     if stored.table_tombstones.has_key_changes:
         table_id = plan.table_batch.table_id
         stored_moves = stored.tombstones.moved_keys(table_id)
-        touched = latest_per_key.touched_keys(
+        touched = key_operations.touched_keys(
             rows, moves=plan.table_batch.has_other_keys
         ).distinct()
         left_keys = stored_moves.where("moved_to != key").join(

@@ -17,7 +17,7 @@ from changelane.apply import TOO_LATE
 from changelane.spark.apply.classify.classifier import RejectedKeys, StoredTable
 from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.lookup import existing_rows
-from changelane.spark.rows import latest_per_key
+from changelane.spark.rows import key_operations, latest_per_key
 
 _DELETED_AT: Final = "_changelane_deleted_at"
 _WATERMARK: Final = "_changelane_watermark"
@@ -39,7 +39,7 @@ def late_keys(rows: DataFrame, plan: TablePlan, stored: StoredTable) -> Rejected
     leaves, order = F.col("leaves"), F.col("o")
     watermark_order, truncate_order = F.lit(bytearray(watermark)), F.lit(bytearray(truncated))
     newest = (
-        latest_per_key.upserts_and_departures(
+        key_operations.upserts_and_departures(
             rows.where("key IS NOT NULL"), moves=plan.table_batch.has_key_changes
         )
         .groupBy("key")

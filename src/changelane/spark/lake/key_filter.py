@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conditions on a table that the keys of a batch imply: no key matches a row that they exclude.
+
+MERGE would otherwise read or shuffle the whole table. The condition may be true for other rows of
+the table, too, but never false for a row with one of the keys. A key column takes part if its
+values are the same in SQL as in the canonical keys: numbers without a fraction, texts, dates and
+decimals. The merge checks the very rows of its source against the condition
+(:mod:`changelane.spark.apply.upsert`).
+"""
+
+import datetime as dt
+import decimal
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from changelane.apply import key_values
+from changelane.spark.runtime.sql import quoted, sql_literal
+
+MAX_KEYS: Final = 5_000
+"""The maximum number of keys: beyond it, planning with literals costs more than it saves."""
+MAX_LENGTH: Final = 1_000_000
+"""The maximum length of the condition in characters."""
+MAX_PRUNED: Final = 200
+"""Iceberg prunes files by lists of up to so many values; it also gets a range."""
+
+_OUTSIDE: Final = "_changelane_outside: a key is not in the filter of its batch"
+
+Literal = Callable[[Any], str | None]
+
+
+def _integer(suffix: str, bits: int) -> Literal:
+    least, largest = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+
+    def literal(value: Any) -> str | None:
+        if type(value) is not int or not least < value <= largest:
+            return None
+        return f"{value}{suffix}"
+
+    return literal
+
+
+def _text(value: Any) -> str | None:
+    if not isinstance(value, str) or not value.isprintable():
+        return None  # an unusual character may not survive the parser
+    return sql_literal(value)
+
+
+def _date(value: Any) -> str | None:
+    # datetime is a date, too
+    return f"DATE '{value.isoformat()}'" if type(value) is dt.date else None
+
+
+def _decimal(kind: str) -> Literal:
+    precision, scale = map(int, kind.removeprefix("decimal(").removesuffix(")").split(","))
+
+    def literal(value: Any) -> str | None:
+        if type(value) is not int and not isinstance(value, decimal.Decimal):
+            return None
+        number = decimal.Decimal(value)
+        if not number.is_finite() or abs(number) >= decimal.Decimal((0, (1,), precision - scale)):
+            return None
+        fraction = f"{number:f}".partition(".")[2]
+        return f"CAST('{number:f}' AS {kind})" if len(fraction) <= scale else None
+
+    return literal
+
+
+_LITERALS: Final[Mapping[str, Literal]] = {
+    "tinyint": _integer("Y", 8),
+    "smallint": _integer("S", 16),
+    "int": _integer("", 32),
+    "bigint": _integer("L", 64),
+    "string": _text,
+    "date": _date,
+}
+
+
+class _Values(NamedTuple):
+    """The values of one key column.
+
+    Attributes:
+        literals: The literals of the values.
+        bounds: The literals of a lower and an upper bound of the values.
+        has_null: Whether NULL is one of the values.
+    """
+
+    literals: tuple[str, ...]
+    bounds: tuple[str, str]
+    has_null: bool
+
+
+class KeyFilter:
+    """The condition that the keys of a batch imply.
+
+    Args:
+        columns: The values of each key column that takes part.
+    """
+
+    def __init__(self, columns: Mapping[str, _Values]) -> None:
+        self._columns = columns
+
+    def sql(self, alias: str = "") -> str:
+        """Return the condition as SQL over the columns of *alias*, such as ``t``."""
+        prefix = f"{alias}." if alias else ""
+        return " AND ".join(
+            _condition(f"{prefix}{quoted(name)}", values) for name, values in self._columns.items()
+        )
+
+    def checked(self, rows: DataFrame) -> DataFrame:
+        """Return rows that fail a statement that reads a key outside of the filter.
+
+        Such a key would be added although the table has it. :func:`is_outside` tests the error.
+        """
+        kinds = dict(rows.dtypes)
+        checked_keys = {}
+        for name, values in self._columns.items():
+            failure = F.raise_error(F.lit(_OUTSIDE)).cast(kinds[name])
+            is_inside = F.expr(_condition(quoted(name), values, has_range=False))
+            checked_keys[name] = F.when(is_inside, F.col(quoted(name))).otherwise(failure)
+        return rows.withColumns(checked_keys)
+
+
+def is_outside(error: Exception) -> bool:
+    """Return whether a statement failed because of a key outside of its filter."""
+    return _OUTSIDE in str(error)
+
+
+def _condition(column: str, values: _Values, *, has_range: bool = True) -> str:
+    parts = []
+    if values.literals:
+        is_listed = f"{column} IN ({', '.join(values.literals)})"
+        if has_range and len(values.literals) > MAX_PRUNED:
+            lower, upper = values.bounds
+            is_listed = f"({column} >= {lower} AND {column} <= {upper} AND {is_listed})"
+        parts.append(is_listed)
+    if values.has_null:
+        parts.append(f"{column} IS NULL")
+    return parts[0] if len(parts) == 1 else f"({' OR '.join(parts)})"
+
+
+def key_filter(
+    keys: Collection[str] | None, columns: Mapping[str, str], key_columns: Sequence[str]
+) -> KeyFilter | None:
+    """Return the filter of the keys of a batch; ``None`` = no condition is known.
+
+    Args:
+        keys: Canonical keys; ``None`` = unknown.
+        columns: The columns of the table, name -> Spark type.
+        key_columns: The key columns.
+    """
+    if not keys or len(keys) > MAX_KEYS or not key_columns:
+        return None
+    rows = [key_values(key.encode()) for key in keys]
+    if any(len(row) != len(key_columns) for row in rows):
+        return None
+    filters: dict[str, _Values] = {}
+    for name, values in zip(key_columns, zip(*rows, strict=True), strict=True):
+        kind = columns[name].lower()
+        literal = _decimal(kind) if kind.startswith("decimal(") else _LITERALS.get(kind)
+        column_values = None if literal is None else _values(values, literal)
+        if column_values is not None:
+            filters[name] = column_values
+    length = sum(len(text) for column in filters.values() for text in column.literals)
+    return KeyFilter(filters) if filters and length <= MAX_LENGTH else None
+
+
+def _values(values: Iterable[Any], literal: Literal) -> _Values | None:
+    """Return the literals of a column; ``None`` = a value has none."""
+    try:
+        distinct = set(values)
+        has_null = None in distinct
+        distinct.discard(None)
+        ordered = sorted(distinct)
+    except TypeError:  # values that cannot be hashed, or of several types
+        return None
+    literals = []
+    for value in ordered:
+        if (text := literal(value)) is None:
+            return None
+        literals.append(text)
+    if not literals:
+        return _Values((), ("", ""), has_null)
+    lower, upper = (
+        literal(bound) or text
+        for bound, text in zip(_bounds(ordered), (literals[0], literals[-1]), strict=True)
+    )
+    return _Values(tuple(literals), (lower, upper), has_null)
+
+
+def _bounds(ordered: Sequence[Any]) -> tuple[Any, Any]:
+    """Return a lower and an upper bound of values; whole numbers are rounded.
+
+    Spark compiles the bounds into its code of a statement. Rounded bounds are often those of the
+    batch before, so that its code is used again.
+    """
+    first, last = ordered[0], ordered[-1]
+    if type(first) is not int:
+        return first, last
+    step = 1 << max((last - first).bit_length() - 2, 0)
+    return first // step * step, (last // step + 1) * step

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operations of event rows on keys: upserts and departures, as rows of one form.
+
+The columns are ``key``, ``o``, ``time``, ``schema_id``, ``leaves``, ``text``, ``missing`` and
+``whole``, as in :mod:`changelane.spark.rows.latest_per_key`; ``time`` is the time at the source.
+"""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+
+def upserts_and_departures(events: DataFrame, *, moves: bool) -> DataFrame:
+    """Return the upserts and departures of ``data`` rows; a key change is one of each.
+
+    Args:
+        events: ``data`` rows of one table.
+        moves: Whether there may be key changes.
+    """
+    leaves = F.col("op") == "d"
+    plain = events.select(
+        "key",
+        F.col("order").alias("o"),
+        F.col("source_time").alias("time"),
+        "schema_id",
+        leaves.alias("leaves"),
+        F.when(leaves, F.col("before")).otherwise(F.col("after")).alias("text"),
+        F.when(leaves, F.lit(None)).otherwise(F.col("after_missing")).alias("missing"),
+        (~leaves & F.col("whole")).alias("whole"),
+    )
+    if not moves:
+        return plain
+    departures = events.where((F.col("op") == "u") & F.col("other_key").isNotNull()).select(
+        F.col("other_key").alias("key"),
+        F.expr("concat(substring(`order`, 1, length(`order`) - 1), unhex('00'))").alias("o"),
+        F.col("source_time").alias("time"),
+        "schema_id",
+        F.lit(True).alias("leaves"),
+        F.col("before").alias("text"),
+        F.lit(None).cast("array<string>").alias("missing"),
+        F.lit(False).alias("whole"),
+    )
+    return plain.unionByName(departures)
+
+
+def with_tombstones(rows: DataFrame, tombstones: DataFrame) -> DataFrame:
+    """Return the rows of :func:`upserts_and_departures` with the tombstones of earlier batches.
+
+    Args:
+        rows: The rows.
+        tombstones: ``key`` and ``deleted``; keys without another row have no effect.
+    """
+    departures = tombstones.select(
+        "key",
+        F.col("deleted").alias("o"),
+        F.lit(True).alias("leaves"),
+        F.lit(False).alias("whole"),
+        F.lit(True).alias("is_stored"),
+    )
+    return rows.withColumn("is_stored", F.lit(False)).unionByName(
+        departures, allowMissingColumns=True
+    )
+
+
+def touched_keys(events: DataFrame, *, moves: bool) -> DataFrame:
+    """Return the keys that ``data`` rows change, in a column ``key``."""
+    if not moves:
+        return events.select("key")
+    return events.select(F.explode(F.array("key", F.coalesce("other_key", "key"))).alias("key"))

@@ -1,0 +1,122 @@
+"""Small batches: their keys limit what a merge reads, and they cost few jobs."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import lake_tables
+import pytest
+from pyspark.sql import SparkSession
+
+from changelane.event import DataChange, Key, Op
+from changelane.position import SequencePosition
+from changelane.schema import Column, TableId, TableSchema
+from changelane.spark.apply import upsert
+from changelane.spark.lake import lake as open_lake
+from changelane.spark.lake.interface import Lake
+from changelane.spark.lake.key_filter import key_filter
+from changelane.spark.lake.merge import Merge
+from changelane.types import Integer
+
+TABLE: Final = TableId("shop", None, "orders")
+SCHEMA: Final = TableSchema((Column("id", Integer(64)), Column("v", Integer(32))))
+MAX_JOBS: Final = {"iceberg": 6, "delta": 12}
+"""Of a batch with updates and deletes in one table: statistics, tombstones, merge, commits."""
+
+
+@pytest.fixture
+def merges(
+    spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], list[Merge]]:
+    """Return the merges into user tables since the last call."""
+    seen: list[Merge] = []
+    kind = type(open_lake(spark, lake, Path(lake).name))
+    merge = kind.merge
+
+    def spied(self: Lake, session: SparkSession, name: str, source: Any, form: Merge) -> None:
+        if name.startswith("tables/"):
+            seen.append(form)
+        merge(self, session, name, source, form)
+
+    monkeypatch.setattr(kind, "merge", spied)
+
+    def take() -> list[Merge]:
+        taken = [*seen]
+        seen.clear()
+        return taken
+
+    return take
+
+
+def row(sequence: int, op: str = "u", **image: Any) -> DataChange:
+    images = (image, None) if op == "d" else (None, image)
+    return DataChange(
+        Op(op), TABLE, Key(("id",)), *images, schema=SCHEMA, position=SequencePosition(sequence)
+    )
+
+
+def changes(first: int, count: int, value: int) -> list[DataChange]:
+    return [row(first + n, id=n, v=value) for n in range(count)]
+
+
+def values(spark: SparkSession, lake: str) -> dict[int, int]:
+    table = open_lake(spark, lake, Path(lake).name).read("tables/shop.orders")
+    rows = [(found["id"], found["v"]) for found in table.select("id", "v").collect()]
+    assert len(rows) == len(dict(rows))
+    return dict(rows)
+
+
+def test_the_keys_of_a_small_batch_limit_its_merge(
+    spark: SparkSession, lake: str, merges: Callable[[], list[Merge]]
+) -> None:
+    lake_tables.apply(spark, lake, changes(1, 5, 0), batch=0, is_small=False)
+    assert [merge.target_filter for merge in merges()] == [""]
+    lake_tables.apply(spark, lake, changes(11, 2, 1), batch=1, is_small=True)
+    assert [merge.target_filter for merge in merges()] == ["t.`id` IN (0L, 1L)"]
+    assert values(spark, lake) == {0: 1, 1: 1, 2: 0, 3: 0, 4: 0}
+    lake_tables.apply(spark, lake, changes(21, 250, 2), batch=2, is_small=True)
+    (merge,) = merges()
+    assert merge.target_filter.startswith("(t.`id` >= 0L AND t.`id` <= 256L AND t.`id` IN (0L, ")
+    assert values(spark, lake) == dict.fromkeys(range(250), 2)
+
+
+def test_a_key_outside_of_the_filter_is_merged_without_it(
+    spark: SparkSession,
+    lake: str,
+    merges: Callable[[], list[Merge]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The filter would hide the row of the key, and the merge would add the row again."""
+    lake_tables.apply(spark, lake, changes(1, 5, 0), batch=0)
+    monkeypatch.setattr(upsert, "key_filter", lambda _keys, *args: key_filter(["[0]"], *args))
+    merges()
+    lake_tables.apply(spark, lake, changes(11, 3, 1), batch=1, is_small=True)
+    assert [merge.target_filter for merge in merges()] == ["t.`id` IN (0L)", ""]
+    assert values(spark, lake) == {0: 1, 1: 1, 2: 1, 3: 0, 4: 0}
+
+
+def test_a_batch_with_older_changes_compares_them_with_the_table(
+    spark: SparkSession, lake: str, merges: Callable[[], list[Merge]]
+) -> None:
+    """Only a batch that is newer than all before skips the clause for equal positions."""
+    lake_tables.apply(spark, lake, changes(1, 2, 5), batch=0)
+    merges()
+    lake_tables.apply(spark, lake, changes(3, 2, 6), batch=1, is_small=True)
+    assert [len(merge.matched) for merge in merges()] == [2]
+    older = [row(4, id=1, v=7), row(2, id=0, v=0)]
+    lake_tables.apply(spark, lake, older, batch=2, is_small=True)
+    assert [len(merge.matched) for merge in merges()] == [3]
+    assert values(spark, lake) == {0: 6, 1: 7}
+
+
+def test_a_small_batch_has_few_jobs(spark: SparkSession, lake: str) -> None:
+    table_format = Path(lake).name
+    if table_format not in MAX_JOBS:
+        pytest.skip("the format has jobs of its own")
+    scheduler = spark.sparkContext._jsc.sc().dagScheduler()
+    lake_tables.apply(spark, lake, changes(1, 50, 0), batch=0)
+    jobs = scheduler.numTotalJobs()
+    deletes = [row(200 + n, "d", id=n, v=1) for n in range(5)]
+    lake_tables.apply(spark, lake, changes(100, 10, 1) + deletes, batch=1, is_small=True)
+    assert scheduler.numTotalJobs() - jobs <= MAX_JOBS[table_format]
+    assert len(values(spark, lake)) == 45
