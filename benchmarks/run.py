@@ -26,7 +26,7 @@ from changelane import Message, get_codec
 from changelane import formats as names
 from changelane.errors import EncodeError
 from changelane.formats.dts.avro import SCHEMA_V2
-from changelane.spark.rows.builder import row_builder
+from changelane.spark.rows.builder import RowBuilder, row_builder
 
 ROUNDS = 5
 
@@ -150,12 +150,29 @@ def convert() -> None:
 
 
 def rows() -> None:
-    """Per core: message to event row, which is what a Spark worker does."""
+    """Per core: message to event row, which is what a Spark worker does.
+
+    Plain messages take the lanes of the format; *events* is the same without lanes.
+    """
     for case in CASES:
         records = messages_of(case)
         base = rate(bare(case), [message.value for message in records])
-        builder = row_builder("debezium-json", options(case), images=False)
+        codec = get_codec("debezium-json", **options(case))
+        events = RowBuilder(codec, images=False, lanes=False)
+        line("event rows, events", case, rate(events.rows, records), base)
+        builder = RowBuilder(codec, images=False)
         line("event rows", case, rate(builder.rows, records), base)
+        print(f"{'':<24} {plain_share(builder, records)}", flush=True)
+
+
+def plain_share(builder: RowBuilder, records: list[Message]) -> str:
+    """Return the share of messages that take the lanes of a builder, as text."""
+    if builder.lanes is None:
+        return "no lanes"
+    before = builder.lanes.count
+    for message in records:
+        builder.rows(message)
+    return f"{(builder.lanes.count - before) / len(records):.1%} in lanes"
 
 
 def _stored(spark: Any, case: Case, count: int, folder: Path) -> Any:
@@ -314,7 +331,8 @@ def formats() -> None:
         shown = "   ".join(
             f"{what} {each:>8,.0f}/s {base / each:5.1f} x" for what, each in rates.items()
         )
-        print(f"{name:<20} {size:>5} B   parse {base:>9,.0f}/s   {shown}", flush=True)
+        share = plain_share(builder, placed)
+        print(f"{name:<20} {size:>5} B   parse {base:>9,.0f}/s   {shown}   {share}", flush=True)
 
 
 PARTS: dict[str, Callable[[], None]] = {

@@ -15,6 +15,7 @@ from changelane.formats.contract.cached_reducer import CachedReducer
 from changelane.formats.contract.capabilities import Carries
 from changelane.formats.contract.consistency import consistent_event
 from changelane.formats.contract.format import Format
+from changelane.formats.contract.lane import Lanes
 from changelane.formats.contract.losses import DEFAULT, Loss, LossPolicy, OnLoss, refused
 from changelane.message import Message
 from changelane.reason_codes import ReasonCode
@@ -53,6 +54,11 @@ class Codec:
     def carries(self) -> Carries:
         """The capabilities of the format."""
         return self._format.carries
+
+    @property
+    def lanes(self) -> Lanes | None:
+        """The lanes of plain row changes; ``None`` if the format has none."""
+        return getattr(self._format, "lanes", None)
 
     def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
         """Decode a message into events.

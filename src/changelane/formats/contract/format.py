@@ -16,6 +16,7 @@ class Format(Protocol):
     """One envelope. Implementations are frozen, picklable and thread-safe.
 
     A format's ``decode`` and ``encode`` are pure: the same message always gives the same events.
+    A format may have an attribute ``lanes`` (:class:`~changelane.formats.contract.lane.Lanes`).
     """
 
     @property

@@ -21,6 +21,7 @@ from changelane.formats.contract.capabilities import AbsentMeans, Carries, Extre
 from changelane.formats.contract.format import Format
 from changelane.formats.debezium.decode import Decoder
 from changelane.formats.debezium.encode import Encoder
+from changelane.formats.debezium.lanes import DebeziumLanes
 from changelane.formats.debezium_envelope.member_format import MemberFormat
 from changelane.formats.debezium_envelope.options import Options
 from changelane.formats.debezium_envelope.other_events import is_debezium
@@ -64,12 +65,13 @@ def _carries(options: Options) -> Carries:
 
 def make(options: Options) -> Format:
     """Return the format."""
-    decode = Decoder(options).decode
+    decoder = Decoder(options)
     return MemberFormat(
         make,
         options,
         carries=_carries(options),
-        decode=decode,
+        decode=decoder.decode,
         encode=Encoder(options).encode,
         may_match=is_debezium,
+        lanes=DebeziumLanes(decoder),
     )

@@ -67,23 +67,31 @@ SourceContent = tuple[TableOrigin, Position | None, OtherFields, int | None]
 
 
 class Decoder:
-    """Decodes the messages of one codec."""
+    """Decodes the messages of one codec.
+
+    Attributes:
+        before_image: The columns of before images with real values.
+        placeholder: The placeholder of unavailable values.
+        keys: The reader of message keys.
+        plans_version: Changes if the plan of a table without schema blocks may have changed.
+    """
 
     def __init__(self, options: Options) -> None:
-        self._before_image = options.before_image
-        self._placeholder = Placeholder(options.placeholder)
-        self._may_hide = self._placeholder.may_be_in
+        self.before_image = options.before_image
+        self.placeholder = Placeholder(options.placeholder)
+        self._may_hide = self.placeholder.may_be_in
         self._declared = DeclaredSchemas(options)
         self._last_plan: RowPlan = PLAIN
         self._blocks: Blocks[RowPlan] = Blocks(ValuePlan)
-        self._keys = KeyReader()
+        self.keys = KeyReader()
         self._table_origins: BoundedCache[tuple[Any, ...], TableOrigin] = BoundedCache(_MAX_TABLES)
+        self.plans_version = 0
 
     def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
         """Return the events of a message."""
         value = message.value
         if not value:
-            return (self._keys.tombstone(message),)
+            return (self.keys.tombstone(message),)
         envelope: Envelope[JsonRow]
         try:
             if value.startswith(b'{"schema":'):
@@ -113,6 +121,14 @@ class Decoder:
         except _READ_ERRORS:
             return self._slow(message, value)
 
+    def cached_block(self, value: bytes) -> tuple[RowPlan, int] | None:
+        """Return the plan of a message's schema block and the start of the payload, if cached."""
+        return self._blocks.find(value)
+
+    def origin_of(self, block: Any) -> TableOrigin:
+        """Return the table origin of a source block of a known class."""
+        return self._source_content(block)[0]
+
     def _source_content(self, block: Any) -> SourceContent:
         """Return the content of a source block of a known class."""
         kind = type(block)
@@ -138,6 +154,8 @@ class Decoder:
             {"connector": cache_key[0].__struct_config__.tag, **fields}
         )
         table_origin.declared = self._declared.find(table_origin)
+        if len(self._table_origins) >= _MAX_TABLES:
+            self.plans_version += 1  # the new origins of the tables may have other plans
         return self._table_origins.add(cache_key, table_origin)
 
     # -- row changes ---------------------------------------------------------------------------
@@ -197,7 +215,10 @@ class Decoder:
         if declared is not None:
             if plan is PLAIN:
                 names = dict.fromkeys((*(before or ()), *(after or ())))
-                declared = table_origin.declared = self._declared.extended(table_origin, names)
+                declared = self._declared.extended(table_origin, names)
+                if declared is not table_origin.declared:
+                    table_origin.declared = declared
+                    self.plans_version += 1
                 before, after = _typed(declared[0], before, after)
                 plan = declared[0]
             if plan is declared[0]:
@@ -222,7 +243,7 @@ class Decoder:
                 key = template.key
                 key_row = None if before is None else {name: row[name] for name in key.columns}
             else:
-                event_key, key_row = self._keys.read(message.key, row, plan, details)
+                event_key, key_row = self.keys.read(message.key, row, plan, details)
                 is_new = template is None or template.plan is not plan
                 if is_new and event_key is not None and row is not None and "key" not in details:
                     table_origin.key_template = key_template_of(message.key, event_key, row, plan)
@@ -242,7 +263,7 @@ class Decoder:
         if after is None:
             after_completeness = _UNKNOWN
         elif self._may_hide(after, plan):
-            convert_image(after, plan, self._placeholder, "$.after", details)
+            convert_image(after, plan, self.placeholder, "$.after", details)
         elif plan.conversions:
             plan.convert(after, "$.after")
         if op is _CREATE and table_origin.source.snapshot is not None:
@@ -266,7 +287,7 @@ class Decoder:
             details,
         )
         if message.headers and op is not _UPDATE:
-            return (self._keys.half(change, message, plan),)
+            return (self.keys.half(change, message, plan),)
         return (change,)
 
     def _convert_before(  # noqa: PLR0917 - one caller
@@ -283,17 +304,17 @@ class Decoder:
         may_have_fillers = bool(key) and self._may_have_fillers(
             table_origin, op, before, after, key or {}
         )
-        if may_have_fillers and self._before_image is BeforeImage.FULL:
+        if may_have_fillers and self.before_image is BeforeImage.FULL:
             details["before_image"] = "full"
             may_have_fillers = False
         if key is None or not may_have_fillers:
-            convert_image(before, plan, self._placeholder, "$.before", details)
+            convert_image(before, plan, self.placeholder, "$.before", details)
             return False
         if op is _DELETE and not key.items() <= before.items():
             typed_key = key_as_row(key, plan) or {}
             before.update((name, value) for name, value in typed_key.items() if name in before)
         blank_columns = blank_fillers(before, key, plan, details)
-        convert_image(before, plan, self._placeholder, "$.before", details)
+        convert_image(before, plan, self.placeholder, "$.before", details)
         before.update(dict.fromkeys(blank_columns, UNAVAILABLE))
         return True
 
@@ -311,7 +332,7 @@ class Decoder:
         update without a key change has a before image under FULL only. A table without a key has
         updates and deletes under FULL only.
         """
-        if self._before_image is BeforeImage.KEY:
+        if self.before_image is BeforeImage.KEY:
             return True
         source = table_origin.source
         if source.product not in FILLER_PRODUCTS:
@@ -330,7 +351,7 @@ class Decoder:
         self, message: Message, payload: bytes, block: bytes | None, plan: RowPlan
     ) -> tuple[ChangeEvent, ...]:
         if payload.strip() == b"null":
-            return (self._keys.tombstone(message),)
+            return (self.keys.tombstone(message),)
         parts = other_events.loads(_PARTS, payload)
         op = other_events.text_part(parts, "op") if "op" in parts else ""
         if op not in _ROW_OPS:

@@ -8,6 +8,7 @@ from changelane.errors import DecodeError
 from changelane.event import ChangeEvent
 from changelane.formats.contract.capabilities import Carries
 from changelane.formats.contract.format import Format, Report
+from changelane.formats.contract.lane import Lanes
 from changelane.formats.debezium_envelope.details_check import (
     Read,
     Write,
@@ -24,6 +25,7 @@ class MemberFormat(Generic[Options]):
     Attributes:
         carries: What the format can express, with its options.
         decode: Reads a message. The attribute is the reader's own method, which saves a call.
+        lanes: The lanes of plain row changes, if the format has lanes.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class MemberFormat(Generic[Options]):
         decode: Read,
         encode: Write,
         may_match: Callable[[bytes], bool],
+        lanes: Lanes | None = None,
     ) -> None:
         """Create the format.
 
@@ -46,6 +49,7 @@ class MemberFormat(Generic[Options]):
             encode: Writes an event.
             may_match: Returns whether a value may be of this format: a fast check before decoding.
                 It may raise :class:`~changelane.errors.DecodeError`.
+            lanes: The lanes of plain row changes.
         """
         self._make = make
         self._options = options
@@ -53,6 +57,7 @@ class MemberFormat(Generic[Options]):
         self.decode = decode
         self._encode = encode
         self._may_match = may_match
+        self.lanes = lanes
 
     def __reduce__(self) -> tuple[object, ...]:
         return self._make, (self._options,)

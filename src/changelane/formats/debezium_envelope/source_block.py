@@ -113,24 +113,35 @@ def read_postgres(block: PostgresSource) -> tuple[Position | None, OtherFields]:
         other_fields["origin"] = word
     if (value := block.origin_lsn) is not None:
         other_fields["origin_lsn"] = value
-    lsn, sequence = block.lsn, block.sequence
-    if lsn is None or not -_INT64 <= lsn <= _U64:
-        if lsn is not None:
-            other_fields["lsn"] = lsn
+    position, sequence = postgres_position(block), block.sequence
+    if position is None:
+        if block.lsn is not None:
+            other_fields["lsn"] = block.lsn
         if sequence is not None:
             other_fields["sequence"] = sequence
-        return None, other_fields
-    # '["<last commit>","<lsn>"]', or '[null,"<lsn>"]'
-    last, end = None, f'","{lsn}"]'
+    elif position.last_commit_lsn is None and sequence != f'[null,"{block.lsn}"]':
+        other_fields["sequence"] = sequence
+    return position, other_fields
+
+
+def postgres_position(block: PostgresSource) -> PostgresPosition | None:
+    """Return the position of a block of PostgreSQL.
+
+    The sequence is ``["<last commit>","<lsn>"]``, or ``[null,"<lsn>"]``. A sequence of another form
+    has no last commit.
+    """
+    lsn, sequence, last = block.lsn, block.sequence, None
+    if lsn is None or not -_INT64 <= lsn <= _U64:
+        return None
     if sequence is not None:
+        end = f'","{lsn}"]'
         try:
             last = int(sequence[2 : -len(end)])
         except ValueError:
             last = None
-    if sequence != (f'[null,"{lsn}"]' if last is None else f'["{last}{end}'):
-        other_fields["sequence"] = sequence
-        last = None
-    return PostgresPosition(lsn if lsn >= 0 else lsn + _U64 + 1, last), other_fields
+        if sequence != f'["{last}{end}':
+            last = None
+    return PostgresPosition(lsn if lsn >= 0 else lsn + _U64 + 1, last)
 
 
 def read_binlog(block: MySqlSource) -> tuple[Position | None, OtherFields]:
@@ -144,13 +155,21 @@ def read_binlog(block: MySqlSource) -> tuple[Position | None, OtherFields]:
         other_fields["query"] = block.query
     if block.sequence is not None:
         other_fields["sequence"] = block.sequence
-    if block.file and block.pos is not None and block.row is not None:
-        return MySqlPosition(block.file, block.pos, block.row, block.gtid), other_fields
+    position = binlog_position(block)
+    if position is not None:
+        return position, other_fields
     for name in ("file", "pos", "row", "gtid"):
         value = getattr(block, name)
         if value is not None:
             other_fields[name] = value
     return None, other_fields
+
+
+def binlog_position(block: MySqlSource) -> MySqlPosition | None:
+    """Return the position of a block of MySQL or MariaDB."""
+    if block.file and block.pos is not None and block.row is not None:
+        return MySqlPosition(block.file, block.pos, block.row, block.gtid)
+    return None
 
 
 def read(fields: Mapping[str, Any]) -> tuple[Position | None, OtherFields]:

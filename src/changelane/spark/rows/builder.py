@@ -43,11 +43,13 @@ from changelane.reason_codes import ReasonCode
 from changelane.schema import Column, TableId, TableSchema, option_for_table
 from changelane.spark.rows.compiled_schema import CompiledSchema
 from changelane.spark.rows.keys import changed_keys, key_of, knows_key
+from changelane.spark.rows.lanes import LaneRows
 from changelane.spark.rows.rejected import details_of
 from changelane.spark.rows.schema import (
     FIELD_INDEX,
     SCHEMA_ACTIONS,
     DdlText,
+    microseconds,
     row_of,
     table_id_text,
 )
@@ -57,7 +59,6 @@ from changelane.types import UNAVAILABLE, UNKNOWN
 
 Row = tuple[Any, ...]
 
-_INT64: Final = (-(1 << 63), (1 << 63) - 1)
 _MAX_COMPILED_SCHEMAS: Final = 10_000
 _SNAPSHOT_WITHOUT_POSITIONS: Final = ("postgresql", "incremental")
 """The product and the kind of snapshot of rows without a position."""
@@ -78,6 +79,10 @@ class RowBuilder:
         images: Whether rows have before images that the tables do not need.
         event_ids: Whether events without positions are ordered by their ids.
         steps: The transforms of each event.
+        lanes: Whether plain messages take the lanes of the format, which changes no row.
+
+    Attributes:
+        lanes: The lanes of the task; ``None`` if all messages become events.
     """
 
     def __init__(
@@ -90,6 +95,7 @@ class RowBuilder:
         images: bool = True,
         event_ids: bool = False,
         steps: Sequence[Transform] = (),
+        lanes: bool = True,
     ) -> None:
         self._chain = Chain(steps)
         self._codec = codec
@@ -105,13 +111,28 @@ class RowBuilder:
         self._compiled_schemas: dict[tuple[object, ...], CompiledSchema] = {}
         self._last_compiled: tuple[object, object, object, CompiledSchema] | None = None
         self._written_schemas: set[tuple[str, str]] = set()
+        self.lanes: LaneRows | None = None
+        if lanes and codec.lanes is not None and not self._chain.transforms:
+            self.lanes = LaneRows(
+                codec.lanes,
+                epoch=epoch,
+                keeps_before_images=images,
+                shared=self._shares_positions,
+            )
 
     def rows(self, message: Message) -> list[Row]:
         """Return the rows of one message; a message that cannot be decoded is one ``error`` row."""
+        if self.lanes is None:
+            return self._event_rows(message)
+        row = self.lanes.row(message)
+        return self._event_rows(message) if row is None else [row]
+
+    def _event_rows(self, message: Message) -> list[Row]:
         rows: list[Row] = []
         new_schemas: list[CompiledSchema] = []
         try:
-            for index, event in enumerate(self._codec.decode(message)):
+            events = self._codec.decode(message)
+            for index, event in enumerate(events):
                 transformed = self._chain(event) if self._chain.transforms else event
                 if transformed is not None:
                     self._append_rows(transformed, message, index, rows, new_schemas)
@@ -124,6 +145,10 @@ class RowBuilder:
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
             reason = f"a defect of changelane ({type(error).__name__}): please report it"
             return [self.error_row(message, DecodeError(reason, code=ReasonCode.DEFECT))]
+        if self.lanes is not None and len(events) == 1 and self.lanes.is_due(message):
+            (change,) = events
+            if isinstance(change, DataChange):
+                self.lanes.open(message, change, self._compiled_schema(change, []))
         if not new_schemas or not any(row[0] == "data" for row in rows):
             return rows
         for compiled in new_schemas:
@@ -240,7 +265,7 @@ class RowBuilder:
             order=self._order(event, message, index),
             transaction=transaction,
             ordinal=ONLY_CHANGE,  # two truncates of one table and position are one
-            source_time=_microseconds(event.source_time_ns),
+            source_time=microseconds(event.source_time_ns),
             row_index=index,
         )
 
@@ -272,7 +297,7 @@ class RowBuilder:
             schema_id="",
             order=self._order(event, message, index),
             after=msgspec.json.encode(ddl_text).decode(),
-            source_time=_microseconds(event.source_time_ns),
+            source_time=microseconds(event.source_time_ns),
             row_index=index,
         )
         return [*rows, row]
@@ -407,7 +432,7 @@ class RowBuilder:
             order,
             transaction_id(event),
             ordinal,
-            _microseconds(time_ns),
+            microseconds(time_ns),
             message.topic,
             message.partition,
             message.offset,
@@ -418,20 +443,6 @@ class RowBuilder:
             None,
             None,
         )
-
-
-def _microseconds(time_ns: int | None) -> int | None:
-    """Return a time in the unit of Spark's TIMESTAMP.
-
-    Raises:
-        DecodeError: The time does not fit 64 bits of microseconds.
-    """
-    if time_ns is None:
-        return None
-    time_us = time_ns // 1000
-    if not _INT64[0] <= time_us <= _INT64[1]:
-        raise DecodeError("the source time is out of range", code=ReasonCode.VALUE_OUT_OF_RANGE)
-    return time_us
 
 
 def row_builder(

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from operator import itemgetter
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
@@ -25,6 +25,12 @@ from changelane.errors import DecodeError
 from changelane.event import Image
 from changelane.reason_codes import ReasonCode
 from changelane.schema import TableSchema
+from changelane.spark.rows.calendar_texts import (
+    DATE_TEXT,
+    INSTANT_TEXT,
+    TIMESTAMP_TEXT,
+    is_in_calendar,
+)
 from changelane.types import UNAVAILABLE, Geometry, LogicalType, Unavailable, Value
 from changelane.types.values import plain, to_json, value_text
 
@@ -153,53 +159,12 @@ def _float(kind: t.Float) -> Convert:
     return inner
 
 
-_DATE_TEXT: Final = re.compile(r"(?:-\d{4,6}|\d{4}|\+\d{5,6})-\d\d-\d\d", re.ASCII)
-_TIMESTAMP_TEXT: Final = re.compile(
-    r"(?:-\d{4,6}|\d{4}|\+\d{5,6})-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?", re.ASCII
-)
-_INSTANT_TEXT: Final = re.compile(_TIMESTAMP_TEXT.pattern + r"(?:Z|[+-]\d\d:\d\d)", re.ASCII)
-
-
-_PARTS: Final = re.compile(
-    r"(.\d+)-(\d\d)-(\d\d)"
-    r"(?:T(\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:Z|([+-])(\d\d):(\d\d))?)?",
-    re.ASCII,
-)
-_DAYS_OF_400_YEARS: Final = 146_097
-_UNIX_EPOCH: Final = dt.date(1970, 1, 1).toordinal()
-_MAX_MICROSECONDS: Final = (1 << 63) - 1
-
-
-def _is_in_calendar(text: str) -> bool:
-    """Return whether Spark can read a date or time as text that Python may have no object for.
-
-    Spark reads an invalid date as NULL, and stores microseconds since 1970 in 64 bits.
-    """
-    match = _PARTS.fullmatch(text)
-    if match is None:
-        return False
-    year, month, day, hour, minute, second = (int(part or 0) for part in match.group(*range(1, 7)))
-    cycles, of_cycle = divmod(year, 400)
-    zone = 60 * int(match[9] or 0) + int(match[10] or 0)
-    try:
-        ordinal = dt.date(2000 + of_cycle, month, day).toordinal()
-        dt.time(hour, minute, second)
-        dt.timezone(dt.timedelta(minutes=zone))
-    except ValueError:
-        return False
-    days = ordinal - _UNIX_EPOCH + (cycles - 5) * _DAYS_OF_400_YEARS
-    seconds = 86_400 * days + 3600 * hour + 60 * minute + second
-    seconds += 60 * (zone if match[8] == "-" else -zone)
-    microseconds = seconds * 1_000_000 + int((match[7] or "").ljust(6, "0"))
-    return match[4] is None or abs(microseconds) <= _MAX_MICROSECONDS
-
-
 def _temporal(kind: LogicalType, python_type: type, pattern: re.Pattern[str]) -> Convert:
     encode = to_json(kind)
 
     def inner(value: Value) -> Value:
         if isinstance(value, str):
-            if not pattern.fullmatch(value) or not _is_in_calendar(value):
+            if not pattern.fullmatch(value) or not is_in_calendar(value):
                 raise _out_of_range(kind)
             return value
         if not isinstance(value, python_type):
@@ -251,11 +216,11 @@ def _column(kind: LogicalType) -> tuple[Any, Convert | None]:
         case t.Decimal() if target != _TEXT:
             return str, _decimal(kind)
         case t.Date():
-            return str, _temporal(kind, dt.date, _DATE_TEXT)
+            return str, _temporal(kind, dt.date, DATE_TEXT)
         case t.Timestamp() if target != _TEXT:
-            return str, _temporal(kind, dt.datetime, _TIMESTAMP_TEXT)
+            return str, _temporal(kind, dt.datetime, TIMESTAMP_TEXT)
         case t.InstantType() if target != _TEXT:
-            return str, _temporal(kind, dt.datetime, _INSTANT_TEXT)
+            return str, _temporal(kind, dt.datetime, INSTANT_TEXT)
         case t.Interval() if target != _TEXT:
             least, largest = t.Integer(64).range()
             return Annotated[int, msgspec.Meta(ge=least, le=largest)], to_json(kind)
@@ -283,10 +248,10 @@ def key_text(value: Value) -> str | None:
         case dt.date():
             return value.isoformat()
         case list():
-            return _JSON.encode({"v": _nested(value)}).decode()
+            return JSON.encode({"v": _nested(value)}).decode()
         case Geometry():
             _, shape = _column(t.GeometryType())
-            return _JSON.encode({"v": shape(value) if shape else None}).decode()
+            return JSON.encode({"v": shape(value) if shape else None}).decode()
         case _:
             return str(value)
 
@@ -326,31 +291,48 @@ def _decimal_fits(kind: t.Decimal) -> Callable[[Any], bool] | None:
 _MAX_FLOAT64: Final = sys.float_info.max
 
 
-@lru_cache(maxsize=4096)
-def _native(kind: LogicalType) -> tuple[Any, type] | None:
-    """Return the type and the class of values that msgspec writes as :func:`_column` does.
+class UsualForm(NamedTuple):
+    """How the usual values of a type are written: values that need no slow path.
 
-    ``None`` = there are none. Values of another class take the slow path, for example a date as
-    text that Python has no object for.
+    Attributes:
+        checked: The type that msgspec checks after the conversion.
+        python_class: The class of the values, which msgspec writes itself; ``None`` = any class.
+        fits: The further check of a value of the class.
+        convert: The conversion of a value of any class.
+    """
+
+    checked: Any
+    python_class: type | None = None
+    fits: Callable[[Any], bool] | None = None
+    convert: Convert | None = None
+
+
+@lru_cache(maxsize=4096)
+def usual_form(kind: LogicalType) -> UsualForm:
+    """Return the usual form of a type, in which :func:`_column` and msgspec write the same.
+
+    Values of another class than that of the form take the slow path, for example a date as text
+    that Python has no object for.
     """
     target = spark_type(kind)
     match kind:
         case t.Float():
             largest = _MAX_FLOAT32 if kind.bits == 32 else _MAX_FLOAT64
-            return Annotated[float, msgspec.Meta(ge=-largest, le=largest)], float
+            return UsualForm(Annotated[float, msgspec.Meta(ge=-largest, le=largest)], float)
         case t.Bytes():
-            return bytes, bytes
-        case t.Decimal() if target != _TEXT and _decimal_fits(kind):
-            return decimal.Decimal, decimal.Decimal
+            return UsualForm(bytes, bytes)
+        case t.Decimal() if target != _TEXT and (fits := _decimal_fits(kind)):
+            return UsualForm(decimal.Decimal, decimal.Decimal, fits)
         case t.Date():
-            return dt.date, dt.date
+            return UsualForm(dt.date, dt.date)
         case t.Timestamp() if target != _TEXT:
-            return Annotated[dt.datetime, msgspec.Meta(tz=False)], dt.datetime
+            return UsualForm(Annotated[dt.datetime, msgspec.Meta(tz=False)], dt.datetime)
         case _:
-            return None
+            checked, convert = _column(kind)
+            return UsualForm(checked, convert=convert)
 
 
-_JSON: Final = msgspec.json.Encoder()
+JSON: Final = msgspec.json.Encoder()
 _NEEDS_ESCAPE: Final = re.compile(r'["\\\x00-\x1f]')
 
 
@@ -383,14 +365,14 @@ class RowWriter:
             is_plain = is_plain and _NEEDS_ESCAPE.search(column.name) is None
             if convert is not None:
                 self._converts.append((column.name, convert))
-            native = _native(column.type)
-            if native is not None:
-                checked, classes[column.name] = native
-                if isinstance(column.type, t.Decimal) and (fits := _decimal_fits(column.type)):
-                    self._usual_checks.append((column.name, fits))
-            elif convert is not None:
-                self._usual_converts.append((column.name, convert))
-            usual.append((f"f{index}", checked | None))
+            form = usual_form(column.type)
+            if form.python_class is not None:
+                classes[column.name] = form.python_class
+            if form.fits is not None:
+                self._usual_checks.append((column.name, form.fits))
+            if form.convert is not None:
+                self._usual_converts.append((column.name, form.convert))
+            usual.append((f"f{index}", form.checked | None))
         # msgspec does not escape names of fields, so names that need it are replaced by numbers
         self._numbered = None if is_plain else {name: field for field, name in rename.items()}
         self._row = msgspec.defstruct(
@@ -435,8 +417,8 @@ class RowWriter:
                         raise DecodeError(error.reason, code=error.code, path=f"$.{name}") from None
         try:
             if self._numbered is not None:
-                return _JSON.encode(self._named(row, self._numbered)), missing
-            return _JSON.encode(msgspec.convert(row, self._row)), missing
+                return JSON.encode(self._named(row, self._numbered)), missing
+            return JSON.encode(msgspec.convert(row, self._row)), missing
         except msgspec.ValidationError as error:
             raise _validation_error(str(error)) from None
         except UnicodeEncodeError:
@@ -463,7 +445,7 @@ class RowWriter:
                         return None
                     if value is not None:
                         row[name] = convert(value)
-            return _JSON.encode(msgspec.convert(row, usual))
+            return JSON.encode(msgspec.convert(row, usual))
         except _UNUSUAL:
             return None
 

@@ -35,7 +35,9 @@ import msgspec
 import pyarrow as pa
 
 from changelane.apply.added_columns import DefaultKind
+from changelane.errors import DecodeError
 from changelane.message import Message
+from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId
 
 FIELDS: Final[tuple[tuple[str, str, pa.DataType], ...]] = (
@@ -71,6 +73,8 @@ EMPTY_ROW: Final = (None,) * len(FIELDS)
 
 DATA: Final = "data"
 REJECTED: Final = "refused"
+
+_INT64: Final = (-(1 << 63), (1 << 63) - 1)
 
 MAX_BATCH_BYTES: Final = 64 * 1024 * 1024
 """The approximate size of an Arrow batch: rows differ in size, so a row count is no limit."""
@@ -140,6 +144,20 @@ def row_of(message: Message, **values: object) -> tuple[Any, ...]:
     for name, value in values.items():
         row[FIELD_INDEX[name]] = value
     return tuple(row)
+
+
+def microseconds(time_ns: int | None) -> int | None:
+    """Return a time in the unit of Spark's TIMESTAMP.
+
+    Raises:
+        DecodeError: The time does not fit 64 bits of microseconds.
+    """
+    if time_ns is None:
+        return None
+    time_us = time_ns // 1000
+    if not _INT64[0] <= time_us <= _INT64[1]:
+        raise DecodeError("the source time is out of range", code=ReasonCode.VALUE_OUT_OF_RANGE)
+    return time_us
 
 
 def table_id_text(table: TableId, generation: str = "") -> str:

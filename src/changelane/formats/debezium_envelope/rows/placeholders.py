@@ -4,12 +4,13 @@
 import base64
 import hashlib
 import uuid
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Any, Final, get_origin, is_typeddict
 
 from changelane.errors import ConfigError
 from changelane.formats.debezium_envelope.rows.row_reader import PLAIN, RowPlan
-from changelane.formats.debezium_envelope.rows.semantic_types import Wire
+from changelane.formats.debezium_envelope.rows.semantic_types import NUMBERS, Wire
 
 
 class Placeholder:
@@ -65,6 +66,30 @@ class Placeholder:
         except TypeError:
             return True  # an array or an object, which may be a form of it
 
+    def absence(self, json_types: Mapping[str, Any]) -> Callable[[Any], bool]:
+        """Return the check whether an object of a class of images has no form of the placeholder.
+
+        The check raises ``TypeError`` for an array or an object in a column of scalars.
+
+        Args:
+            json_types: The attribute of a column -> the JSON type of its values.
+        """
+        others = self._others
+        attributes = [name for name, kind in json_types.items() if kind not in NUMBERS]
+        nested = [name for name in attributes if _is_nested(json_types[name])]
+        scalars = [name for name in attributes if name not in nested]
+        if not self.forms or not attributes:
+            return lambda _row: True
+        is_absent = self._texts.isdisjoint
+        if not nested:
+            # attrgetter returns a tuple for at least two attributes
+            texts = attrgetter(*scalars, *scalars[: len(scalars) == 1])
+            return lambda row: is_absent(texts(row))
+        return lambda row: (
+            is_absent([getattr(row, name) for name in scalars])
+            and not any(getattr(row, name) in others for name in nested)
+        )
+
     def columns_in(self, row: Mapping[str, Any], wires: Mapping[str, Wire]) -> dict[str, Any]:
         """Return the columns that have the placeholder, with their JSON."""
         result: dict[str, Any] = {}
@@ -84,6 +109,10 @@ class Placeholder:
         """Return whether a writer that knows the columns writes this form without details."""
         wire = wires.get(column)
         return bool(value == self.forms[(wire and wire.placeholder) or "text"])
+
+
+def _is_nested(json_type: Any) -> bool:
+    return get_origin(json_type) in {list, dict} or is_typeddict(json_type)
 
 
 NO_PLACEHOLDER: Final = Placeholder(None)

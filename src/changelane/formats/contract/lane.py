@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lanes: plain row changes of one table, read without event objects.
+
+Most messages of a topic differ only in the values of their rows. A *lane* reads such messages of
+one table, schema and producer: an image is an object of a class made for the columns of the table.
+All other messages take the event path, :meth:`~changelane.formats.contract.format.Format.decode`.
+
+A lane is a fast path and never a second algorithm. It is opened from a message that took the event
+path, and it is compiled from the plan that reads the rows there: the columns with the JSON types
+and the readers of their values (:class:`LaneColumn`). A lane accepts fewer messages than the event
+path. If anything about a message is in doubt, the message is not plain and takes the event path.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from changelane.event import DataChange, Transaction
+from changelane.message import Message
+from changelane.position import Position
+from changelane.schema import Column
+
+Convert = Callable[[Any], Any]
+
+PlainChange = tuple[str, Any, Any, Position, Transaction | None, int | str | None, int | None]
+"""The parts of a plain change: the operation as in :class:`~changelane.event.Op`, the before and
+the after image, the position, the position in the transaction, the transaction's id in a field of
+its own, and the source time in nanoseconds.
+"""
+
+ReadChange = Callable[[bytes, bytes | None], PlainChange | None]
+"""Returns the change of a message's value and key; ``None`` or any exception = not plain."""
+
+
+class NotPlainError(ValueError):
+    """The message or the table is not plain: the message takes the event path."""
+
+
+class LaneColumn(msgspec.Struct, frozen=True):
+    """How the values of a column are read in a lane.
+
+    Attributes:
+        column: The column of the event's schema.
+        json: The type with which msgspec reads the JSON.
+        read: The function from the read JSON to the value, as on the event path; ``None`` if they
+            are equal. It raises an exception for a value that is not of the column's type.
+        unread: The class of JSON that *read* returns unchanged, if any.
+    """
+
+    column: Column
+    json: Any
+    read: Convert | None = None
+    unread: type | None = None
+
+
+class Lane(Protocol):
+    """Reads the plain messages of one table, schema and producer.
+
+    Attributes:
+        columns: The columns in the order of the schema.
+        deleted_columns: The columns that before images of deletes have values of; ``None`` = all.
+    """
+
+    columns: tuple[LaneColumn, ...]
+    deleted_columns: tuple[str, ...] | None
+
+    def reader(self, row: Any) -> ReadChange:
+        """Return the reader of messages.
+
+        All its changes have the table, the schema, the key and the source of the message that
+        opened the lane. It returns no image with an unavailable value, and no update that changes
+        the key of the message.
+
+        Args:
+            row: The class of the images (:func:`row_class`).
+        """
+        ...
+
+
+class Lanes(Protocol):
+    """The lanes of one codec.
+
+    Attributes:
+        header_names: A message with a header of such a name is not plain.
+    """
+
+    header_names: frozenset[str]
+
+    @property
+    def version(self) -> int:
+        """The version of the plans of the event path: another version ends all lanes."""
+        ...
+
+    def identity(self, value: bytes) -> Hashable | None:
+        """Return the identity of the lane of a message; ``None`` if the message is not plain."""
+        ...
+
+    def open(self, message: Message, change: DataChange) -> Lane:
+        """Return the lane of a message that the event path decoded into one change.
+
+        Raises:
+            NotPlainError: Messages such as this one are not plain.
+        """
+        ...
+
+
+def attribute(index: int) -> str:
+    """Return the attribute of the column of an index in a class of images."""
+    return f"c{index}"
+
+
+_NEEDS_ESCAPE: Final = frozenset('"\\') | frozenset(map(chr, range(32)))
+
+
+def row_class(names: Sequence[str], kinds: Iterable[Any]) -> Any:
+    """Return the class of images with these columns, each with a type of :mod:`msgspec`.
+
+    An object has all columns, and NULL is ``None``. msgspec reads and writes the names of the
+    columns, and rejects other names.
+
+    Raises:
+        NotPlainError: msgspec cannot write one of the names, because it does not escape names.
+    """
+    if any(not _NEEDS_ESCAPE.isdisjoint(name) for name in names):
+        raise NotPlainError
+    # msgspec finds a field by the UTF-8 that Python keeps with its name. A name that msgspec
+    # decoded itself has none until it is encoded once.
+    msgspec.json.encode(list(names))
+    fields = [(attribute(index), kind | None) for index, kind in enumerate(kinds)]
+    rename = {attribute(index): name for index, name in enumerate(names)}
+    try:
+        return msgspec.defstruct("Row", fields, rename=rename, forbid_unknown_fields=True, gc=False)
+    except (TypeError, ValueError):
+        raise NotPlainError from None

@@ -1,0 +1,472 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lanes give the rows and the errors of the event path, message by message."""
+
+import copy
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from changelane import get_codec
+from changelane.conversion.message_files import read_record
+from changelane.errors import EncodeError
+from changelane.message import Message
+from changelane.testing.conformance import EFFORT
+from changelane.testing.event_strategies import data_changes
+from changelane.transforms.registry import transforms_of
+
+builder = pytest.importorskip("changelane.spark.rows.builder", exc_type=ImportError)
+lanes = pytest.importorskip("changelane.spark.rows.lanes", exc_type=ImportError)
+
+GOLDEN = Path(__file__).parents[3] / "golden"
+PLACEHOLDER = "__debezium_unavailable_value"
+PG = {
+    "version": "3.6.1.Final", "connector": "postgresql", "name": "dbz", "ts_ms": 1, "snapshot":
+    "false", "db": "shop", "sequence": '["11","22"]', "ts_us": 1000, "ts_ns": 1000000, "schema":
+    "public", "table": "t", "txId": 5, "lsn": 22, "xmin": None, "origin": None, "origin_lsn": None,
+}  # fmt: skip
+MYSQL = {
+    "version": "3.5.0.Final", "connector": "mysql", "name": "dbz", "ts_ms": 1, "snapshot": "false",
+    "db": "shop", "sequence": None, "ts_us": 1000, "ts_ns": 1000000, "table": "t", "server_id": 1,
+    "gtid": None, "file": "binlog.000002", "pos": 4, "row": 0, "thread": None, "query": None,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _early_lanes() -> Iterable[None]:
+    """Open a lane after the first message of a table."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lanes, "MESSAGES_BEFORE_LANE", 1)
+        yield
+
+
+def numbered(messages: Iterable[Message], *, topic: str | None = None) -> list[Message]:
+    """Return messages with the offsets of a partition."""
+    return [
+        Message(one.value, one.key, one.headers, topic or one.topic, 0, offset)
+        for offset, one in enumerate(messages)
+    ]
+
+
+def lane_rows(
+    messages: Iterable[Message],
+    options: dict[str, Any] | None = None,
+    format: str = "debezium-json",
+    **arguments: Any,
+) -> tuple[int, int]:
+    """Compare both ways, and return the number of plain messages and of messages with a row."""
+    event_path = builder.RowBuilder(get_codec(format, **(options or {})), lanes=False, **arguments)
+    either_path = builder.RowBuilder(get_codec(format, **(options or {})), **arguments)
+    assert event_path.lanes is None
+    with_row = 0
+    for message in messages:
+        expected = event_path.rows(message)
+        found = either_path.rows(message)
+        assert repr(found) == repr(expected), message
+        with_row += any(row[0] == "data" for row in expected)
+    return either_path.lanes.count, with_row
+
+
+def read(path: Path) -> list[Message]:
+    return [read_record(line) for line in path.read_bytes().splitlines() if line]
+
+
+CAPTURED = {
+    path.stem.removeprefix("debezium-"): read(path)
+    for path in sorted((GOLDEN / "debezium-json" / "captured").glob("*.jsonl"))
+}
+# lanes also compare in these: keys of the table, keys that are no keys, before images, epochs
+ARGUMENTS: tuple[dict[str, Any], ...] = (
+    {},
+    {"images": False},
+    {"tables_without_key": "row", "epoch": 3},
+    {"keys": {"orders": ("note",), "all_types": ("c_text", "c_numeric")}},
+)
+OPTIONS: tuple[dict[str, Any], ...] = (
+    {},
+    {"before_image": "full"},
+    {"before_image": "key"},
+    {"placeholder": "null"},
+)
+
+
+# -- stored messages -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS, ids=str)
+@pytest.mark.parametrize("name", sorted(CAPTURED))
+def test_captured_messages(name: str, arguments: dict[str, Any]) -> None:
+    messages = numbered([*CAPTURED[name], *CAPTURED[name]])
+    for options in OPTIONS:
+        lane_rows(messages, options, **arguments)
+
+
+@pytest.mark.parametrize(("name", "least"), [("mariadb-schema", 0.8), ("postgres-schema", 0.6)])
+def test_most_captured_messages_with_a_row_are_plain(name: str, least: float) -> None:
+    messages = CAPTURED[name]
+    # the others are key changes, unavailable values, values that Python has no object for, and
+    # deletes with more values than the key
+    plain, with_row = lane_rows(numbered(messages * 3))
+    before, _ = lane_rows(numbered(messages * 2))
+    assert plain - before > least * with_row / 3
+
+
+def test_golden_messages() -> None:
+    plain = 0
+    for path in sorted((GOLDEN / "debezium-json" / "encoded").glob("*.jsonl")):
+        messages = read(path)
+        lane_rows(numbered(messages * 3, topic="golden"))
+        sourced = [with_source(one, source) for one in messages for source in (PG, MYSQL)]
+        plain += lane_rows(numbered(sourced * 3, topic="golden"))[0]
+    assert plain > 200
+
+
+def test_sample_messages_of_other_projects(corpus: Path) -> None:
+    for path in sorted((corpus / "debezium").glob("*/*.json")):
+        lines = [line for line in path.read_bytes().splitlines() if line]
+        values = [Message(line) for line in (*lines, path.read_bytes())]
+        lane_rows(numbered(values * 3, topic="corpus"))
+
+
+# -- mutated messages ------------------------------------------------------------------------------
+
+
+class Raw(str):
+    """JSON text."""
+
+    __slots__ = ()
+
+
+Node = Any
+"""A list of pairs for an object, a list for an array, :class:`Raw` for a number, or a value."""
+
+
+class Pairs(list[tuple[str, Node]]):
+    """The members of an object, which may repeat."""
+
+
+def load(data: bytes) -> Node:
+    return json.loads(data, object_pairs_hook=Pairs, parse_int=Raw, parse_float=Raw)
+
+
+def dump(node: Node) -> str:
+    if isinstance(node, Pairs):
+        return "{" + ",".join(f"{json.dumps(k)}:{dump(v)}" for k, v in node) + "}"
+    if isinstance(node, list):
+        return "[" + ",".join(map(dump, node)) + "]"
+    return str(node) if isinstance(node, Raw) else json.dumps(node, ensure_ascii=False)
+
+
+def places(node: Node, path: tuple[str, ...] = ()) -> list[tuple[Pairs, int, tuple[str, ...]]]:
+    """Return the members of the objects of a message, without those of its schema block."""
+    found: list[tuple[Pairs, int, tuple[str, ...]]] = []
+    if isinstance(node, Pairs):
+        for index, (name, value) in enumerate(node):
+            found.append((node, index, (*path, name)))
+            if name != "schema" or isinstance(value, str):
+                found.extend(places(value, (*path, name)))
+    return found
+
+
+VALUES: tuple[Node, ...] = (
+    *(None, True, False, "", "x", "é", "1.5", "NaN", "Infinity", "-Infinity", "+Infinity"),
+    *("AA==", "AB==", "AAE=", "not base64", "2024-02-30", "2024-01-01Z", "24:00:00", "a\u0000b"),
+    *("2024-01-01T00:00:00Z", "2024-01-01T00:00:00.123456789Z", "+12345-01-01T00:00:00Z"),
+    *("c", "u", "d", "r", "t", "U", "false", "true", "incremental", "postgresql", "mysql"),
+    *('["11","22"]', "binlog.000002", "binlog", '[null,"1"]', PLACEHOLDER, [PLACEHOLDER]),
+    *("X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==", Pairs([(PLACEHOLDER, PLACEHOLDER)])),
+    *map(Raw, ("0", "-0", "1.0", "1e2", "-0.0", "1e400", "-1", "1.25", "1E-7", "NaN", "01")),
+    *map(Raw, (str(2**31), str(-(2**31) - 1), str(2**63 - 1), str(2**63), str(-(2**63) - 1))),
+    *map(Raw, (str(2**64), "9" * 400, '"\\ud800"', '"\\ud83d\\ude00"', '"\\u0001"', '"\x01"')),
+    *([], [1], [None, "a"], Pairs(), Pairs([("a", Raw("1"))]), Raw("[" * 250 + "]" * 250)),
+    *(Pairs([("scale", Raw("2")), ("value", "AA==")]), Pairs([("wkb", "AQ=="), ("srid", None)])),
+)
+
+
+@st.composite
+def mutations(draw: st.DrawFn, data: bytes) -> bytes:
+    """Return a message with some changed, removed, repeated or added members, or other bytes."""
+    root = load(data)
+    for _ in range(draw(st.integers(1, 2))):
+        found = places(root)
+        if not found:
+            break
+        images = [place for place in found if place[2][-2:-1] in {("before",), ("after",)}]
+        target = draw(st.sampled_from(images if images and draw(st.booleans()) else found))
+        members, index, _ = target
+        name, value = members[index]
+        match draw(st.integers(0, 7)):
+            case 0:
+                del members[index]
+            case 1:
+                other = copy.deepcopy(draw(st.sampled_from(VALUES)))
+                members.insert(draw(st.integers(0, len(members))), (name, other))
+            case 2:
+                other_name = draw(st.sampled_from(["new", "op", "Id", name + "2"]))
+                members.append((other_name, copy.deepcopy(value)))
+            case 3:
+                members.append(members.pop(index))
+            case 4:
+                other_members, other_index, _ = draw(st.sampled_from(found))
+                if other_index < len(other_members):
+                    members[index] = (name, copy.deepcopy(other_members[other_index][1]))
+            case _:
+                members[index] = (name, copy.deepcopy(draw(st.sampled_from(VALUES))))
+    text = dump(root)
+    if draw(st.integers(0, 9)) == 0:
+        text = draw(
+            st.sampled_from((text + " ", " " + text, text + "x", text[:-1], "\ufeff" + text))
+        )
+    return text.encode("utf-8", "surrogatepass")
+
+
+HEADERS: tuple[Any, ...] = (
+    *((), (), (("trace", b"1"),)),
+    *((("__debezium.newkey", b'{"id":9}'),), (("__debezium.oldkey", b'{"id":9}'),)),
+)
+ALL = [
+    (name, index)
+    for name, messages in CAPTURED.items()
+    for index, message in enumerate(messages)
+    if message.value
+]
+
+
+def test_mutated_messages() -> None:
+    plain: list[int] = []
+
+    @settings(max_examples=400 * EFFORT)
+    @given(st.data(), st.sampled_from(ALL), st.sampled_from(ARGUMENTS), st.sampled_from(OPTIONS))
+    def check(data: st.DataObject, place: tuple[str, int], arguments: Any, options: Any) -> None:
+        message = CAPTURED[place[0]][place[1]]
+        sent = [message]
+        for _ in range(data.draw(st.integers(1, 4))):
+            value = data.draw(mutations(message.value or b""))
+            key = message.key
+            if key and data.draw(st.integers(0, 5)) == 0:
+                key = data.draw(st.sampled_from((None, b"", b"null", key + b" ", b'{"x":1}')))
+            elif key and data.draw(st.integers(0, 5)) == 0:
+                key = data.draw(mutations(key))
+            headers = data.draw(st.sampled_from(HEADERS))
+            sent.append(Message(value, key, headers, message.topic))
+        sent = [message, *sent, *sent, message]
+        plain.append(lane_rows(numbered(sent), options, **arguments)[0])
+
+    check()
+    assert sum(count > 0 for count in plain) > 0.1 * len(plain)
+
+
+# -- generated events ------------------------------------------------------------------------------
+
+
+CODEC = get_codec("debezium-json")
+
+
+def with_source(message: Message, source: dict[str, Any]) -> Message:
+    """Return a message of changelane with the source block of a connector."""
+    root = load(message.value or b"null")
+    payload = dict(root).get("payload", root) if isinstance(root, Pairs) else root
+    if isinstance(payload, Pairs):
+        names = [name for name, _ in payload]
+        if "source" in names:
+            block = load(json.dumps(source).encode())
+            payload[names.index("source")] = ("source", block)
+    value = dump(root).encode("utf-8", "surrogatepass")
+    return Message(value, message.key, message.headers, message.topic)
+
+
+def test_generated_events() -> None:
+    plain: list[int] = []
+
+    @settings(max_examples=150 * EFFORT)
+    @given(st.data(), data_changes(CODEC.carries), st.sampled_from((PG, MYSQL)))
+    def check(data: st.DataObject, change: Any, source: dict[str, Any]) -> None:
+        try:
+            messages = CODEC.encode(change, on_loss="ignore").messages
+        except EncodeError:
+            return
+        messages = tuple(with_source(one, source) for one in messages if one.value)
+        mutated = [
+            Message(data.draw(mutations(one.value or b"")), one.key, one.headers, one.topic)
+            for one in messages
+        ]
+        sent = numbered([*messages, *messages, *mutated, *messages], topic="t")
+        plain.append(lane_rows(sent)[0])
+
+    check()
+    assert sum(count > 0 for count in plain) > 0.3 * len(plain)
+
+
+# -- several tables and schemas --------------------------------------------------------------------
+
+
+@settings(max_examples=100 * EFFORT)
+@given(st.data(), st.sampled_from((None, "one topic")), st.sampled_from(ARGUMENTS))
+def test_interleaved_tables(data: st.DataObject, topic: str | None, arguments: Any) -> None:
+    chosen = data.draw(st.lists(st.sampled_from(ALL), min_size=2, max_size=5))
+    order = data.draw(st.lists(st.sampled_from(chosen), min_size=5, max_size=40))
+    lane_rows(numbered([CAPTURED[name][index] for name, index in order], topic=topic), **arguments)
+
+
+TYPES = {"id": "int32", "name": "string", "price": "decimal(10,2)", "at": "timestamp(6)"}
+
+
+def block(*fields: dict[str, Any]) -> dict[str, Any]:
+    value = {
+        "type": "struct",
+        "fields": list(fields),
+        "optional": True,
+        "name": "dbz.public.t.Value",
+    }
+    parts = [value | {"field": "before"}, value | {"field": "after"}]
+    name = "dbz.public.t.Envelope"
+    return {"type": "struct", "fields": parts, "optional": False, "name": name, "version": 2}
+
+
+def field(kind: str, column: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "optional": True} | more | {"field": column}
+
+
+def message(
+    op: str,
+    before: Any,
+    after: Any,
+    *,
+    source: dict[str, Any] = PG,
+    schema: dict[str, Any] | None = None,
+    key: Any = None,
+    **more: Any,
+) -> Message:
+    envelope = {"before": before, "after": after, "source": source, "op": op, "ts_ms": 5} | more
+    value: dict[str, Any] = envelope if schema is None else {"schema": schema, "payload": envelope}
+    texts = [
+        None if part is None else json.dumps(part, separators=(",", ":")).encode()
+        for part in (value, key)
+    ]
+    return Message(texts[0], texts[1], (), "t")
+
+
+ID, NAME = field("int32", "id", optional=False), field("string", "name")
+TWO = block(ID, NAME)
+
+
+def plain_count(messages: Sequence[Message], options: Any = None, **arguments: Any) -> int:
+    return lane_rows(numbered(messages), options, **arguments)[0]
+
+
+@pytest.mark.parametrize("source", [PG, MYSQL], ids=["postgresql", "mysql"])
+def test_plain_operations(source: dict[str, Any]) -> None:
+    key = {"id": 1}
+    row, filler = {"id": 1, "name": "a"}, {"id": 1, "name": None}
+    for op, before, after in (
+        ("c", None, row),
+        ("r", None, row),
+        ("u", None, row),
+        ("u", filler, row),
+        ("d", filler, None),
+        ("d", row, None) if source is MYSQL else ("d", filler, None),
+    ):
+        one = message(op, before, after, source=source, schema=TWO, key=key)
+        assert plain_count([one] * 3) == 2, (op, before)
+        assert plain_count([one] * 3, images=False) == 2, (op, before)
+
+
+def test_plain_operations_without_a_message_key() -> None:
+    row = {"id": 1, "name": "a"}
+    for op, before, after in (("c", None, row), ("u", row, row), ("d", row, None)):
+        one = message(op, before, after, schema=TWO)
+        assert plain_count([one] * 3) == 2
+        assert plain_count([one] * 3, tables_without_key="row") == 2
+        assert plain_count([one] * 3, keys={"t": ("name",)}) == 2
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        message("u", {"id": 2, "name": "a"}, {"id": 1, "name": "a"}, schema=TWO, key={"id": 1}),
+        message("u", None, {"id": 1, "name": PLACEHOLDER}, schema=TWO, key={"id": 1}),
+        message("c", None, {"id": 1}, schema=TWO, key={"id": 1}),
+        message("c", None, {"id": 1, "name": "a", "x": 1}, schema=TWO, key={"id": 1}),
+        message("c", None, {"id": 2, "name": "a"}, schema=TWO, key={"id": 1}),
+        message("c", None, {"id": 1, "name": "a"}, schema=TWO, key={"id": 1, "name": "a"}),
+        message("c", None, {"id": 1, "name": "a"}, schema=TWO),
+        message("d", {"id": 1, "name": "real"}, None, schema=TWO, key={"id": 1}),
+        message("t", None, None, schema=TWO),
+        message("c", None, {"id": 1, "name": "a"}, schema=TWO, key={"id": 1}, extra=1),
+        Message(None, b'{"id":1}', (), "t"),
+        Message(b"{", b'{"id":1}', (), "t"),
+    ],
+)
+def test_other_messages_take_the_event_path(other: Message) -> None:
+    plain = message("c", None, {"id": 1, "name": "a"}, schema=TWO, key={"id": 1})
+    assert plain_count([plain, plain, other, plain, other]) == 2
+
+
+def test_a_key_change_of_a_configured_key_takes_the_event_path() -> None:
+    one = message("u", {"id": 1, "name": "a"}, {"id": 1, "name": "b"}, schema=TWO)
+    assert plain_count([one] * 3, keys={"t": ("name",)}) == 0
+
+
+def test_added_and_removed_columns() -> None:
+    three = block(ID, NAME, field("int64", "at", name="io.debezium.time.MicroTimestamp"))
+    changed = block(ID, field("int32", "name"))
+    old = message("c", None, {"id": 1, "name": "a"}, schema=TWO, key={"id": 1})
+    new = message("c", None, {"id": 1, "name": "a", "at": 5}, schema=three, key={"id": 1})
+    number = message("c", None, {"id": 1, "name": 7}, schema=changed, key={"id": 1})
+    wrong = message("c", None, {"id": 1, "name": "a"}, schema=changed, key={"id": 1})
+    # blocks that end alike displace each other in the decoder's cache
+    assert plain_count([old, old, new, new, old, number, number, new, wrong, old]) >= 3
+    assert plain_count([old, old, old, new, new, new, number, number, wrong, number]) == 6
+
+
+def test_declared_tables() -> None:
+    options = {"schemas": {"t": TYPES}}
+    row = {"id": 1, "name": "a", "price": "AfQ=", "at": 1_700_000_000_123_456}
+    one = message("c", None, row, key={"id": 1})
+    assert plain_count([one] * 3, options) == 2
+    unknown = message("c", None, row | {"new": [1.5, {"a": "b"}]}, key={"id": 1})
+    # an undeclared column changes the schema of all later messages
+    assert plain_count([one, one, unknown, one, unknown, unknown, one], options) == 2
+    incremental = message("r", None, row, key={"id": 1}, source=PG | {"snapshot": "first"})
+    lane_rows(numbered([one, incremental, unknown, incremental, one, unknown] * 3), options)
+
+
+def test_every_declared_type() -> None:
+    kinds = {
+        "b": "boolean", "i": "int8", "u": "uint32", "v": "uint64", "f": "float32",
+        "g": "float64", "d": "decimal(20,4)", "e": "decimal", "m": "decimal(60,2)", "s": "string",
+        "y": "bytes", "z": "bits(3)", "day": "date", "t": "time(6)", "ts": "timestamp(6)",
+        "tn": "timestamp(9)", "n": "instant", "yr": "year", "j": "json", "k": "uuid",
+    }  # fmt: skip
+    values = {
+        "b": [True, False, 1], "i": [1, 127, 128], "u": [0, 4294967295, -1, 4294967296],
+        "v": [0, "AA==", "AP//////////", -1], "f": [1.5, 1, 1e39, "NaN"], "g": [0.1, -0.0, 1e308],
+        "d": ["AA==", "AfQ=", "gA=="], "e": [{"scale": 2, "value": "AfQ="}, "x"], "m": ["AfQ="],
+        "s": ["", "é", "\u0001"], "y": ["AA==", "AB==", ""], "z": ["AQ==", "Bw=="],
+        "day": [0, 19000, 3_000_000, -800_000], "t": [0, 86_400_000_000, -1],
+        "ts": [0, -1, 253_402_300_800_000_000, 1_700_000_000_123_456], "tn": [0, 1_700_000_000_123],
+        "n": ["2024-01-01T00:00:00Z", "2024-01-01T00:00:00.5+02:00"], "yr": [0, 2024, 99999],
+        "j": ["{}", "[1]"], "k": ["1b4e28ba-2fa1-11d2-883f-0016d3cca427"],
+    }  # fmt: skip
+    first = dict.fromkeys(kinds)
+    messages = [message("c", None, first)] * 2
+    for name, column_values in values.items():
+        messages += [message("c", None, first | {name: value}) for value in column_values]
+    assert plain_count(messages, {"schemas": {"t": kinds}}) > 25
+
+
+def test_a_lane_opens_after_some_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "MESSAGES_BEFORE_LANE", 4)
+    one = message("c", None, {"id": 1, "name": "a"}, schema=TWO, key={"id": 1})
+    hidden = message("u", None, {"id": 1, "name": PLACEHOLDER}, schema=TWO, key={"id": 1})
+    assert plain_count([one] * 6) == 2
+    assert plain_count([hidden] * 7 + [one] * 3) == 3
+
+
+def test_transforms_exclude_lanes() -> None:
+    steps = transforms_of([{"type": "mask", "columns": ["name"], "method": "null"}])
+    assert builder.RowBuilder(get_codec("debezium-json"), steps=steps).lanes is None
