@@ -12,6 +12,7 @@ path. If anything about a message is in doubt, the message is not plain and take
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from operator import attrgetter, itemgetter
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -59,10 +60,13 @@ class Lane(Protocol):
 
     Attributes:
         columns: The columns in the order of the schema.
+        is_named: Images are dictionaries with the columns in their order, because the columns
+            follow from the names and their order in the message.
         deleted_columns: The columns that before images of deletes have values of; ``None`` = all.
     """
 
     columns: tuple[LaneColumn, ...]
+    is_named: bool
     deleted_columns: tuple[str, ...] | None
 
     def reader(self, row: Any) -> ReadChange:
@@ -73,7 +77,7 @@ class Lane(Protocol):
         the key of the message.
 
         Args:
-            row: The class of the images (:func:`row_class`).
+            row: The class of the images (:func:`row_class`), or of dictionaries.
         """
         ...
 
@@ -108,6 +112,28 @@ class Lanes(Protocol):
 def attribute(index: int) -> str:
     """Return the attribute of the column of an index in a class of images."""
     return f"c{index}"
+
+
+def values_getter(
+    names: Sequence[str], columns: Sequence[LaneColumn], *, is_named: bool
+) -> Callable[[Any], tuple[Any, ...]]:
+    """Return the function from an image to the tuple of some columns' values.
+
+    Raises:
+        NotPlainError: A column is not in the images.
+    """
+    indexes = {column.column.name: index for index, column in enumerate(columns)}
+    if not indexes.keys() >= set(names):
+        raise NotPlainError
+    paths = list(names) if is_named else [attribute(indexes[name]) for name in names]
+    get: Any = itemgetter if is_named else attrgetter
+    if len(paths) > 1:
+        values: Callable[[Any], tuple[Any, ...]] = get(*paths)
+        return values
+    if not paths:
+        return lambda _image: ()
+    value = get(*paths)
+    return lambda image: (value(image),)
 
 
 _NEEDS_ESCAPE: Final = frozenset('"\\') | frozenset(map(chr, range(32)))

@@ -24,11 +24,12 @@ from changelane.formats.contract.lane import (
     PlainChange,
     ReadChange,
     attribute,
+    values_getter,
 )
 from changelane.formats.debezium.decode import Decoder
 from changelane.formats.debezium_envelope.message_key import NEW_KEY, OLD_KEY, JsonRow
 from changelane.formats.debezium_envelope.options import FILLER_PRODUCTS, BeforeImage
-from changelane.formats.debezium_envelope.plain_rows import KeyForm, lane_columns, values_getter
+from changelane.formats.debezium_envelope.plain_rows import KeyForm, lane_columns
 from changelane.formats.debezium_envelope.rows.row_reader import PLAIN, RowPlan
 from changelane.formats.debezium_envelope.rows.wire import (
     Envelope,
@@ -118,6 +119,7 @@ class DebeziumLane:
     """
 
     columns: tuple[LaneColumn, ...]
+    is_named: bool
     deleted_columns: tuple[str, ...] | None = None
 
     def __init__(self, decoder: Decoder, message: Message, change: DataChange) -> None:
@@ -130,14 +132,17 @@ class DebeziumLane:
             envelope = plan.envelope(payload)
         if plan.schema is not change.schema:
             raise NotPlainError
-        self.columns = lane_columns(plan)
         self._placeholder = decoder.placeholder
         self._plan = plan
         self._is_snapshot = change.source.snapshot is not None
         self._envelope_fields = tuple(_parts(payload))
         self._source_fields = tuple(_parts(_parts(payload)["source"]))
         row: JsonRow | None = envelope.before if change.op is Op.DELETE else envelope.after
-        self._key = self._key_form(decoder, message.key, change, row or {})
+        if not row:
+            raise NotPlainError
+        self.columns = lane_columns(plan, row)
+        self.is_named = plan.schema is None
+        self._key = self._key_form(decoder, message.key, change, row)
         may_have_fillers = self._key is not None and decoder.before_image is not BeforeImage.FULL
         is_key_only = decoder.before_image is BeforeImage.KEY
         self._has_plain_updates = not (may_have_fillers and is_key_only)
@@ -152,14 +157,12 @@ class DebeziumLane:
         key, _ = decoder.keys.read(data, row, self._plan, {})
         if key is None or key != change.key:
             raise NotPlainError
-        return KeyForm(data, key.columns, row, self.columns)
+        return KeyForm(data, key.columns, row, self.columns, is_named=self.is_named)
 
     def reader(self, row: Any) -> ReadChange:
         """Return the reader of messages."""
         decode = self._decode(row)
-        is_absent = self._placeholder.absence(
-            {attribute(index): column.json for index, column in enumerate(self.columns)}
-        )
+        is_whole = self._completeness_check()
         has_only_fillers = self._filler_check()
         key_form, has_plain_updates = self._key, self._has_plain_updates
         key_of = None if key_form is None else key_form.values
@@ -185,10 +188,10 @@ class DebeziumLane:
                     return None
             elif not is_key(key, key_of(image)):
                 return None
-            if not is_absent(image):
+            if not is_whole(image):
                 return None
             if before is not None and image is after:
-                if op != "u" or not has_plain_updates or not is_absent(before):
+                if op != "u" or not has_plain_updates or not is_whole(before):
                     return None
                 if key_of is not None and key_of(before) != key_of(after):
                     return None
@@ -252,6 +255,16 @@ class DebeziumLane:
             kinds["lsn"] = (_INT64,)
         return _class_of("PlainSource", kinds, self._source_fields)
 
+    def _completeness_check(self) -> Callable[[Any], bool]:
+        """Return the check whether an image has all columns, none with the placeholder."""
+        placeholder = self._placeholder
+        if self.is_named:
+            names = tuple(column.column.name for column in self.columns)
+            return lambda row: tuple(row) == names and not placeholder.may_be_in(row)
+        return placeholder.absence(
+            {attribute(index): column.json for index, column in enumerate(self.columns)}
+        )
+
     def _filler_check(self) -> Callable[[Any], bool]:
         """Return the check whether a deleted row has fillers in all columns beside the key.
 
@@ -266,7 +279,8 @@ class DebeziumLane:
             for name, filler in plan.fillers.items()
             if name not in key and plan.fields[name].optional
         }
-        values, expected = values_getter(tuple(fillers), self.columns), tuple(fillers.values())
+        values = values_getter(tuple(fillers), self.columns, is_named=self.is_named)
+        expected = tuple(fillers.values())
         return lambda row: values(row) == expected
 
 

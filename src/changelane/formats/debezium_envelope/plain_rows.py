@@ -1,45 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of lanes that the members of the family share: columns, message keys, fillers."""
 
-from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from changelane.formats.contract import json
-from changelane.formats.contract.lane import LaneColumn, NotPlainError, attribute
+from changelane.formats.contract.lane import LaneColumn, NotPlainError, values_getter
 from changelane.formats.debezium_envelope.rows import json_values
 from changelane.formats.debezium_envelope.rows.row_reader import RowPlan
 from changelane.formats.debezium_envelope.rows.semantic_types import NUMBERS
+from changelane.schema import Column
+from changelane.types import UNKNOWN
 
 _KEY_CLASSES: Final = frozenset({int, str})
 
 
-def lane_columns(plan: RowPlan) -> tuple[LaneColumn, ...]:
+def lane_columns(plan: RowPlan, row: Iterable[str]) -> tuple[LaneColumn, ...]:
     """Return the columns of a plan with the forms of their values.
 
-    Raises:
-        NotPlainError: The plan has no columns.
+    Args:
+        plan: The plan.
+        row: The names of the columns if the plan has no types.
     """
-    if plan.schema is None or not plan.schema.columns:
-        raise NotPlainError
+    if plan.schema is None:
+        return tuple(LaneColumn(Column(name, UNKNOWN), Any) for name in row)
     columns: list[LaneColumn] = []
     for column in plan.schema.columns:
         wire = plan.wires[column.name]
         unread = float if wire.decode is json_values.float_in else None
         columns.append(LaneColumn(column, wire.json, wire.decode, unread))
     return tuple(columns)
-
-
-def values_getter(
-    names: Sequence[str], columns: Sequence[LaneColumn]
-) -> Callable[[Any], tuple[Any, ...]]:
-    """Return the function from an image to the tuple of some columns' values."""
-    all_names = [column.column.name for column in columns]
-    attributes = [attribute(all_names.index(name)) for name in names]
-    if len(attributes) == 1:
-        (name,) = attributes
-        return lambda row: (getattr(row, name),)
-    return attrgetter(*attributes) if attributes else lambda _row: ()
 
 
 class KeyForm:
@@ -60,12 +50,12 @@ class KeyForm:
         names: tuple[str, ...],
         row: Mapping[str, Any],
         columns: Sequence[LaneColumn],
+        *,
+        is_named: bool,
     ) -> None:
         json_types = {column.column.name: column.json for column in columns}
-        if not json_types.keys() >= set(names):
-            raise NotPlainError
         self.names = names
-        self.values = values_getter(names, columns)
+        self.values = values_getter(names, columns, is_named=is_named)
         values = tuple(row.get(name) for name in names)
         payload = self._payload(values)
         start = data.rfind(payload)

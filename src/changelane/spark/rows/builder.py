@@ -145,10 +145,9 @@ class RowBuilder:
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
             reason = f"a defect of changelane ({type(error).__name__}): please report it"
             return [self.error_row(message, DecodeError(reason, code=ReasonCode.DEFECT))]
-        if self.lanes is not None and len(events) == 1 and self.lanes.is_due(message):
-            (change,) = events
-            if isinstance(change, DataChange):
-                self.lanes.open(message, change, self._compiled_schema(change, []))
+        lanes, change = self.lanes, events[0] if len(events) == 1 else None
+        if lanes is not None and isinstance(change, DataChange) and lanes.is_due(message):
+            lanes.open(message, change, self._compiled_schema(change, []))
         if not new_schemas or not any(row[0] == "data" for row in rows):
             return rows
         for compiled in new_schemas:

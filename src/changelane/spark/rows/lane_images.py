@@ -8,133 +8,161 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from changelane.formats.contract.lane import LaneColumn, NotPlainError, attribute
+from changelane.formats.contract.lane import (
+    Lane,
+    LaneColumn,
+    NotPlainError,
+    attribute,
+    row_class,
+    values_getter,
+)
 from changelane.formats.contract.nesting import is_too_deep
 from changelane.spark.rows.compiled_schema import CompiledSchema
 from changelane.spark.rows.json_values import JSON, UsualForm, usual_form
 from changelane.spark.rows.keys import key_of
 
 Image = Any
-"""An object of the class of images of a lane."""
+"""An object of the class of images of a lane, or a dictionary."""
 
+_CONTAINERS: Final = frozenset({dict, list, tuple})
 _NONE: Final[UsualForm] = UsualForm(Any)
 
 
-def image_reader(columns: Sequence[LaneColumn]) -> Callable[[Image], None]:
-    """Return the function that replaces the JSON values of an image by its values.
+class ImageFunctions:
+    """Makes the functions of the images of a lane."""
 
-    It raises an exception if a value is not of its column's type.
-    """
-    return _compiled(columns, [_NONE] * len(columns))
+    def __init__(self, lane: Lane) -> None:
+        self._columns = lane.columns
+        self._is_named = lane.is_named
+
+    def row(self) -> Any:
+        """Return the class of images.
+
+        Raises:
+            NotPlainError: A class cannot have the names of the columns.
+        """
+        if self._is_named:
+            return dict[str, Any]
+        names = [column.column.name for column in self._columns]
+        return row_class(names, (column.json for column in self._columns))
+
+    def read(self) -> Callable[[Image], None]:
+        """Return the function that replaces the JSON values of an image by its values.
+
+        It raises an exception if a value is not of its column's type.
+        """
+        return _compiled(self._columns, [_NONE] * len(self._columns), is_named=self._is_named)
+
+    def write(self) -> Callable[[Image], bytes]:
+        """Return the function from an image to its text, equal to that of :class:`RowWriter`.
+
+        It changes the image. It raises an exception if the image needs the slow path of the writer.
+        """
+        forms = [usual_form(column.column.type) for column in self._columns]
+        convert = _compiled(self._columns, forms, is_named=self._is_named)
+        encode = JSON.encode
+
+        def write(image: Image) -> bytes:
+            convert(image)
+            return encode(image)
+
+        return write
+
+    def key(self, compiled: CompiledSchema) -> Callable[[Image], str | None]:
+        """Return the function from an image with JSON values to the canonical key of its row.
+
+        Raises:
+            NotPlainError: A column of the key is not in the image.
+        """
+        if compiled.key is None:
+            return lambda _image: None
+        values = self.values(compiled.key)
+        key_columns, with_texts = compiled.key, compiled.with_key_texts
+        has_texts = bool(compiled.text_keys)
+
+        def key(image: Image) -> str | None:
+            key_values = values(image)
+            return key_of(key_columns, with_texts(key_values) or {} if has_texts else key_values)
+
+        read = {column.column.name: column.read for column in self._columns}
+        if len(key_columns) > 1 or has_texts or read[key_columns[0]] is not None:
+            return key
+        one_value = values_getter(key_columns, self._columns, is_named=self._is_named)
+
+        def short_key(image: Image) -> str | None:
+            (value,) = one_value(image)
+            return f"[{value}]" if type(value) is int else key(image)
+
+        return short_key
+
+    def values(self, names: Sequence[str]) -> Callable[[Image], dict[str, Any]]:
+        """Return the function from an image with JSON values to the values of some columns.
+
+        Raises:
+            NotPlainError: A column is not in the image.
+        """
+        values_of = values_getter(names, self._columns, is_named=self._is_named)
+        read = {column.column.name: column.read for column in self._columns}
+        readers = [(name, read[name]) for name in names]
+
+        def values(image: Image) -> dict[str, Any]:
+            return {
+                name: value if value is None or read is None else read(value)
+                for (name, read), value in zip(readers, values_of(image), strict=True)
+            }
+
+        return values
 
 
-def image_writer(columns: Sequence[LaneColumn]) -> Callable[[Image], bytes]:
-    """Return the function from an image to its text, equal to that of :class:`RowWriter`.
-
-    It changes the image. It raises an exception if the image needs the slow path of the writer.
-    """
-    convert = _compiled(columns, [usual_form(column.column.type) for column in columns])
-    encode = JSON.encode
-
-    def write(image: Image) -> bytes:
-        convert(image)
-        return encode(image)
-
-    return write
-
-
-def key_reader(
-    columns: Sequence[LaneColumn], compiled: CompiledSchema
-) -> Callable[[Image], str | None]:
-    """Return the function from an image with JSON values to the canonical key of its row.
-
-    Raises:
-        NotPlainError: A column of the key is not in the image.
-    """
-    if compiled.key is None:
-        return lambda _image: None
-    values = value_reader(columns, compiled.key)
-    key_columns, with_texts = compiled.key, compiled.with_key_texts
-    is_text = bool(compiled.text_keys)
-
-    def key(image: Image) -> str | None:
-        key_values = values(image)
-        return key_of(key_columns, with_texts(key_values) or {} if is_text else key_values)
-
-    if len(compiled.key) > 1 or is_text:
-        return key
-    (name,) = compiled.key
-    (index,) = (index for index, column in enumerate(columns) if column.column.name == name)
-    if columns[index].read is not None:
-        return key
-    path = attribute(index)
-
-    def short_key(image: Image) -> str | None:
-        value = getattr(image, path)
-        return f"[{value}]" if type(value) is int else key(image)
-
-    return short_key
-
-
-def value_reader(
-    columns: Sequence[LaneColumn], names: Sequence[str]
-) -> Callable[[Image], dict[str, Any]]:
-    """Return the function from an image with JSON values to the values of some columns.
-
-    Raises:
-        NotPlainError: A column is not in the image.
-    """
-    indexes = {column.column.name: index for index, column in enumerate(columns)}
-    if not indexes.keys() >= set(names):
-        raise NotPlainError
-    parts = [(name, attribute(indexes[name]), columns[indexes[name]].read) for name in names]
-
-    def values(image: Image) -> dict[str, Any]:
-        result: dict[str, Any] = {}
-        for name, path, read in parts:
-            value = getattr(image, path)
-            result[name] = value if value is None or read is None else read(value)
-        return result
-
-    return values
-
-
-def _compiled(columns: Sequence[LaneColumn], forms: Sequence[UsualForm]) -> Callable[[Image], None]:
+def _compiled(
+    columns: Sequence[LaneColumn], forms: Sequence[UsualForm], *, is_named: bool
+) -> Callable[[Image], None]:
     """Return the function that reads and converts the values of an image, in place.
 
     It is compiled from its text, because a loop over the columns takes twice as long. The text has
     the numbers of the columns in it and no names.
     """
-    names: dict[str, Any] = {"NotPlainError": NotPlainError, "is_too_deep": is_too_deep}
+    names: dict[str, Any] = {
+        "NotPlainError": NotPlainError,
+        "is_too_deep": is_too_deep,
+        "containers": _CONTAINERS,
+    }
     lines = ["def convert(row):"]
     for index, (column, form) in enumerate(zip(columns, forms, strict=True)):
-        steps = _steps(column, form, index, names)
+        target = f"row[name_{index}]" if is_named else f"row.{attribute(index)}"
+        names[f"name_{index}"] = column.column.name
+        steps, is_new = _steps(column, form, index, names)
         if steps:
-            lines.append(f" value = row.{attribute(index)}")
+            lines.append(f" value = {target}")
             lines.append(" if value is not None:")
             lines.extend(f"  {step}" for step in steps)
+        if is_new:
+            lines.append(f"  {target} = value")
     lines.append(" return")
     exec("\n".join(lines), names)  # noqa: S102 - the text is made of numbers
     convert: Callable[[Image], None] = names["convert"]
     return convert
 
 
-def _steps(source: LaneColumn, form: UsualForm, index: int, names: dict[str, Any]) -> list[str]:
-    """Return the statements for the value of a column; add the names that they use to *names*."""
+def _steps(
+    source: LaneColumn, form: UsualForm, index: int, names: dict[str, Any]
+) -> tuple[list[str], bool]:
+    """Return the statements for the value of a column, and whether they change the value.
+
+    The names that the statements use are added to *names*.
+    """
     steps: list[str] = []
-    is_new = False
     if source.read is not None:
         names[f"read_{index}"] = source.read
         names[f"unread_{index}"] = source.unread
         condition = "" if source.unread is None else f"if value.__class__ is not unread_{index}: "
         steps.append(f"{condition}value = read_{index}(value)")
-        is_new = True
     if source.json is not str and not _is_number(source.json) and form.python_class is None:
-        steps.append("if is_too_deep(value): raise NotPlainError")
+        steps.append("if value.__class__ in containers and is_too_deep(value): raise NotPlainError")
     if form.convert is not None:
         names[f"convert_{index}"] = form.convert
         steps.append(f"value = convert_{index}(value)")
-        is_new = True
+    is_new = source.read is not None or form.convert is not None
     if form.python_class is not None:
         names[f"class_{index}"] = form.python_class
         steps.append(f"if value.__class__ is not class_{index}: raise NotPlainError")
@@ -144,9 +172,7 @@ def _steps(source: LaneColumn, form: UsualForm, index: int, names: dict[str, Any
     check = _check(source, form, index, names, is_new=is_new)
     if check:
         steps.append(check)
-    if is_new or check.startswith("value ="):
-        steps.append(f"row.{attribute(index)} = value")
-    return steps
+    return steps, is_new or check.startswith("value =")
 
 
 def _check(

@@ -10,16 +10,11 @@ from typing import Any, Final
 from changelane.apply.deduplication import ordinal_of
 from changelane.event import DataChange, is_first_snapshot
 from changelane.formats.contract.bounded_cache import BoundedCache
-from changelane.formats.contract.lane import Lane, Lanes, NotPlainError, row_class
+from changelane.formats.contract.lane import Lane, Lanes, NotPlainError
 from changelane.message import Message
 from changelane.position import DELETE_PHASE, UPSERT_PHASE, encode_order
 from changelane.spark.rows.compiled_schema import CompiledSchema
-from changelane.spark.rows.lane_images import (
-    image_reader,
-    image_writer,
-    key_reader,
-    value_reader,
-)
+from changelane.spark.rows.lane_images import ImageFunctions
 from changelane.spark.rows.schema import microseconds
 
 Row = tuple[Any, ...]
@@ -89,15 +84,16 @@ class LaneRows:
         return row
 
     def is_due(self, message: Message) -> bool:
-        """Whether it is time to open the lane of the last message, which took the event path.
+        """Whether it is time to open the lane of the last message, a change on the event path.
 
-        A lane that cannot be opened is due again after as many messages as before.
+        It is due again after as many such messages as before, because the columns of messages
+        without a schema may have changed, or the lane could not be opened.
         """
         identity = self._identity
         if identity is None and message.value:
             # the event path has cached the schema block
             self._identity = identity = self._lanes.identity(message.value)
-        if identity is None or identity in self._by_identity:
+        if identity is None:
             return False
         count = self._candidates.get(identity, 0) + 1
         self._candidates.add(identity, count)
@@ -124,17 +120,10 @@ class LaneRows:
         return any(name in self._header_names for name, _ in message.headers)
 
     def _row_maker(self, lane: Lane, change: DataChange, compiled: CompiledSchema) -> MakeRow:
-        columns, deleted = lane.columns, lane.deleted_columns
-        image_class = row_class(
-            [column.column.name for column in columns], (column.json for column in columns)
-        )
-        read_change = lane.reader(image_class)
-        key_of, write, read = (
-            key_reader(columns, compiled),
-            image_writer(columns),
-            image_reader(columns),
-        )
-        values = None if deleted is None else value_reader(columns, deleted)
+        images, deleted = ImageFunctions(lane), lane.deleted_columns
+        read_change = lane.reader(images.row())
+        key_of, read, write = images.key(compiled), images.read(), images.write()
+        values = None if deleted is None else images.values(deleted)
         has_deletes = deleted is None or set(compiled.key or ()) <= set(deleted)
         write_values = compiled.writer.write
         table_id, schema_id = compiled.table_id, compiled.id
