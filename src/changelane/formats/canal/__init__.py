@@ -33,6 +33,7 @@ from changelane.formats.canal import ddl
 from changelane.formats.canal.decode import ROW_OPERATIONS, Reader, ReadOptions, load
 from changelane.formats.canal.dialects import DIALECTS, HIDDEN_COLUMNS, DialectName, carries
 from changelane.formats.canal.encode import WriteOptions, Writer
+from changelane.formats.canal.lanes import CanalLanes
 from changelane.formats.contract.format import Format, Report
 from changelane.message import Message
 from changelane.schema import TableId
@@ -67,6 +68,7 @@ class Canal:
         zone = parse_zone(options.time_zone)
         hidden = HIDDEN_COLUMNS if options.drop_hidden else ()
         self._read = Reader(ReadOptions(dialect, zone, hidden))
+        self.lanes = CanalLanes(self._read, dialect)
         self._write = Writer(WriteOptions(dialect, zone, options.gtid)).write
 
     def __reduce__(self) -> tuple[object, ...]:

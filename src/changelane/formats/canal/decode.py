@@ -71,6 +71,7 @@ class TablePlan:
         key: The key columns, if the message names them.
         hidden: Columns to drop from every row.
         sql_types: The codes in ``sqlType``, if they differ from Canal's codes of these types.
+        readers: The conversions of texts, by column.
     """
 
     def __init__(
@@ -87,13 +88,13 @@ class TablePlan:
         self.schema: TableSchema | None = None
         self.sql_types: Mapping[str, object] | None = None
         self._kinds: dict[str, LogicalType] = {}
-        self._readers: tuple[tuple[str, Read], ...] = ()
+        self.readers: Mapping[str, Read] = {}
         self._wider: dict[tuple[str, ...], TablePlan] = {}
         if types is None:
             self.sql_types = sql_types
             return
         columns: list[Column] = []
-        readers: list[tuple[str, Read]] = []
+        readers: dict[str, Read] = {}
         for name, text in types.items():
             if name in self.hidden:
                 continue
@@ -102,9 +103,9 @@ class TablePlan:
             self._kinds[name] = mysql_type.kind
             read = reader(mysql_type, labels=options.dialect.labels, zone=options.zone)
             if read is not None:
-                readers.append((name, read))
+                readers[name] = read
         self.schema = TableSchema(tuple(columns))
-        self._readers = tuple(readers)
+        self.readers = readers
         if sql_types and not _are_usual(types, sql_types):
             self.sql_types = sql_types
 
@@ -146,7 +147,7 @@ class TablePlan:
         """Convert the texts of a row into values, in place, and return the row."""
         name = ""
         try:
-            for name, read in self._readers:
+            for name, read in self.readers.items():
                 text = row.get(name)
                 if text is not None:
                     row[name] = read(text)
@@ -231,7 +232,7 @@ class Reader:
         data: list[Row] = message.data or []
         old_name = "old" if message.old or not message.updateBefore else "updateBefore"
         old: list[Row | None] = message.old or message.updateBefore or []
-        plan = self._plan(message).covering([*data, *old])
+        plan = self.plan(message).covering([*data, *old])
         if isinstance(message, JsonFlatMessage):
             plan.as_texts(data, "data")
             plan.as_texts(old, old_name)
@@ -247,8 +248,8 @@ class Reader:
             images = [(None, plan.read(row, "data", i), _FULL) for i, row in enumerate(data)]
         table = _table(message)
         details = _details(message, plan.sql_types)
-        source_time = self._time(message.es, "es")
-        process_time = self._time(message.ts, "ts")
+        source_time = self.time(message.es, "es")
+        process_time = self.time(message.ts, "ts")
         typed = plan.schema is not None
         position = None if message.tidb is None else ticdc.position(message.tidb, "commitTs")
         events = [
@@ -301,7 +302,8 @@ class Reader:
                 images.append((before, after, _FULL))
         return images
 
-    def _plan(self, message: FlatMessage) -> TablePlan:
+    def plan(self, message: FlatMessage) -> TablePlan:
+        """Return the plan of a message's rows."""
         content = bytes(message.mysqlType), bytes(message.sqlType), bytes(message.pkNames)
         plan = self._plans.get(content)
         if plan is None:
@@ -353,13 +355,18 @@ class Reader:
     def _parts(self, message: FlatMessage) -> dict[str, Any]:
         return {
             "source": SOURCE,
-            "source_time_ns": self._time(message.es, "es"),
-            "process_time_ns": self._time(message.ts, "ts"),
+            "source_time_ns": self.time(message.es, "es"),
+            "process_time_ns": self.time(message.ts, "ts"),
             "details": _details(message, None, sql=False),
             "position": None if message.tidb is None else ticdc.position(message.tidb, "commitTs"),
         }
 
-    def _time(self, value: int | None, field: str) -> int | None:
+    def time(self, value: int | None, field: str) -> int | None:
+        """Return a time in nanoseconds; ``None`` for no time.
+
+        Raises:
+            DecodeError: The time is out of range.
+        """
         if not value:  # a producer without a time writes 0 (InLong)
             return None
         seconds = self._dialect.seconds

@@ -24,10 +24,12 @@ from changelane.schema import Column
 
 Convert = Callable[[Any], Any]
 
-PlainChange = tuple[str, Any, Any, Position, Transaction | None, int | str | None, int | None]
+PlainChange = tuple[
+    str, Any, Any, Position | None, Transaction | None, int | str | None, int | None
+]
 """The parts of a plain change: the operation as in :class:`~changelane.event.Op`, the before and
-the after image, the position, the position in the transaction, the transaction's id in a field of
-its own, and the source time in nanoseconds.
+the after image, the position if the producer sends one, the position in the transaction, the id of
+the transaction in a field of its own, and the source time in nanoseconds.
 """
 
 ReadChange = Callable[[bytes, bytes | None], PlainChange | None]

@@ -118,6 +118,7 @@ class RowBuilder:
                 epoch=epoch,
                 keeps_before_images=images,
                 shared=self._shares_positions,
+                fallback_position=self._fallback_position,
             )
 
     def rows(self, message: Message) -> list[Row]:

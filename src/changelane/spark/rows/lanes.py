@@ -8,11 +8,11 @@ from collections.abc import Callable, Hashable
 from typing import Any, Final
 
 from changelane.apply.deduplication import ordinal_of
-from changelane.event import DataChange, is_first_snapshot
+from changelane.event import DataChange, Source, is_first_snapshot
 from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.contract.lane import Lane, Lanes, NotPlainError
 from changelane.message import Message
-from changelane.position import DELETE_PHASE, UPSERT_PHASE, encode_order
+from changelane.position import DELETE_PHASE, UPSERT_PHASE, Position, encode_order
 from changelane.spark.rows.compiled_schema import CompiledSchema
 from changelane.spark.rows.lane_images import ImageFunctions
 from changelane.spark.rows.schema import microseconds
@@ -35,13 +35,29 @@ class LaneRows:
     """
 
     def __init__(
-        self, lanes: Lanes, *, epoch: int, keeps_before_images: bool, shared: frozenset[str]
+        self,
+        lanes: Lanes,
+        *,
+        epoch: int,
+        keeps_before_images: bool,
+        shared: frozenset[str],
+        fallback_position: Callable[[Source, Message, int], Position],
     ) -> None:
+        """Create the lanes.
+
+        Args:
+            lanes: The lanes of the codec.
+            epoch: The epoch of the orders.
+            keeps_before_images: Whether rows have before images that the tables do not need.
+            shared: The domains of positions that several row changes may have.
+            fallback_position: Returns the position of an event without one.
+        """
         self.count = 0
         self._lanes = lanes
         self._epoch = epoch
         self._keeps_before_images = keeps_before_images
         self._shared = shared
+        self._fallback_position = fallback_position
         self._header_names = lanes.header_names
         self._version = lanes.version
         self._by_topic: BoundedCache[str | None, MakeRow] = BoundedCache(_MAX_LANES)
@@ -111,7 +127,7 @@ class LaneRows:
         try:
             lane = self._lanes.open(message, change)
             make_row = self._row_maker(lane, change, compiled)
-        except NotPlainError:
+        except Exception:  # noqa: BLE001 - any doubt: the messages take the event path
             return
         self._by_identity.add(self._identity, make_row)
         self._by_topic.add(message.topic, make_row)
@@ -120,6 +136,8 @@ class LaneRows:
         return any(name in self._header_names for name, _ in message.headers)
 
     def _row_maker(self, lane: Lane, change: DataChange, compiled: CompiledSchema) -> MakeRow:
+        if tuple(column.column for column in lane.columns) != compiled.schema.columns:
+            raise NotPlainError  # without types, a before image may have further columns
         images, deleted = ImageFunctions(lane), lane.deleted_columns
         read_change = lane.reader(images.row())
         key_of, read, write = images.key(compiled), images.read(), images.write()
@@ -129,6 +147,7 @@ class LaneRows:
         table_id, schema_id = compiled.table_id, compiled.id
         is_snapshot = change.source.snapshot is not None
         is_first = is_first_snapshot(change.source)
+        source, fallback_position = change.source, self._fallback_position
         epoch, shared, keeps_before = self._epoch, self._shared, self._keeps_before_images
 
         def make_row(message: Message) -> Row | None:
@@ -136,6 +155,8 @@ class LaneRows:
             if plain is None:
                 return None
             op, before, after, position, transaction, field_id, time_ns = plain
+            if position is None:
+                position = fallback_position(source, message, 0)
             before_text = before_missing = after_text = None
             if op == "d":
                 if not has_deletes:

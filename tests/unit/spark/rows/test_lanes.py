@@ -134,11 +134,19 @@ def test_golden_messages() -> None:
     assert plain > 200
 
 
-def test_sample_messages_of_other_projects(corpus: Path) -> None:
-    for path in sorted((corpus / "debezium").glob("*/*.json")):
+@pytest.mark.parametrize(
+    ("format", "folder"), [("debezium-json", "debezium"), ("canal-json", "canal")]
+)
+def test_sample_messages_of_other_projects(corpus: Path, format: str, folder: str) -> None:
+    for path in sorted((corpus / folder).glob("**/*.*")):
         lines = [line for line in path.read_bytes().splitlines() if line]
         values = [Message(line) for line in (*lines, path.read_bytes())]
-        lane_rows(numbered(values * 3, topic="corpus"))
+        lane_rows(numbered(values * 3, topic="corpus"), None, format)
+
+
+def test_captured_messages_of_the_corpus(corpus: Path) -> None:
+    for path in sorted((corpus / "captured").glob("debezium-*schema.jsonl")):
+        lane_rows(numbered(read(path) * 3))
 
 
 # -- mutated messages ------------------------------------------------------------------------------
@@ -178,6 +186,9 @@ def places(node: Node, path: tuple[str, ...] = ()) -> list[tuple[Pairs, int, tup
             found.append((node, index, (*path, name)))
             if name != "schema" or isinstance(value, str):
                 found.extend(places(value, (*path, name)))
+    elif isinstance(node, list):
+        for item in node:
+            found.extend(places(item, path))
     return found
 
 
@@ -204,7 +215,11 @@ def mutations(draw: st.DrawFn, data: bytes) -> bytes:
         found = places(root)
         if not found:
             break
-        images = [place for place in found if place[2][-2:-1] in {("before",), ("after",)}]
+        images = [
+            place
+            for place in found
+            if place[2][-2:-1] in {("before",), ("after",), ("data",), ("old",)}
+        ]
         target = draw(st.sampled_from(images if images and draw(st.booleans()) else found))
         members, index, _ = target
         name, value = members[index]
@@ -424,6 +439,12 @@ def test_the_order_of_columns_without_types() -> None:
     assert plain_count([one, one, other, one, other]) == 2
 
 
+def test_a_before_image_with_more_columns_opens_no_lane() -> None:
+    more = message("u", {"id": 1, "x": 2}, {"id": 1})
+    one = message("u", {"id": 1}, {"id": 1})
+    assert plain_count([more, more, one, one, more, one]) == 1
+
+
 def test_changed_columns_without_types() -> None:
     one = message("c", None, {"id": 1, "name": "a"}, key={"id": 1})
     more = message("c", None, {"id": 1, "name": "a", "at": 5}, key={"id": 1})
@@ -494,3 +515,110 @@ def test_a_lane_opens_after_some_messages(monkeypatch: pytest.MonkeyPatch) -> No
 def test_transforms_exclude_lanes() -> None:
     steps = transforms_of([{"type": "mask", "columns": ["name"], "method": "null"}])
     assert builder.RowBuilder(get_codec("debezium-json"), steps=steps).lanes is None
+
+
+# -- canal-json ------------------------------------------------------------------------------------
+
+CANAL: tuple[dict[str, Any], ...] = (
+    {},
+    {"dialect": "canal"},
+    {"dialect": "dts_legacy"},
+    {"time_zone": "+08:00", "drop_hidden": False},
+)
+CANAL_MESSAGES = [
+    Message(path.read_bytes(), None, (), "t")
+    for path in sorted((GOLDEN / "canal-json").glob("*/*/value"))
+] + [
+    one
+    for path in sorted((GOLDEN / "canal-json" / "encoded").glob("*.jsonl"))
+    for one in read(path)
+    if one.value
+]
+
+
+def canal(kind: str, data: Any, old: Any = None, **more: Any) -> Message:
+    types = {"id": "int(11)", "name": "varchar(20)", "n": "int(10) unsigned", "at": "datetime(3)"}
+    value = {
+        "data": data, "database": "shop", "es": 1795256449000, "gtid": "", "id": 5, "isDdl": False,
+        "mysqlType": types, "old": old, "pkNames": ["id"], "sql": "",
+        "sqlType": {"id": 4, "name": 12, "n": 4, "at": 93}, "table": "t", "ts": 1795256449952,
+        "type": kind,
+    } | more  # fmt: skip
+    return Message(json.dumps(value).encode(), None, (), "t")
+
+
+def canal_count(messages: Sequence[Message], options: Any = None, **arguments: Any) -> int:
+    return lane_rows(numbered(messages), options, "canal-json", **arguments)[0]
+
+
+ROW = {"id": "1", "name": "a", "n": "7", "at": "2024-06-02 10:15:00.000"}
+
+
+@pytest.mark.parametrize("options", CANAL[:2], ids=str)
+def test_plain_canal_messages(options: dict[str, Any]) -> None:
+    for one in (
+        canal("INSERT", [ROW]),
+        canal("INIT", [ROW | {"name": None}]),
+        canal("UPDATE", [ROW], [{"name": "b"}]),
+        canal("UPDATE", [ROW], [{}]),
+        canal("UPDATE", [ROW], [None]),
+        canal("UPDATE", [ROW]),
+        canal("DELETE", [ROW]),
+    ):
+        assert canal_count([one] * 3, options) == 2
+        assert canal_count([one] * 3, options, images=False) == 2
+        assert canal_count([one] * 3, options, tables_without_key="row") == 2
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        canal("INSERT", [ROW, ROW]),
+        canal("INSERT", []),
+        canal("INSERT", [ROW], [{"name": "b"}]),
+        canal("INSERT", [ROW | {"id": 1}]),
+        canal("INSERT", [ROW | {"n": "4294967296"}]),
+        canal("INSERT", [ROW | {"n": "-1"}]),
+        canal("INSERT", [ROW | {"at": "0000-00-00 00:00:00"}]),
+        canal("INSERT", [ROW | {"x": "1"}]),
+        canal("INSERT", [{"id": "1"}]),
+        canal("INSERT", [ROW], isDdl=True),
+        canal("INSERT", [ROW], es=10**20),
+        canal("INSERT", [ROW], ts=10**20),
+        canal("INSERT", [ROW], _tidb={"commitTs": 1}),
+        canal("UPDATE", [ROW], [{"id": "2"}]),
+        canal("UPDATE", [ROW], [{"name": "b"}, {}]),
+        canal("UPDATE", [ROW], updateBefore=[{"name": "b"}]),
+        canal("DELETE", [ROW], [ROW]),
+    ],
+)
+def test_other_canal_messages_take_the_event_path(other: Message) -> None:
+    plain = canal("INSERT", [ROW])
+    assert canal_count([plain, plain, other, plain, other]) == 2
+
+
+def test_canal_messages_without_an_offset() -> None:
+    one = canal("INSERT", [ROW])
+    assert lane_rows([one] * 3, None, "canal-json") == (0, 0)
+
+
+def test_mutated_canal_messages() -> None:
+    plain: list[int] = []
+
+    @settings(max_examples=300 * EFFORT)
+    @given(
+        st.data(),
+        st.lists(st.sampled_from(CANAL_MESSAGES), min_size=1, max_size=3),
+        st.sampled_from(ARGUMENTS),
+        st.sampled_from(CANAL),
+    )
+    def check(data: st.DataObject, chosen: list[Message], arguments: Any, options: Any) -> None:
+        mutated = [
+            Message(data.draw(mutations(one.value or b"")), None, (), "t")
+            for one in chosen * data.draw(st.integers(1, 2))
+        ]
+        sent = [*chosen, *mutated, *chosen, *mutated, *chosen]
+        plain.append(canal_count(sent, options, **arguments))
+
+    check()
+    assert sum(count > 0 for count in plain) > 0.2 * len(plain)

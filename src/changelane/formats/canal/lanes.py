@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lanes of ``canal-json`` (:mod:`changelane.formats.contract.lane`).
+
+A plain message has one row, in which all columns have a text or null. Its maps of types and its key
+columns have the bytes of the lane. It has no ``_tidb``, and only an update has an old row.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import Any, Final, Literal
+
+import msgspec
+
+from changelane.event import DataChange
+from changelane.formats.canal.decode import ROW_OPERATIONS, Reader
+from changelane.formats.canal.dialects import Dialect
+from changelane.formats.canal.wire import FlatMessage
+from changelane.formats.contract.lane import (
+    LaneColumn,
+    NotPlainError,
+    PlainChange,
+    ReadChange,
+    attribute,
+)
+from changelane.message import Message
+
+_OPERATIONS: Final = {name: op.value for name, op in ROW_OPERATIONS.items()}
+_MAPS: Final = ("mysqlType", "sqlType", "pkNames")
+
+
+class _Probe(msgspec.Struct, gc=False):
+    """The part of a message that identifies its lane."""
+
+    mysqlType: msgspec.Raw  # noqa: N815 - the producer's name
+    sqlType: msgspec.Raw = msgspec.Raw()  # noqa: N815 - the producer's name
+    pkNames: msgspec.Raw = msgspec.Raw()  # noqa: N815 - the producer's name
+    database: str | None = None
+    table: str | None = None
+
+
+_probe: Final = msgspec.json.Decoder(_Probe).decode
+
+
+class CanalLanes:
+    """The lanes of one codec; see :class:`~changelane.formats.contract.lane.Lanes`."""
+
+    header_names: frozenset[str] = frozenset()
+    version = 0
+
+    def __init__(self, reader: Reader, dialect: Dialect) -> None:
+        self._reader = reader
+        self._has_lanes = dialect.delete_row_in == "data" and not dialect.update_swapped
+
+    def identity(self, value: bytes) -> Hashable | None:
+        """Return the maps of types, the key columns and the table of a message."""
+        try:
+            probe = _probe(value)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None
+        return *_maps_of(probe), probe.database, probe.table
+
+    def open(self, message: Message, change: DataChange) -> "CanalLane":
+        """Return the lane of a message that was decoded into one change."""
+        if not self._has_lanes:
+            raise NotPlainError
+        try:
+            return CanalLane(self._reader, message, change)
+        except (msgspec.MsgspecError, ValueError):
+            raise NotPlainError from None
+
+
+def _maps_of(message: Any) -> tuple[bytes, bytes, bytes]:
+    return bytes(message.mysqlType), bytes(message.sqlType), bytes(message.pkNames)
+
+
+class CanalLane:
+    """Reads the plain messages of one table; see :class:`~changelane.formats.contract.lane.Lane`.
+
+    Raises:
+        NotPlainError: The message is not plain.
+    """
+
+    is_named = False
+    deleted_columns = None
+
+    def __init__(self, reader: Reader, message: Message, change: DataChange) -> None:
+        self._reader = reader
+        self._message = flat = msgspec.json.decode(message.value or b"", type=FlatMessage)
+        plan = reader.plan(flat)
+        if plan.schema is None or not plan.schema.columns or plan.schema is not change.schema:
+            raise NotPlainError
+        self.columns = tuple(
+            LaneColumn(column, str, plan.readers.get(column.name)) for column in plan.schema.columns
+        )
+
+    def reader(self, row: Any) -> ReadChange:
+        """Return the reader of messages."""
+        decode = self._decode(row)
+        maps, time_of, unset = _maps_of(self._message), self._reader.time, msgspec.UNSET
+        values_of = msgspec.structs.astuple
+
+        def read(value: bytes, _key: bytes | None) -> PlainChange | None:
+            message = decode(value)
+            op = _OPERATIONS[message.type]
+            if message.isDdl or _maps_of(message) != maps:
+                return None
+            (image,), before, after = message.data, None, None
+            if op == "d":
+                before = image
+            else:
+                after = image
+            if message.old is not None:
+                if op != "u":
+                    return None
+                (old,) = message.old
+                if old is not None:
+                    before = row(
+                        *(
+                            new if changed is unset else changed
+                            for new, changed in zip(values_of(image), values_of(old), strict=True)
+                        )
+                    )
+            time_of(message.ts, "ts")  # an error is an error of the message
+            return op, before, after, None, None, None, time_of(message.es, "es")
+
+        return read
+
+    def _decode(self, row: Any) -> Callable[[bytes], Any]:
+        """Return the decoder of a message; an error = the message is not plain."""
+        flat = self._message
+        old: Any = msgspec.defstruct(
+            "OldRow",
+            [
+                (attribute(index), str | None | msgspec.UnsetType, msgspec.UNSET)
+                for index in range(len(self.columns))
+            ],
+            rename={attribute(i): column.column.name for i, column in enumerate(self.columns)},
+            forbid_unknown_fields=True,
+            gc=False,
+        )
+        kinds: dict[str, tuple[Any, ...]] = {
+            field.name: (field.type, field.default) for field in msgspec.structs.fields(FlatMessage)
+        }
+        kinds |= {
+            "type": (Literal[tuple(_OPERATIONS)],),
+            "data": (tuple[row],),
+            "old": (tuple[old | None] | None, None),
+            "updateBefore": (None, None),
+            "tidb": (None, None),
+            "database": _literal(flat.database),
+            "table": _literal(flat.table),
+        }
+        fields: list[Any] = [(name, *kind) for name, kind in kinds.items()]
+        message = msgspec.defstruct(
+            "PlainMessage", fields, rename={"tidb": "_tidb"}, kw_only=True, gc=False
+        )
+        return msgspec.json.Decoder(message).decode
+
+
+def _literal(value: str | None) -> tuple[Any, ...]:
+    """Return the type of a field with one value, and its default if the value is null."""
+    return (None, None) if value is None else (Literal[value],)
