@@ -299,7 +299,12 @@ def transaction_id(event: "DataChange | Truncate") -> str | None:
         return None
     if event.transaction is not None and event.transaction.id:
         return event.transaction.id
-    source_fields = event.details.get("source") if event.details else None
+    return details_transaction_id(event.details)
+
+
+def details_transaction_id(details: Details) -> str | None:
+    """Return the transaction id in details, which Debezium sends as ``source.txId``."""
+    source_fields = details.get("source") if details else None
     identity = source_fields.get("txId") if isinstance(source_fields, Mapping) else None
     return None if identity is None else str(identity)
 

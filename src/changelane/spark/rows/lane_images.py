@@ -18,8 +18,9 @@ from changelane.formats.contract.lane import (
 )
 from changelane.formats.contract.nesting import is_too_deep
 from changelane.spark.rows.compiled_schema import CompiledSchema
-from changelane.spark.rows.json_values import JSON, UsualForm, usual_form
+from changelane.spark.rows.json_values import JSON, UsualForm, key_as_text, usual_form
 from changelane.spark.rows.keys import key_of
+from changelane.types import LogicalType
 
 Image = Any
 """An object of the class of images of a lane, or a dictionary."""
@@ -29,10 +30,23 @@ _NONE: Final[UsualForm] = UsualForm(Any)
 
 
 class ImageFunctions:
-    """Makes the functions of the images of a lane."""
+    """Makes the functions of the images of a lane.
 
-    def __init__(self, lane: Lane) -> None:
-        self._columns = lane.columns
+    Raises:
+        NotPlainError: The lane has other columns than the schema.
+    """
+
+    def __init__(self, lane: Lane, compiled: CompiledSchema) -> None:
+        if tuple(column.column for column in lane.columns) != compiled.schema.columns:
+            raise NotPlainError  # without types, a before image may have further columns
+        text_keys = dict(compiled.text_keys)
+        self._columns = [
+            _with_key_text(column, text_keys[column.column.name])
+            if column.column.name in text_keys
+            else column
+            for column in lane.columns
+        ]
+        self._key = compiled.key
         self._is_named = lane.is_named
 
     def row(self) -> Any:
@@ -68,24 +82,22 @@ class ImageFunctions:
 
         return write
 
-    def key(self, compiled: CompiledSchema) -> Callable[[Image], str | None]:
+    def key(self) -> Callable[[Image], str | None]:
         """Return the function from an image with JSON values to the canonical key of its row.
 
         Raises:
             NotPlainError: A column of the key is not in the image.
         """
-        if compiled.key is None:
+        key_columns = self._key
+        if key_columns is None:
             return lambda _image: None
-        values = self.values(compiled.key)
-        key_columns, with_texts = compiled.key, compiled.with_key_texts
-        has_texts = bool(compiled.text_keys)
+        values = self.values(key_columns)
 
         def key(image: Image) -> str | None:
-            key_values = values(image)
-            return key_of(key_columns, with_texts(key_values) or {} if has_texts else key_values)
+            return key_of(key_columns, values(image))
 
         read = {column.column.name: column.read for column in self._columns}
-        if len(key_columns) > 1 or has_texts or read[key_columns[0]] is not None:
+        if len(key_columns) > 1 or read[key_columns[0]] is not None:
             return key
         one_value = values_getter(key_columns, self._columns, is_named=self._is_named)
 
@@ -112,6 +124,16 @@ class ImageFunctions:
             }
 
         return values
+
+
+def _with_key_text(source: LaneColumn, kind: LogicalType) -> LaneColumn:
+    """Return a column of the key whose values are texts, as :class:`CompiledSchema` makes them."""
+    read_json = source.read
+
+    def read(value: Any) -> Any:
+        return key_as_text(kind, value if read_json is None else read_json(value))
+
+    return msgspec.structs.replace(source, read=read, unread=None)
 
 
 def _compiled(

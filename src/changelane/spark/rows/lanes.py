@@ -10,7 +10,7 @@ from typing import Any, Final
 from changelane.apply.deduplication import ordinal_of
 from changelane.event import DataChange, Source, is_first_snapshot
 from changelane.formats.contract.bounded_cache import BoundedCache
-from changelane.formats.contract.lane import Lane, Lanes, NotPlainError
+from changelane.formats.contract.lane import Lane, Lanes
 from changelane.message import Message
 from changelane.position import DELETE_PHASE, UPSERT_PHASE, Position, encode_order
 from changelane.spark.rows.compiled_schema import CompiledSchema
@@ -136,11 +136,9 @@ class LaneRows:
         return any(name in self._header_names for name, _ in message.headers)
 
     def _row_maker(self, lane: Lane, change: DataChange, compiled: CompiledSchema) -> MakeRow:
-        if tuple(column.column for column in lane.columns) != compiled.schema.columns:
-            raise NotPlainError  # without types, a before image may have further columns
-        images, deleted = ImageFunctions(lane), lane.deleted_columns
+        images, deleted = ImageFunctions(lane, compiled), lane.deleted_columns
         read_change = lane.reader(images.row())
-        key_of, read, write = images.key(compiled), images.read(), images.write()
+        key_of, read, write = images.key(), images.read(), images.write()
         values = None if deleted is None else images.values(deleted)
         has_deletes = deleted is None or set(compiled.key or ()) <= set(deleted)
         write_values = compiled.writer.write

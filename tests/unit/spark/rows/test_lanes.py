@@ -439,6 +439,15 @@ def test_the_order_of_columns_without_types() -> None:
     assert plain_count([one, one, other, one, other]) == 2
 
 
+@pytest.mark.parametrize("number", [1.0, 1e308, 1.50, -0.0])
+def test_keys_that_the_table_stores_as_text(number: float) -> None:
+    one = message("u", {"id": number, "name": "b"}, {"id": number, "name": "a"})
+    assert plain_count([one] * 3, keys={"t": ("id",)}) == 2
+    declared = {"schemas": {"t": {"id": "decimal(60,2)", "name": "string"}}}
+    other = message("c", None, {"id": "AfQ=", "name": "a"})
+    assert plain_count([other] * 3, declared, keys={"t": ("id",)}) == 2
+
+
 def test_a_before_image_with_more_columns_opens_no_lane() -> None:
     more = message("u", {"id": 1, "x": 2}, {"id": 1})
     one = message("u", {"id": 1}, {"id": 1})
@@ -619,6 +628,61 @@ def test_mutated_canal_messages() -> None:
         ]
         sent = [*chosen, *mutated, *chosen, *mutated, *chosen]
         plain.append(canal_count(sent, options, **arguments))
+
+    check()
+    assert sum(count > 0 for count in plain) > 0.2 * len(plain)
+
+
+# -- native-json -----------------------------------------------------------------------------------
+
+NATIVE = get_codec("native-json")
+NATIVE_MESSAGES = [
+    Message(line, None, (), "t")
+    for path in sorted((GOLDEN / "native").glob("*.jsonl"))
+    for line in path.read_bytes().splitlines()
+    if line
+]
+
+
+def native_count(messages: Sequence[Message], **arguments: Any) -> int:
+    return lane_rows(numbered(messages), None, "native-json", **arguments)[0]
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS, ids=str)
+def test_golden_lines(arguments: dict[str, Any]) -> None:
+    plain = sum(native_count([one] * 3, **arguments) for one in NATIVE_MESSAGES)
+    assert plain > 50
+    assert native_count(NATIVE_MESSAGES * 3, **arguments) > 50
+
+
+def test_mutated_lines() -> None:
+    plain: list[int] = []
+
+    @settings(max_examples=300 * EFFORT)
+    @given(
+        st.data(),
+        st.lists(st.sampled_from(NATIVE_MESSAGES), min_size=1, max_size=3),
+        st.sampled_from(ARGUMENTS),
+    )
+    def check(data: st.DataObject, chosen: list[Message], arguments: Any) -> None:
+        mutated = [
+            Message(data.draw(mutations(one.value or b"")), None, (), "t")
+            for one in chosen * data.draw(st.integers(1, 2))
+        ]
+        plain.append(native_count([*chosen, *mutated, *chosen, *mutated, *chosen], **arguments))
+
+    check()
+    assert sum(count > 0 for count in plain) > 0.2 * len(plain)
+
+
+def test_generated_lines() -> None:
+    plain: list[int] = []
+
+    @settings(max_examples=200 * EFFORT)
+    @given(data_changes(NATIVE.carries), data_changes(NATIVE.carries))
+    def check(change: Any, other: Any) -> None:
+        messages = [*NATIVE.encode(change).messages, *NATIVE.encode(other).messages]
+        plain.append(native_count(messages * 3))
 
     check()
     assert sum(count > 0 for count in plain) > 0.2 * len(plain)

@@ -42,6 +42,7 @@ from changelane.formats.contract import json
 from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.contract.capabilities import AbsentMeans, Carries, Extreme, SchemaDetail
 from changelane.formats.contract.format import Format, Report
+from changelane.formats.native.lanes import NativeLanes
 from changelane.message import Message
 from changelane.position import DELETE_PHASE, Position, encode_order
 from changelane.reason_codes import ReasonCode
@@ -118,6 +119,7 @@ class NativeLine(NativeEvent, omit_defaults=True):
 class Native:
     """The format ``native-json``."""
 
+    lanes: Final = NativeLanes(NativeLine)
     carries: Final = Carries(
         operations=frozenset(Op),
         kinds=frozenset(
