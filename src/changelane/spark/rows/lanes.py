@@ -21,8 +21,12 @@ Row = tuple[Any, ...]
 MakeRow = Callable[[Message], Row | None]
 """Returns the row of a plain message; ``None`` or any exception = not plain."""
 
-MESSAGES_BEFORE_LANE: Final = 16
-"""The messages of a table before its lane is opened, which takes about as long as 100 messages."""
+MESSAGES_BEFORE_LANE: Final = 100
+"""The messages of a table before its lane is opened, on the event path.
+
+A lane of 9 columns is opened in 0.4 ms and one of 60 columns in 2 ms. A lane saves that time in 100
+and in 250 messages.
+"""
 _MAX_LANES: Final = 1_000
 _MAX_CANDIDATES: Final = 10_000
 
