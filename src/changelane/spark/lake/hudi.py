@@ -4,7 +4,7 @@
 The tables are copy-on-write, with a bucket index and without Hudi's metadata table. Hudi's own
 MERGE supports neither null-safe keys nor several clauses that delete. Merges are therefore joins
 here, which write upserts and deletes of full rows in one commit. The marker is in the extra
-metadata of that commit. Tombstones are in the side table, because Hudi drops its own deletes.
+metadata of that commit. Tombstones are in the tombstone table, because Hudi drops its own deletes.
 
 A table has these columns beside the source's:
 

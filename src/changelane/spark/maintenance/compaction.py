@@ -27,7 +27,7 @@ from changelane.spark.state.tombstones import TombstoneTable
 MAINTENANCE_PROPERTY: Final = "maintained"
 """The table property with the state of the last maintenance, as JSON."""
 LAST_PURGE_PROPERTY: Final = "purged_ms"
-"""The property of the side table with the time of the last purge, milliseconds since 1970."""
+"""The property of the tombstone table with the time of the last purge, milliseconds since 1970."""
 _OWN_TABLES: Final = (
     tombstones.NAME,
     history_tombstones.NAME,
