@@ -60,10 +60,13 @@ def _decimal(kind: str) -> Literal:
         if type(value) is not int and not isinstance(value, decimal.Decimal):
             return None
         number = decimal.Decimal(value)
-        if not number.is_finite() or abs(number) >= decimal.Decimal((0, (1,), precision - scale)):
+        exponent = number.as_tuple().exponent
+        # an exponent that is a letter is that of NaN or an infinity
+        if not isinstance(exponent, int) or exponent < -scale:
             return None
-        fraction = f"{number:f}".partition(".")[2]
-        return f"CAST('{number:f}' AS {kind})" if len(fraction) <= scale else None
+        if number and number.adjusted() >= precision - scale:
+            return None
+        return f"CAST('{number:f}' AS {kind})"
 
     return literal
 
@@ -169,25 +172,23 @@ def key_filter(
 
 def _values(values: Iterable[Any], literal: Literal) -> _Values | None:
     """Return the literals of a column; ``None`` = a value has none."""
-    try:
-        distinct = set(values)
-        has_null = None in distinct
-        distinct.discard(None)
-        ordered = sorted(distinct)
-    except TypeError:  # values that cannot be hashed, or of several types
-        return None
-    literals = []
-    for value in ordered:
-        if (text := literal(value)) is None:
+    literals: dict[Any, str] = {}
+    has_null = False
+    for value in values:
+        if value is None:
+            has_null = True
+        elif (text := literal(value)) is None:
             return None
-        literals.append(text)
+        else:
+            literals[value] = text
     if not literals:
         return _Values((), ("", ""), has_null)
+    ordered = sorted(literals)
     lower, upper = (
-        literal(bound) or text
-        for bound, text in zip(_bounds(ordered), (literals[0], literals[-1]), strict=True)
+        literal(bound) or literals[value]
+        for bound, value in zip(_bounds(ordered), (ordered[0], ordered[-1]), strict=True)
     )
-    return _Values(tuple(literals), (lower, upper), has_null)
+    return _Values(tuple(literals[value] for value in ordered), (lower, upper), has_null)
 
 
 def _bounds(ordered: Sequence[Any]) -> tuple[Any, Any]:
@@ -197,7 +198,7 @@ def _bounds(ordered: Sequence[Any]) -> tuple[Any, Any]:
     batch before, so that its code is used again.
     """
     first, last = ordered[0], ordered[-1]
-    if type(first) is not int:
+    if type(first) is not int or type(last) is not int:
         return first, last
     step = 1 << max((last - first).bit_length() - 2, 0)
     return first // step * step, (last // step + 1) * step

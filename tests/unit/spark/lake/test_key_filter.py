@@ -56,7 +56,10 @@ def test_values_become_literals(kind: str, value: Any, literal: str) -> None:
         ("date", dt.datetime(2020, 1, 2)),
         ("decimal(5,2)", D("1.234")),
         ("decimal(5,2)", D(1000)),
+        ("decimal(5,2)", D("1E+999999999")),
+        ("decimal(5,2)", D("1E-999999999")),
         ("decimal(5,2)", D("NaN")),
+        ("decimal(5,2)", D("Infinity")),
         ("double", 0.0),
         ("float", 1.5),
         ("binary", b"a"),
@@ -68,6 +71,21 @@ def test_other_values_have_no_condition(kind: str, value: Any) -> None:
     assert condition({"a": kind}, (value,)) is None
     # nor has a column with one such value, whatever the others are
     assert condition({"a": kind, "b": "int"}, (value, 1), (None, 1)) == "t.`b` IN (1)"
+
+
+def test_nan_beside_numbers_has_no_condition() -> None:
+    """NaN has no place in the order of numbers."""
+    assert condition({"a": "decimal(5,2)"}, (D(1),), (D("NaN"),), (D(2),)) is None
+
+
+def test_whole_numbers_beside_decimals_have_a_range() -> None:
+    """A column of whole numbers became one of decimals, and the batch has events of both."""
+    keys = [(value,) for value in range(MAX_PRUNED)] + [(D("300.5"),)]
+    text = condition({"a": "decimal(5,2)"}, *keys)
+    assert text is not None
+    assert text.startswith(
+        "(t.`a` >= CAST('0' AS decimal(5,2)) AND t.`a` <= CAST('300.5' AS decimal(5,2)) AND "
+    )
 
 
 def test_null_is_a_value_of_a_key() -> None:
