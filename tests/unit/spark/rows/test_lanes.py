@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from debezium_source_blocks import MYSQL, PG, PLACEHOLDER
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,17 +25,6 @@ builder = pytest.importorskip("changelane.spark.rows.builder", exc_type=ImportEr
 lanes = pytest.importorskip("changelane.spark.rows.lanes", exc_type=ImportError)
 
 GOLDEN = Path(__file__).parents[3] / "golden"
-PLACEHOLDER = "__debezium_unavailable_value"
-PG = {
-    "version": "3.6.1.Final", "connector": "postgresql", "name": "dbz", "ts_ms": 1, "snapshot":
-    "false", "db": "shop", "sequence": '["11","22"]', "ts_us": 1000, "ts_ns": 1000000, "schema":
-    "public", "table": "t", "txId": 5, "lsn": 22, "xmin": None, "origin": None, "origin_lsn": None,
-}  # fmt: skip
-MYSQL = {
-    "version": "3.5.0.Final", "connector": "mysql", "name": "dbz", "ts_ms": 1, "snapshot": "false",
-    "db": "shop", "sequence": None, "ts_us": 1000, "ts_ns": 1000000, "table": "t", "server_id": 1,
-    "gtid": None, "file": "binlog.000002", "pos": 4, "row": 0, "thread": None, "query": None,
-}  # fmt: skip
 
 
 @pytest.fixture(autouse=True, scope="module")
