@@ -113,7 +113,7 @@ class NativeEvent(msgspec.Struct, omit_defaults=True):
 class NativeLine(NativeEvent, omit_defaults=True):
     """The JSON line as it is read: most lines of a table have the same bytes of a schema."""
 
-    schema: msgspec.Raw = msgspec.Raw(b"null")  # type: ignore[assignment]
+    schema: msgspec.Raw = msgspec.Raw(b"null")  # type: ignore[assignment]  # the base class has it decoded
 
 
 class Native:

@@ -194,7 +194,7 @@ class Applier:
             details: More for the user metadata of the commits.
             isolated: Whether the other tables go on if a table fails; the report names it.
             is_small: Whether the batch has few messages (:func:`is_small_batch`): one task reduces
-                it, and its keys tell which parts of the tables are read.
+                it, and its keys limit the parts of the tables that are read.
             on_planned: Called before anything is committed.
 
         Raises:

@@ -16,13 +16,12 @@ from changelane.spark.apply.truncate import delete_truncated_rows
 from changelane.spark.apply.upsert import UpsertWriter
 from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.commit_totals import CommitTotals
-from changelane.spark.lake.interface import Lake, Marker
+from changelane.spark.lake.interface import Lake, Marker, set_small_batch
 from changelane.spark.lake.merge import Form, version_merge, version_replacement
 from changelane.spark.lake.modes import HISTORY, UPSERT
 from changelane.spark.rows import key_operations, latest_per_key
 from changelane.spark.rows.batch_stats import APPLIED_BEFORE, TableReport
 from changelane.spark.rows.schema import table_id_of
-from changelane.spark.runtime.session import SMALL_BATCH_SETTINGS
 from changelane.spark.state.full_history import full_history_of
 from changelane.spark.state.history_tombstones import HistoryTombstones
 from changelane.spark.state.quarantine import RejectedRows, without_rejected
@@ -238,6 +237,5 @@ class _TableWrite:
         )
         session = self._lake.commit_session(self.batch.marker, details)
         if table_batch.keys is not None:
-            for key, value in SMALL_BATCH_SETTINGS.items():
-                session.conf.set(key, value)
+            set_small_batch(session)
         return session

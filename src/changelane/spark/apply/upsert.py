@@ -136,7 +136,7 @@ class UpsertWriter:
             filtered_merge = merge._replace(target_filter=keys.sql("t"))
             try:
                 self._lake.merge(session, plan.name, keys.checked(source), filtered_merge)
-            except Exception as error:  # as above
+            except Exception as error:  # of many kinds, too: the text tells which
                 if not is_outside(error):
                     raise
             else:

@@ -320,9 +320,14 @@ def own_properties(properties: Mapping[str, str]) -> dict[str, str]:
 def small_batch_session(spark: SparkSession) -> SparkSession:
     """Return a new session for the frames of small batches."""
     session = separate_session(spark)
+    set_small_batch(session)
+    return session
+
+
+def set_small_batch(session: SparkSession) -> None:
+    """Give a session the settings for a small batch."""
     for key, value in SMALL_BATCH_SETTINGS.items():
         session.conf.set(key, value)
-    return session
 
 
 def separate_session(spark: SparkSession) -> SparkSession:

@@ -356,9 +356,6 @@ def batch_stats(events: DataFrame, report: BatchReport, *, with_keys: bool = Fal
         report: The report of the batch.
         with_keys: Whether to collect the keys, too: of small batches only.
     """
-    is_first = F.coalesce(F.col("row_index") < _MAX_ROWS_OF_MESSAGE, F.lit(False))
-    keys = [F.collect_set(F.when(is_first, F.col(name))) for name in ("key", "other_key")]
-    key_columns = (F.array_union(*keys).alias("keys"), F.max(~is_first).alias("lacks_keys"))
     data, order = F.col("kind") == "data", F.col("order")
     leaves = F.col("op") == "d"
     moved = F.col("other_key").isNotNull()
@@ -384,7 +381,7 @@ def batch_stats(events: DataFrame, report: BatchReport, *, with_keys: bool = Fal
             F.collect_set(epoch_partition(order)).alias("epoch_partitions"),
             F.collect_set(F.when(F.col("kind") == "schema", F.col("after"))).alias("schemas"),
             F.collect_set(F.when(F.col("kind") == "ddl", statement)).alias("statements"),
-            *(key_columns if with_keys else ()),
+            *(_key_aggregates() if with_keys else ()),
         )
         .collect()
     )
@@ -413,6 +410,13 @@ def batch_stats(events: DataFrame, report: BatchReport, *, with_keys: bool = Fal
         schemas,
         _sorted_statements(statements),
     )
+
+
+def _key_aggregates() -> tuple[Column, Column]:
+    """Return the keys of a group of event rows, and whether a message has too many rows."""
+    is_first = F.coalesce(F.col("row_index") < _MAX_ROWS_OF_MESSAGE, F.lit(False))
+    keys = [F.collect_set(F.when(is_first, F.col(name))) for name in ("key", "other_key")]
+    return F.array_union(*keys).alias("keys"), F.max(~is_first).alias("lacks_keys")
 
 
 def _sorted_statements(
