@@ -15,6 +15,7 @@ from changelane.event import DataChange, Key, Op, Truncate
 from changelane.position import PostgresPosition, SequencePosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark import apply_changes, decode
+from changelane.spark.runtime.session import REQUIRED_SETTINGS, check
 from changelane.types import Integer, String
 
 TABLE: Final = TableId("shop", None, "orders")
@@ -161,3 +162,25 @@ for name in ("decode", "apply_changes", "session"):
 def test_other_names_are_not_there() -> None:
     with pytest.raises(AttributeError):
         _ = changelane.spark.nothing
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("spark.sql.session.timeZone", "Europe/Berlin"),
+        ("spark.sql.caseSensitive", "true"),
+        ("spark.sql.ansi.enabled", "false"),
+        ("spark.sql.variable.substitute", "true"),
+        ("spark.sql.parser.escapedStringLiterals", "true"),
+    ],
+)
+def test_a_session_with_another_setting_is_refused(
+    spark: SparkSession, key: str, value: str
+) -> None:
+    other = spark.newSession()
+    for required, setting in REQUIRED_SETTINGS.items():
+        other.conf.set(required, setting)
+    check(other)
+    other.conf.set(key, value)
+    with pytest.raises(ConfigError, match=f"{key} is {value!r} and must be"):
+        check(other)

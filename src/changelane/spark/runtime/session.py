@@ -30,6 +30,8 @@ SETTINGS: Final[dict[str, str]] = {
     "spark.sql.ansi.enabled": "true",
     # SQL contains names of columns, and "${env:SECRET}" may be one
     "spark.sql.variable.substitute": "false",
+    # literals of keys and names are written with escapes
+    "spark.sql.parser.escapedStringLiterals": "false",
     # a batch of one table needs some 120 generated classes, and Spark's default caches a hundred
     "spark.sql.codegen.cache.maxEntries": "2000",
     # rows are cached for one batch: the choice of a compression takes long and gains nothing
@@ -67,6 +69,7 @@ REQUIRED_SETTINGS: Final[dict[str, str]] = {
     "spark.sql.caseSensitive": "false",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.variable.substitute": "false",
+    "spark.sql.parser.escapedStringLiterals": "false",
 }
 """The settings that every session must have, so that values stay exact and names are not parsed."""
 
