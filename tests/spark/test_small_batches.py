@@ -1,6 +1,8 @@
 """Small batches: their keys limit what a merge reads, and they cost few jobs."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,7 +13,7 @@ from pyspark.sql import SparkSession
 from changelane.event import DataChange, Key, Op
 from changelane.position import SequencePosition
 from changelane.schema import Column, TableId, TableSchema
-from changelane.spark.apply import upsert
+from changelane.spark.apply import applier, upsert
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Lake
 from changelane.spark.lake.key_filter import key_filter
@@ -109,14 +111,33 @@ def test_a_batch_with_older_changes_compares_them_with_the_table(
     assert values(spark, lake) == {0: 6, 1: 7}
 
 
-def test_a_small_batch_has_few_jobs(spark: SparkSession, lake: str) -> None:
+def jobs_of_group(spark: SparkSession, group: str) -> list[str]:
+    """Return the call sites of the group's jobs; other tests may have jobs at the same time."""
+    context = spark.sparkContext._jsc.sc()
+    context.listenerBus().waitUntilEmpty()
+    jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(group)
+    return [context.statusStore().job(job).name() for job in sorted(jobs)]
+
+
+def test_a_small_batch_has_few_jobs(
+    spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table_format = Path(lake).name
     if table_format not in MAX_JOBS:
         pytest.skip("the format has jobs of its own")
-    scheduler = spark.sparkContext._jsc.sc().dagScheduler()
     lake_tables.apply(spark, lake, changes(1, 50, 0), batch=0)
-    jobs = scheduler.numTotalJobs()
     deletes = [row(200 + n, "d", id=n, v=1) for n in range(5)]
-    lake_tables.apply(spark, lake, changes(100, 10, 1) + deletes, batch=1, is_small=True)
-    assert scheduler.numTotalJobs() - jobs <= MAX_JOBS[table_format]
+    group, context = f"a small batch into {lake}", spark.sparkContext
+    set_group = partial(context.setJobGroup, group, group)
+    monkeypatch.setattr(
+        applier, "ThreadPoolExecutor", partial(ThreadPoolExecutor, initializer=set_group)
+    )
+    set_group()
+    try:
+        lake_tables.apply(spark, lake, changes(100, 10, 1) + deletes, batch=1, is_small=True)
+    finally:
+        for name in ("spark.jobGroup.id", "spark.job.description"):
+            context.setLocalProperty(name, None)  # type: ignore[arg-type]
+    jobs = jobs_of_group(spark, group)
+    assert 3 < len(jobs) <= MAX_JOBS[table_format], jobs
     assert len(values(spark, lake)) == 45
