@@ -24,8 +24,9 @@ import pyarrow.parquet as pq
 from measuring import local_spark, processor_seconds, resident_mb
 from pyspark.sql import functions as F
 
+from changelane.pipeline.options import Maintenance
 from changelane.spark import decode
-from changelane.spark.apply.applier import Applier
+from changelane.spark.apply.applier import Applier, is_small_batch
 from changelane.spark.apply.dispatch import MergeSchedule, TableDispatcher
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker
@@ -289,14 +290,17 @@ class Bench:
         schemas = {f"shop.public.orders{n}": dict(work.types) for n in range(work.tables)}
         keys = {f"orders{n}": ("o_orderkey",) for n in range(work.tables)}
 
+        is_small = is_small_batch(work.changes // BATCHES)
+
         def batch(number: int) -> None:
             messages = self.spark.read.parquet(str(batches[number]))
+            messages = messages.coalesce(1) if is_small else messages
             events = decode(
                 messages, "debezium-json", options={"schemas": schemas}, keys=keys, images=False
             )
             marker = Marker("bench", "q", number)
             take = applier.apply if dispatcher is None else dispatcher.apply
-            report = take(events, marker)
+            report = take(events, marker, is_small=is_small)
             if report.quarantined or report.failed:
                 raise SystemExit(f"some changes were not applied: {report}")
 
@@ -305,6 +309,7 @@ class Bench:
             durations.append(timed(lambda number=number: batch(number)))
             if number == 0 and work.rows:
                 self.fill(work, open_lake(self.spark, root, self.kind))
+                applier.maintenance_scheduler(Maintenance()).after_run(applier.take_event_bounds())
             if work.is_uneven:
                 self.memory(f"after batch {number}")
         if work.is_uneven and dispatcher is not None:
@@ -354,12 +359,15 @@ def main() -> None:
         "thousand": Work(
             "1,000 tables of uneven heat", count // 2, tables=1000, keys=3000, is_uneven=True
         ),
-        "small": Work(
-            "1,000 changes of a table of 10 million rows",
-            5000,
-            keys=10_000_000,
-            rows=10_000_000,
-        ),
+        **{
+            f"small{millions}": Work(
+                f"1,000 changes of a table of {millions} million rows",
+                5000,
+                keys=millions * 1_000_000,
+                rows=millions * 1_000_000,
+            )
+            for millions in (1, 10, 40)
+        },
         "many": Work("100 tables, 1,000 changes each", 500_000, tables=100, keys=3000),
     }
     spark = local_spark("delta", "iceberg")

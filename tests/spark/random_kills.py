@@ -48,7 +48,12 @@ FEW: Final[list[list[ChangeEvent]]] = [
 
 The third batch has an event that is older than the delete of its row.
 """
-MAINTENANCE: Final = {"every_commits": 2, "small_files": 2, "snapshot_retention": "0 seconds"}
+MAINTENANCE: Final = {
+    "every_commits": 2,
+    "small_files": 2,
+    "merge_on_read_mb": 0,
+    "snapshot_retention": "0 seconds",
+}
 LONGEST_S: Final = 20
 """The longest time from a run's fence to its kill."""
 

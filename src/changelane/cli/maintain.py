@@ -38,7 +38,12 @@ def describe(report: "MaintenanceReport") -> str:
     """Return the maintenance of a table, as one line."""
     phrases = []
     if report.is_compacted:
-        phrases.append(f"{report.files} files, {report.small} of them small, were rewritten")
+        deleted = f" and {report.deleted_rows:,} deleted rows" if report.deleted_rows else ""
+        phrases.append(
+            f"{report.files} files, {report.small} of them small{deleted}, were compacted"
+        )
+    if report.merge_mode is not None:
+        phrases.append(f"further batches are stored as {report.merge_mode}")
     if report.is_expired:
         phrases.append("old snapshots expired")
     return f"{printable(report.table)}: {'; '.join(phrases) or 'nothing to do'}"

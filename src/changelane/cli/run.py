@@ -241,7 +241,7 @@ def _print_summary(report: "RunReport", path: str) -> None:
         return
     _print_tables(report)
     for maintenance_report in report.maintained:
-        if maintenance_report.is_compacted:
+        if maintenance_report.is_compacted or maintenance_report.merge_mode:
             click.echo(maintained(maintenance_report))
     if other_events := sum(batch.other for batch in report.batches):
         click.echo(f"{'events without a row':<40} {other_events:>10,}")

@@ -222,8 +222,8 @@ def _check_certificates(client: Any) -> None:
     """Make requests check certificates, against the client's setting."""
     from requests.adapters import HTTPAdapter
 
-    class Checking(HTTPAdapter):  # type: ignore[misc] # published without types
-        def send(self, request: Any, **options: Any) -> Any:
-            return super().send(request, **options | {"verify": True})
+    class Checking(HTTPAdapter):
+        def send(self, request: Any, *arguments: Any, **options: Any) -> Any:
+            return super().send(request, *arguments, **options | {"verify": True})
 
     client._datahub_impl._rest_client._session.mount("https://", Checking())  # noqa: SLF001

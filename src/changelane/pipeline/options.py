@@ -52,6 +52,9 @@ class Maintenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         every_commits: The number of commits after which a table is checked.
         small_files: The number of small files from which they are rewritten as larger files.
         small_file_mb: The size below which a file is small, in megabytes.
+        merge_on_read_mb: The size of a table in megabytes from which small batches mark rows as
+            deleted instead of rewriting their files (docs/layout.md); 0 = any size. The default
+            is 1 with Iceberg and 32 with Delta.
         snapshot_retention: The retention of old snapshots of a table and their files: ``7 days``.
         cluster_by: Table name -> columns that cluster the rows of rewritten files.
     """
@@ -59,6 +62,7 @@ class Maintenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     every_commits: int = 25
     small_files: int = 20
     small_file_mb: int = 16
+    merge_on_read_mb: int | None = None
     snapshot_retention: str = "7 days"
     cluster_by: dict[str, list[str]] = {}
 
@@ -66,6 +70,8 @@ class Maintenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """Reject invalid numbers and durations."""
         if min(self.every_commits, self.small_files, self.small_file_mb) < 1:
             raise ValueError("every_commits, small_files and small_file_mb must be at least 1")
+        if (self.merge_on_read_mb or 0) < 0:
+            raise ValueError("merge_on_read_mb must not be negative")
         _check_duration("snapshot_retention", self.snapshot_retention)
 
     @property

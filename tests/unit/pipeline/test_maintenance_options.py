@@ -107,6 +107,14 @@ def test_limits_of_maintenance_are_positive(name: str) -> None:
         pipeline(maintenance={name: 0})
 
 
+def test_tables_of_any_size_may_be_merge_on_read() -> None:
+    limits = pipeline(maintenance={"merge_on_read_mb": 0}).options.maintenance_limits
+    assert limits is not None
+    assert limits.merge_on_read_mb == 0
+    with pytest.raises(ConfigError, match="must not be negative"):
+        pipeline(maintenance={"merge_on_read_mb": -1})
+
+
 def test_an_unknown_limit_of_maintenance_is_refused() -> None:
     with pytest.raises(ConfigError, match="kep"):
         pipeline(maintenance={"kep": "7 days"})

@@ -22,6 +22,7 @@ from changelane.spark.lake.interface import (
     Commit,
     Files,
     Marker,
+    MergeMode,
     commit_of,
     file_system,
     own_properties,
@@ -34,9 +35,14 @@ from changelane.spark.runtime.sql import quoted
 
 PROPERTIES: Final[dict[str, str]] = {
     "delta.columnMapping.mode": "name",
-    "delta.enableTypeWidening": "true",
     "delta.enableDeletionVectors": "false",
+    # the protocol of a table stays the same when maintenance enables them
+    # A reader that knows no features of tables, as deltalake's to_pyarrow_table, returns NULL for
+    # columns that are mapped by name. It refuses a table with a feature that others support.
+    "delta.feature.v2Checkpoint": "supported",
 }
+_TYPE_WIDENING: Final = {"delta.enableTypeWidening": "true"}
+"""Enabled with the first wider column, because few readers support it."""
 _MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
 _TYPE_FEATURES: Final = {"timestamp_ntz": "delta.feature.timestampNtz"}
 """Types that an existing table accepts only after a feature is enabled: type -> feature."""
@@ -49,6 +55,7 @@ class Delta(SqlLake):
     needs_location = False
     lost_partitions = ("", "__HIVE_DEFAULT_PARTITION__")
     defaults = PROPERTIES
+    merge_on_read_mb = 32
 
     def __init__(self, spark: SparkSession, root: str, *, location: str | None = None) -> None:
         check(spark)
@@ -90,6 +97,10 @@ class Delta(SqlLake):
         }:
             self.set_format_properties(table, features)
         super().add_columns(table, columns)
+
+    def widen_columns(self, table: str, columns: Mapping[str, str]) -> None:
+        self.set_format_properties(table, _TYPE_WIDENING)
+        super().widen_columns(table, columns)
 
     def _log(self, table: str) -> Any:
         jvm: Any = self.spark._jvm
@@ -145,11 +156,25 @@ class Delta(SqlLake):
     def commits(self, table: str) -> int:
         return int(self._log(table).unsafeVolatileSnapshot().version())
 
+    def size(self, table: str) -> int:
+        return int(self._log(table).unsafeVolatileSnapshot().sizeInBytes())
+
     def files(self, table: str, small_bytes: int) -> Files:
         files = self._log(table).unsafeVolatileSnapshot().allFiles().toDF()
-        small = F.count_if(F.col("size") < small_bytes)
-        (row,) = DataFrame(files, self.spark).agg(F.count(F.lit(1)), small).collect()
+        rows = F.get_json_object("stats", "$.numRecords").cast("bigint")
+        totals = DataFrame(files, self.spark).agg(
+            F.count(F.lit(1)),
+            F.count_if(F.col("size") < small_bytes),
+            *(
+                F.coalesce(F.sum(column), F.lit(0))
+                for column in (F.col("size"), rows, F.col("deletionVector.cardinality"))
+            ),
+        )
+        (row,) = totals.collect()
         return Files(*row)
+
+    def merge_mode_properties(self, mode: MergeMode) -> dict[str, str]:
+        return {"delta.enableDeletionVectors": str(mode is MergeMode.MERGE_ON_READ).lower()}
 
     def compact(self, table: str, small_bytes: int, columns: Sequence[str] = ()) -> None:
         session = separate_session(self.spark)

@@ -28,6 +28,7 @@ from changelane.spark.lake.interface import (
     Commit,
     Files,
     Marker,
+    MergeMode,
     name_of,
     own_properties,
     separate_session,
@@ -66,6 +67,7 @@ class Iceberg(SqlLake):
     using = "iceberg"
     needs_location = True
     defaults = PROPERTIES
+    merge_on_read_mb = 1
 
     def __init__(
         self,
@@ -209,11 +211,34 @@ class Iceberg(SqlLake):
         snapshot = self._table(table).currentSnapshot()
         return 0 if snapshot is None else int(snapshot.sequenceNumber())
 
+    def size(self, table: str) -> int:
+        return self._total(table, "total-files-size")
+
+    def _total(self, table: str, name: str) -> int:
+        """Return a total in the summary of the current snapshot; 0 if there is none."""
+        snapshot = self._table(table).currentSnapshot()
+        return 0 if snapshot is None else int(snapshot.summary().get(name) or 0)
+
     def files(self, table: str, small_bytes: int) -> Files:
-        small = F.count_if(F.col("file_size_in_bytes") < small_bytes)
-        files = self.spark.table(f"{self.sql(table)}.files")
-        (row,) = files.agg(F.count(F.lit(1)), small).collect()
+        size, rows = F.col("file_size_in_bytes"), F.col("record_count")
+        is_data, is_position_deletes = F.col("content") == 0, F.col("content") == 1
+        files = self.spark.table(f"{self.sql(table)}.files").agg(
+            F.count_if(is_data),
+            F.count_if(is_data & (size < small_bytes)),
+            *(
+                F.coalesce(F.sum(F.when(condition, column)), F.lit(0))
+                for condition, column in (
+                    (is_data, size),
+                    (is_data, rows),
+                    (is_position_deletes, rows),
+                )
+            ),
+        )
+        (row,) = files.collect()
         return Files(*row)
+
+    def merge_mode_properties(self, mode: MergeMode) -> dict[str, str]:
+        return {"write.merge.mode": mode.value}
 
     def _call(self, procedure: str, table: str, arguments: str) -> None:
         name = sql_literal(self._named(table))
@@ -221,11 +246,14 @@ class Iceberg(SqlLake):
         self.spark.sql(f"CALL {quoted(self._catalog)}.system.{procedure}({call_arguments})")
 
     def compact(self, table: str, small_bytes: int, columns: Sequence[str] = ()) -> None:
-        options = {
+        options: dict[str, object] = {
             "min-file-size-bytes": small_bytes,
             "target-file-size-bytes": small_bytes * TARGET_FACTOR,
             "min-input-files": 2,
+            "delete-ratio-threshold": 0.05,  # as Delta's OPTIMIZE
         }
+        if self._total(table, "total-delete-files"):
+            options["remove-dangling-deletes"] = "true"
         pairs = ", ".join(
             f"{sql_literal(key)}, {sql_literal(str(value))}" for key, value in options.items()
         )

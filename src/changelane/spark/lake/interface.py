@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
@@ -79,11 +80,33 @@ def commit_of(time_ms: int, metadata: str) -> Commit | None:
     return Commit(time_ms, details) if is_ours else None
 
 
+class MergeMode(StrEnum):
+    """How a MERGE stores changed rows.
+
+    With ``copy-on-write`` it rewrites every file that has one of them. With ``merge-on-read`` it
+    marks their old versions as deleted, in delete files (Iceberg) or deletion vectors (Delta).
+    """
+
+    COPY_ON_WRITE = "copy-on-write"
+    MERGE_ON_READ = "merge-on-read"
+
+
 class Files(NamedTuple):
-    """The numbers of data files and of small data files of a table."""
+    """The data files of a table.
+
+    Attributes:
+        total: The number of files.
+        small: The number of small files among them.
+        bytes: Their size.
+        rows: The number of rows in them; 0 = unknown.
+        deleted_rows: The number of these rows that are marked as deleted.
+    """
 
     total: int
     small: int
+    bytes: int
+    rows: int
+    deleted_rows: int
 
 
 class Lake(Protocol):
@@ -228,18 +251,39 @@ class Lake(Protocol):
 
 @runtime_checkable
 class MaintainedLake(Lake, Protocol):
-    """A lake of a format that needs maintenance: compaction and expiry of versions."""
+    """A lake of a format that needs maintenance: compaction and expiry of versions.
+
+    Attributes:
+        merge_on_read_mb: The size of a table in megabytes from which merge-on-read takes less
+            processor time for small batches than copy-on-write.
+    """
+
+    merge_on_read_mb: int
 
     def commits(self, table: str) -> int:
         """Return a number that increases with each commit of rows."""
         ...
 
+    def size(self, table: str) -> int:
+        """Return the size of a table's files in bytes, without reading a list of files."""
+        ...
+
     def files(self, table: str, small_bytes: int) -> Files:
-        """Return the number of a table's data files, and of those smaller than *small_bytes*."""
+        """Return a table's data files; those smaller than *small_bytes* are small."""
+        ...
+
+    def merge_mode_properties(self, mode: MergeMode) -> dict[str, str]:
+        """Return the properties of the table format that select how a MERGE stores rows."""
         ...
 
     def compact(self, table: str, small_bytes: int, columns: Sequence[str] = ()) -> None:
-        """Rewrite small files as larger ones, with rows clustered by *columns*."""
+        """Rewrite small files, and files with deleted rows, as larger ones.
+
+        Args:
+            table: The table.
+            small_bytes: The size below which a file is small.
+            columns: The columns that cluster the rows.
+        """
         ...
 
     def expire(self, table: str, keep_s: int) -> None:

@@ -102,7 +102,9 @@ class SqlLake:
         properties: Mapping[str, str],
         layout: Layout = PLAIN,
     ) -> None:
-        table_properties = {**self.defaults, **layout.properties, **prefixed_properties(properties)}
+        chosen = {key.lower() for key in layout.properties}  # Delta ignores the case of names
+        defaults = {key: value for key, value in self.defaults.items() if key.lower() not in chosen}
+        table_properties = {**defaults, **layout.properties, **prefixed_properties(properties)}
         statement = table_sql.create_table(
             self.sql(table),
             columns,

@@ -16,7 +16,21 @@ from pyspark.sql import functions as F
 from changelane.pipeline.lake_sinks import OWN_PREFIX
 from changelane.pipeline.options import Maintenance
 from changelane.schema import option_for_table
-from changelane.spark.lake.interface import TABLES, Files, Lake, MaintainedLake, name_of
+from changelane.spark.lake.interface import (
+    TABLES,
+    Files,
+    Lake,
+    MaintainedLake,
+    MergeMode,
+    name_of,
+    prefixed_properties,
+)
+from changelane.spark.maintenance.merge_mode import (
+    MAX_DELETED_SHARE,
+    MERGE_MODE_PROPERTY,
+    is_candidate,
+    new_merge_mode,
+)
 from changelane.spark.maintenance.purge import EventBounds, PurgeReport, plan_purge, purge
 from changelane.spark.rows.schema import table_id_of
 from changelane.spark.state import change_log, history_tombstones, quarantine, replays, tombstones
@@ -46,15 +60,19 @@ class MaintenanceReport(msgspec.Struct):
         table: The path of the table in the lake.
         files: The number of data files before the maintenance.
         small: The number of small files among them.
-        is_compacted: Whether the maintenance rewrote small files.
+        deleted_rows: The number of rows marked as deleted in them.
+        is_compacted: Whether the maintenance rewrote small files, and files with deleted rows.
         is_expired: Whether the maintenance expired old versions.
+        merge_mode: The new way to store changed rows; ``None`` = it stays.
     """
 
     table: str
     files: int
     small: int
+    deleted_rows: int = 0
     is_compacted: bool = False
     is_expired: bool = False
+    merge_mode: MergeMode | None = None
 
 
 class _LastMaintenance(msgspec.Struct, frozen=True):
@@ -176,7 +194,9 @@ class MaintenanceScheduler:
             return None  # changelane did not create it
         last_maintenance = _last_maintenance(properties)
         commits, now_ms = lake.commits(name), int(self._now_s() * 1000)
-        if commits - last_maintenance.commits < limits.every_commits and not force:
+        is_due = force or commits - last_maintenance.commits >= limits.every_commits
+        has_merge_mode = name.startswith(TABLES)
+        if not is_due and not (has_merge_mode and is_candidate(lake, name, properties, limits)):
             return None
         if self._fencing_token is not None:
             self._fencing_token.check(lake.properties(tombstones.NAME))
@@ -184,8 +204,14 @@ class MaintenanceScheduler:
         if name == tombstones.NAME:
             self._tombstone_table.replace_duplicates()
         files: Files = lake.files(name, small_bytes)
-        report = MaintenanceReport(name, *files)
-        if files.small >= limits.small_files or (force and files.small > 1):
+        report = MaintenanceReport(name, files.total, files.small, files.deleted_rows)
+        if has_merge_mode:
+            report.merge_mode = _change_merge_mode(lake, name, properties, files, limits)
+        if not is_due:
+            return report if report.merge_mode is not None else None
+        has_many_deleted_rows = files.deleted_rows > files.rows * MAX_DELETED_SHARE
+        has_small_files = files.small >= (2 if force else limits.small_files)
+        if has_small_files or has_many_deleted_rows or (force and files.deleted_rows):
             lake.compact(name, small_bytes, self._cluster_columns(name, properties, limits))
             report.is_compacted = True
         keep_s = limits.snapshot_retention_s
@@ -261,3 +287,18 @@ class MaintenanceScheduler:
         if not dry_run:
             purge(self._lake, self._tombstone_table, orders)
         return reports
+
+
+def _change_merge_mode(
+    lake: MaintainedLake,
+    name: str,
+    properties: Mapping[str, str],
+    files: Files,
+    limits: Maintenance,
+) -> MergeMode | None:
+    """Give a table the right mode, in one commit; return it, or ``None`` if the table had it."""
+    mode = new_merge_mode(lake, name, properties, files, limits)
+    if mode is not None:
+        own = prefixed_properties({MERGE_MODE_PROPERTY: mode.value})
+        lake.set_format_properties(name, {**lake.merge_mode_properties(mode), **own})
+    return mode
