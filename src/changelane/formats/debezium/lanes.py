@@ -12,7 +12,7 @@ rejects the messages of other tables.
 """
 
 import decimal
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -26,11 +26,13 @@ from changelane.formats.contract.lane import (
     attribute,
     values_getter,
 )
+from changelane.formats.contract.nesting import is_too_deep
 from changelane.formats.debezium.decode import Decoder
 from changelane.formats.debezium_envelope.message_key import NEW_KEY, OLD_KEY, JsonRow
 from changelane.formats.debezium_envelope.options import FILLER_PRODUCTS, BeforeImage
 from changelane.formats.debezium_envelope.plain_rows import KeyForm, lane_columns
 from changelane.formats.debezium_envelope.rows.row_reader import PLAIN, RowPlan
+from changelane.formats.debezium_envelope.rows.semantic_types import NUMBERS
 from changelane.formats.debezium_envelope.rows.wire import (
     Envelope,
     MySqlSource,
@@ -147,7 +149,8 @@ class DebeziumLane:
         is_key_only = decoder.before_image is BeforeImage.KEY
         self._has_plain_updates = not (may_have_fillers and is_key_only)
         if may_have_fillers and (is_key_only or change.source.product in FILLER_PRODUCTS):
-            self.deleted_columns = None if self._key is None else self._key.names
+            names = () if self._key is None else self._key.names
+            self.deleted_columns = tuple(name for name in _names(self.columns) if name in names)
 
     def _key_form(
         self, decoder: Decoder, data: bytes | None, change: DataChange, row: Mapping[str, Any]
@@ -157,7 +160,8 @@ class DebeziumLane:
         key, _ = decoder.keys.read(data, row, self._plan, {})
         if key is None or key != change.key:
             raise NotPlainError
-        return KeyForm(data, key.columns, row, self.columns, is_named=self.is_named)
+        key_plan = decoder.keys.plan_of(data)
+        return KeyForm(data, key.columns, row, self.columns, key_plan, is_named=self.is_named)
 
     def reader(self, row: Any) -> ReadChange:
         """Return the reader of messages."""
@@ -259,7 +263,7 @@ class DebeziumLane:
         """Return the check whether an image has all columns, none with the placeholder."""
         placeholder = self._placeholder
         if self.is_named:
-            names = tuple(column.column.name for column in self.columns)
+            names = _names(self.columns)
             return lambda row: tuple(row) == names and not placeholder.may_be_in(row)
         return placeholder.absence(
             {attribute(index): column.json for index, column in enumerate(self.columns)}
@@ -269,7 +273,8 @@ class DebeziumLane:
         """Return the check whether a deleted row has fillers in all columns beside the key.
 
         The filler of a column that is NOT NULL is any value, as
-        :func:`~changelane.formats.debezium_envelope.fillers.blank_fillers` reads it.
+        :func:`~changelane.formats.debezium_envelope.fillers.blank_fillers` reads it. The event path
+        keeps such values in the details, so a value that is nested too deeply is not plain.
         """
         if self.deleted_columns is None:
             return lambda _row: True
@@ -281,7 +286,21 @@ class DebeziumLane:
         }
         values = values_getter(tuple(fillers), self.columns, is_named=self.is_named)
         expected = tuple(fillers.values())
-        return lambda row: values(row) == expected
+        nested = [
+            column.column.name
+            for column in self.columns
+            if column.column.name not in {*key, *fillers}
+            and column.json is not str
+            and column.json not in NUMBERS
+        ]
+        if not nested:
+            return lambda row: values(row) == expected
+        other_values = values_getter(nested, self.columns, is_named=self.is_named)
+        return lambda row: values(row) == expected and not is_too_deep(other_values(row))
+
+
+def _names(columns: Iterable[LaneColumn]) -> tuple[str, ...]:
+    return tuple(column.column.name for column in columns)
 
 
 def _class_of(

@@ -134,6 +134,14 @@ class KeyReader:
         details["key"] = as_text(data)
         return key, None if key is None else {name: values[name] for name in key.columns}
 
+    def plan_of(self, data: bytes) -> KeyPlan | None:
+        """Return the plan of the schema block of a message key; ``None`` if it has none.
+
+        Raises:
+            Exception: The key is not JSON, or not of the types of its schema block.
+        """
+        return self._wrapped(data)[0] if b'"payload"' in data else None
+
     def key_of(self, names: tuple[str, ...]) -> Key | None:
         """Return the key of the columns that a message key has."""
         return (self._names.get(names) or self._key(names))[0]

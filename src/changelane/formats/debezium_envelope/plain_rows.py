@@ -50,9 +50,21 @@ class KeyForm:
         names: tuple[str, ...],
         row: Mapping[str, Any],
         columns: Sequence[LaneColumn],
+        plan: RowPlan | None,
         *,
         is_named: bool,
     ) -> None:
+        """Read the form from a message key.
+
+        Args:
+            data: The message key.
+            names: The columns of the key.
+            row: The row of the message.
+            columns: The columns of the lane.
+            plan: The plan of the key's schema block, if any. Its types may have fewer values than
+                the types of the row, and the event path ignores a key with another value.
+            is_named: Images are dictionaries.
+        """
         json_types = {column.column.name: column.json for column in columns}
         self.names = names
         self.values = values_getter(names, columns, is_named=is_named)
@@ -62,8 +74,13 @@ class KeyForm:
         if start < 0:
             raise NotPlainError
         self._head, self._tail = data[:start], data[start + len(payload) :]
+        wires = {} if plan is None else plan.wires
+        has_row_types = all(
+            name not in wires or wires[name].json == json_types[name] for name in names
+        )
+        self._read = None if plan is None or has_row_types else plan.rows
         self._pattern: bytes | None = None
-        if all(json_types[name] in NUMBERS - {bool} for name in names):
+        if has_row_types and all(json_types[name] in NUMBERS - {bool} for name in names):
             head, tail = (part.replace(b"%", b"%%") for part in (self._head, self._tail))
             payload = json.dumps(dict.fromkeys(names, 0)).replace(b"%", b"%%")
             self._pattern = head + payload.replace(b'":0', b'":%d') + tail
@@ -83,4 +100,7 @@ class KeyForm:
         """
         if self._pattern is not None:
             return self._pattern % values == data
-        return self._head + self._payload(values) + self._tail == data
+        payload = self._payload(values)
+        if self._read is not None:
+            self._read(payload)
+        return self._head + payload + self._tail == data

@@ -131,7 +131,10 @@ def _with_key_text(source: LaneColumn, kind: LogicalType) -> LaneColumn:
     read_json = source.read
 
     def read(value: Any) -> Any:
-        return key_as_text(kind, value if read_json is None else read_json(value))
+        key_value = value if read_json is None else read_json(value)
+        if type(key_value) in _CONTAINERS and is_too_deep(key_value):
+            raise NotPlainError  # the depth cannot be checked in the text
+        return key_as_text(kind, key_value)
 
     return msgspec.structs.replace(source, read=read, unread=None)
 

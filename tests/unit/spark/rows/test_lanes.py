@@ -423,6 +423,49 @@ def test_other_messages_take_the_event_path(other: Message) -> None:
     assert plain_count([plain, plain, other, plain, other]) == 2
 
 
+def wrapped_key(*columns: tuple[str, str, Any]) -> dict[str, Any]:
+    """Return a message key with a schema block, from kind, column and value of each column."""
+    fields = [field(kind, column, optional=False) for kind, column, _ in columns]
+    schema = {"type": "struct", "fields": fields, "optional": False, "name": "dbz.public.t.Key"}
+    return {"schema": schema, "payload": {column: value for _, column, value in columns}}
+
+
+@pytest.mark.parametrize("schema", [block(field("int64", "id"), NAME), None])
+def test_a_key_beyond_the_types_of_its_schema_block(schema: dict[str, Any] | None) -> None:
+    # the event path ignores such a key
+    def one(number: int, kind: str, *more: tuple[str, str, Any]) -> Message:
+        key = wrapped_key((kind, "id", number), *more)
+        return message("c", None, {"id": number, "name": "a"}, schema=schema, key=key)
+
+    name = ("string", "name", "a")
+    for more in ((), (name,)):
+        plain, wrong = one(1, "int32", *more), one(1 << 40, "int32", *more)
+        assert plain_count([plain, plain, wrong, plain, wrong]) == 2
+        plain, wide = one(1, "int64", *more), one(1 << 40, "int64", *more)
+        assert plain_count([plain, plain, wide, plain]) == 3
+
+
+def test_deletes_keep_the_order_of_columns() -> None:
+    # images with names that need escapes are written in the order of the message
+    row = {"a": 2, 'b"': 1, "c": None}
+    assert plain_count([message("d", row, None, key={'b"': 1, "a": 2})] * 3) == 2
+
+
+@pytest.mark.parametrize("options", [{}, {"placeholder": "null"}], ids=str)
+@pytest.mark.parametrize("is_array", [True, False])
+def test_deeply_nested_fillers(options: dict[str, Any], is_array: bool) -> None:
+    name = "org.apache.kafka.connect.data.Decimal"
+    number = {"type": "bytes", "name": name, "version": 1, "parameters": {"scale": "2"}}
+    last = {"type": "array", "items": number} if is_array else number
+    schema = block(ID, NAME, {**last, "optional": False, "field": "n"})
+    values = [[] if is_array else "AA==", json.loads("[" * 250 + "]" * 250)]
+    plain, deep = (
+        message("d", {"id": 1, "name": None, "n": value}, None, schema=schema, key={"id": 1})
+        for value in values
+    )
+    assert plain_count([plain, plain, deep, plain, deep], options) == 2
+
+
 def test_the_order_of_columns_without_types() -> None:
     one = message("c", None, {"id": 1, "name": "a"}, key={"id": 1})
     other = message("c", None, {"name": "a", "id": 1}, key={"id": 1})
@@ -643,6 +686,20 @@ def test_golden_lines(arguments: dict[str, Any]) -> None:
     plain = sum(native_count([one] * 3, **arguments) for one in NATIVE_MESSAGES)
     assert plain > 50
     assert native_count(NATIVE_MESSAGES * 3, **arguments) > 50
+
+
+@pytest.mark.parametrize("kind", ["unknown", "array<unknown>"])
+def test_deeply_nested_keys(kind: str) -> None:
+    def one(value: Any) -> Message:
+        line = {
+            "op": "c", "table": {"name": "t"}, "key": ["id"], "after": {"id": value},
+            "position": {"domain": "sequence", "value": 1},
+            "schema": [{"name": "id", "type": kind}],
+        }  # fmt: skip
+        return Message(json.dumps(line).encode(), None, (), "t")
+
+    plain, deep = one([1]), one(json.loads("[" * 250 + "]" * 250))
+    assert native_count([plain, plain, deep, plain, deep]) == 2
 
 
 def test_mutated_lines() -> None:
