@@ -81,7 +81,7 @@ class DeclaredSchemas:
         Raises:
             DecodeError: The table would have more columns than any database allows.
         """
-        declared = self._cache[table_origin.table]
+        declared = self.find(table_origin)
         if declared is None:
             raise ValueError
         plan, key = declared

@@ -446,6 +446,22 @@ def test_declared_types_for_messages_without_schema():
         decode(envelope(after=row | {"day": "x"}), None, options)
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("number", ["1e9999999999", "-1e9999999", "1e21", "1.5"])
+def test_a_number_that_no_integer_has_is_rejected_at_once(number):
+    options = {"schemas": {"public.t": {"id": "int64 key", "n": "int64"}}}
+    text = json.dumps(envelope(after={"id": 1, "n": 42})).replace("42", number)
+    with pytest.raises(DecodeError):
+        decode(text.encode(), None, options)
+
+
+@pytest.mark.parametrize(("number", "value"), [("1e3", 1000), ("0e99999999", 0), ("1.00", 1)])
+def test_an_integer_may_be_written_as_any_number(number, value):
+    options = {"schemas": {"public.t": {"id": "int64 key", "n": "int64"}}}
+    text = json.dumps(envelope(after={"id": 1, "n": 42})).replace("42", number)
+    assert decode(text.encode(), None, options).after == {"id": 1, "n": value}
+
+
 @pytest.mark.parametrize("name", ["more", 'a "quoted" name', "ключ", "c0"])
 def test_a_column_that_is_not_declared_is_kept_without_a_type(name):
     codec = get_codec("debezium-json", schemas={"t": {"id": "int64 key", "n": "decimal(5,2)"}})

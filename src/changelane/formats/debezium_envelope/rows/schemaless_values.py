@@ -53,6 +53,8 @@ _WRONG: Final = (
     *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError),
     *(DecodeError, msgspec.ValidationError),
 )
+_MAX_EXPONENT: Final = 20
+"""The decimal exponent of the greatest integer, which has 64 bits."""
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,30}", re.ASCII)
 _CLOCK: Final = re.compile(r"-?[0-9]{2,5}:[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,9})?", re.ASCII)
 _SPAN: Final = re.compile(
@@ -143,6 +145,8 @@ def _whole(kind: Integer | Year, raw: Any) -> int:
     if isinstance(raw, str) and not _WHOLE.fullmatch(raw):
         raise ValueError
     parsed = _number(raw)
+    if parsed and parsed.adjusted() > _MAX_EXPONENT:
+        raise ValueError  # int() of 1e999999999 would take hours
     number = int(parsed)
     if number != parsed:
         raise ValueError
