@@ -42,7 +42,15 @@ LONG = {
     for name in (
         *("additions", "admission", "catalogs", "check", "cluster", "equality", "expressions"),
         *("fanout", "files_in_folders", "kafka_sink", "keeping", "key_changes", "killed_run"),
-        *("late_columns", "purge", "readme_blocks", "repeats", "resend", "schema_changes"),
+        *(
+            "late_columns",
+            "merge_on_read",
+            "purge",
+            "readme_blocks",
+            "repeats",
+            "resend",
+            "schema_changes",
+        ),
         *("seed_jobs", "shared_names", "soft_deletes", "status", "transforms"),
     )
 }
