@@ -42,16 +42,8 @@ LONG = {
     for name in (
         *("additions", "admission", "catalogs", "check", "cluster", "equality", "expressions"),
         *("fanout", "files_in_folders", "kafka_sink", "keeping", "key_changes", "killed_run"),
-        *(
-            "late_columns",
-            "merge_on_read",
-            "purge",
-            "readme_blocks",
-            "repeats",
-            "resend",
-            "schema_changes",
-        ),
-        *("seed_jobs", "shared_names", "soft_deletes", "status", "transforms"),
+        *("late_columns", "merge_on_read", "purge", "readme_blocks", "repeats", "resend"),
+        *("schema_changes", "seed_jobs", "shared_names", "soft_deletes", "status", "transforms"),
     )
 }
 """Files that run in `make test-long` only: many histories, tables or kills of each kind."""
