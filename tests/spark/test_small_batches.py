@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import lake_tables
+import msgspec
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from changelane.event import DataChange, Key, Op
 from changelane.position import SequencePosition
@@ -18,7 +19,8 @@ from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Lake
 from changelane.spark.lake.key_filter import key_filter
 from changelane.spark.lake.merge import Merge
-from changelane.types import Integer
+from changelane.spark.rows import latest_per_key
+from changelane.types import UNAVAILABLE, Integer, String
 
 TABLE: Final = TableId("shop", None, "orders")
 SCHEMA: Final = TableSchema((Column("id", Integer(64)), Column("v", Integer(32))))
@@ -99,6 +101,59 @@ def test_a_key_outside_of_the_filter_is_merged_without_it(
     lake_tables.apply(spark, lake, changes(11, 3, 1), batch=1, is_small=True)
     assert [merge.target_filter for merge in merges()] == ["t.`id` IN (0L)", ""]
     assert values(spark, lake) == {0: 1, 1: 1, 2: 1, 3: 0, 4: 0}
+
+
+def partial_update(sequence: int, key: int, value: int) -> DataChange:
+    schema = TableSchema((*SCHEMA.columns, Column("s", String())))
+    image = {"id": key, "v": value, "s": UNAVAILABLE}
+    return msgspec.structs.replace(row(sequence, id=key, v=value), after=image, schema=schema)
+
+
+def full_rows(first: int, count: int) -> list[DataChange]:
+    schema = TableSchema((*SCHEMA.columns, Column("s", String())))
+    return [
+        msgspec.structs.replace(
+            row(first + n, id=n, v=0), after={"id": n, "v": 0, "s": f"s{n}"}, schema=schema
+        )
+        for n in range(count)
+    ]
+
+
+@pytest.mark.parametrize("is_outside", [False, True])
+def test_updates_that_lack_columns_read_only_the_rows_of_their_keys(
+    spark: SparkSession,
+    lake: str,
+    merges: Callable[[], list[Merge]],
+    monkeypatch: pytest.MonkeyPatch,
+    is_outside: bool,
+) -> None:
+    """A key outside of the filter would lose the columns that its event lacks."""
+    lake_tables.apply(spark, lake, full_rows(1, 6), batch=0)
+    if is_outside:
+        monkeypatch.setattr(upsert, "key_filter", lambda _keys, *args: key_filter(["[0]"], *args))
+    read: list[int] = []
+    join = latest_per_key.with_stored_rows
+
+    def counted(rows: DataFrame, table: DataFrame, target: Any) -> DataFrame:
+        read.append(table.count())
+        return join(rows, table, target)
+
+    monkeypatch.setattr(latest_per_key, "with_stored_rows", counted)
+    merges()
+    events = [partial_update(11, 0, 7), partial_update(12, 3, 8), partial_update(13, 9, 9)]
+    events.append(row(14, "d", id=5, v=0))
+    lake_tables.apply(spark, lake, events, batch=1, is_small=True)
+    filtered = "t.`id` IN (0L)" if is_outside else "t.`id` IN (0L, 3L, 5L, 9L)"
+    assert [merge.target_filter for merge in merges()] == [filtered] + [""] * is_outside
+    assert read == ([1, 6] if is_outside else [3])
+    table = open_lake(spark, lake, Path(lake).name).read("tables/shop.orders")
+    stored = {found["id"]: (found["v"], found["s"]) for found in table.collect()}
+    assert stored == {
+        **{n: (0, f"s{n}") for n in (1, 2, 4)},
+        0: (7, "s0"),
+        3: (8, "s3"),
+        9: (9, None),
+    }
 
 
 def test_a_batch_with_older_changes_compares_them_with_the_table(

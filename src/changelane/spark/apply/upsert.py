@@ -22,6 +22,10 @@ _BYTES_BESIDE_KEY: Final = 100
 """The size of a tombstone without its key: an order, and the overhead of a row in a join."""
 
 
+_SourceOf = Callable[[KeyFilter | None], DataFrame]
+"""Returns the rows to merge; it reads only those rows of the table that a filter includes."""
+
+
 class _TableChanges(NamedTuple):
     """The changes of one table in a batch.
 
@@ -104,7 +108,9 @@ class UpsertWriter:
             latest = latest_per_key.latest_per_key(self._operations(table_changes))
             source = latest_per_key.full_rows(self._with_tombstones(latest, table_changes), target)
             full_row_form = row_form(keeps_deleted=target.keeps_deleted, is_newest=is_newest)
-            if self._merge_without_conflicts(session, source, table_changes, full_row_form):
+            if self._merge_without_conflicts(
+                session, lambda _: source, table_changes, full_row_form
+            ):
                 return
         elif not plan.is_uneven and self._merge_without_conflicts(
             session, self._final_rows(table_changes, by_column=False), table_changes, form
@@ -116,11 +122,11 @@ class UpsertWriter:
         self._merge(session, self._final_rows(table_changes, by_column=True), table_changes, form)
 
     def _merge_without_conflicts(
-        self, session: SparkSession, source: DataFrame, table_changes: _TableChanges, form: Form
+        self, session: SparkSession, source_of: _SourceOf, table_changes: _TableChanges, form: Form
     ) -> bool:
         """Merge, unless two full rows have one position; return whether it was done."""
         try:
-            self._merge(session, source, table_changes, form)
+            self._merge(session, source_of, table_changes, form)
         except Exception as error:  # PySpark's and Py4J's of many kinds: the text tells which
             if latest_per_key.is_conflict(error):
                 return False
@@ -128,23 +134,27 @@ class UpsertWriter:
         return True
 
     def _merge(
-        self, session: SparkSession, source: DataFrame, table_changes: _TableChanges, form: Form
+        self, session: SparkSession, source_of: _SourceOf, table_changes: _TableChanges, form: Form
     ) -> None:
         plan, keys = table_changes.plan, table_changes.key_filter
         merge = form(plan.target.keys, tuple(plan.target.columns))
         if keys is not None:
             filtered_merge = merge._replace(target_filter=keys.sql("t"))
             try:
-                self._lake.merge(session, plan.name, keys.checked(source), filtered_merge)
+                source = keys.checked(source_of(keys))
+                self._lake.merge(session, plan.name, source, filtered_merge)
             except Exception as error:  # of many kinds, too: the text tells which
                 if not is_outside(error):
                     raise
             else:
                 return
-        self._lake.merge(session, plan.name, source, merge)
+        self._lake.merge(session, plan.name, source_of(None), merge)
 
-    def _final_rows(self, table_changes: _TableChanges, *, by_column: bool) -> DataFrame:
-        """Return rows of the table; their columns may have different orders."""
+    def _final_rows(self, table_changes: _TableChanges, *, by_column: bool) -> _SourceOf:
+        """Return the source of rows of the table whose columns may have different orders.
+
+        It has a row for each key of the batch, so that the check of the keys sees all of them.
+        """
         plan = table_changes.plan
         if "exceptions" not in plan.properties:
             self._lake.set_properties(plan.name, {"exceptions": "true"})
@@ -152,13 +162,18 @@ class UpsertWriter:
             self._operations(table_changes), plan.target, by_column=by_column
         )
         latest = self._with_tombstones(latest, table_changes)
-        table = self._lake.read(plan.name)
-        source = latest_per_key.merge_source(
-            latest_per_key.with_stored_rows(latest, table, plan.target), plan.target
-        )
-        if table_changes.changed_keys is None:
-            return source
-        return source.unionByName(key_changes.final_rows(table_changes.changed_keys.states, plan))
+        table, changed_keys = self._lake.read(plan.name), table_changes.changed_keys
+
+        def source_of(keys: KeyFilter | None) -> DataFrame:
+            stored_rows = table if keys is None else table.where(keys.sql())
+            source = latest_per_key.merge_source(
+                latest_per_key.with_stored_rows(latest, stored_rows, plan.target), plan.target
+            )
+            if changed_keys is None:
+                return source
+            return source.unionByName(key_changes.final_rows(changed_keys.states, plan))
+
+        return source_of
 
     def _operations(self, table_changes: _TableChanges) -> DataFrame:
         """Return the operations; those of a small batch include the tombstones of its keys."""
