@@ -164,8 +164,8 @@ class UpsertWriter:
         latest = self._with_tombstones(latest, table_changes)
         table, changed_keys = self._lake.read(plan.name), table_changes.changed_keys
 
-        def source_of(keys: KeyFilter | None) -> DataFrame:
-            stored_rows = table if keys is None else table.where(keys.sql())
+        def source_of(batch_keys: KeyFilter | None) -> DataFrame:
+            stored_rows = table if batch_keys is None else table.where(batch_keys.sql())
             source = latest_per_key.merge_source(
                 latest_per_key.with_stored_rows(latest, stored_rows, plan.target), plan.target
             )

@@ -192,6 +192,7 @@ def _jvm_settings(
         spark_settings["spark.driver.memory"] = jvm_options.default_heap()
         user_options = user_settings.get("spark.driver.defaultJavaOptions", "")
         options.append(jvm_options.default_collector(user_options))
+        options.append(jvm_options.default_compilation(user_options))
     spark_settings["spark.driver.extraJavaOptions"] = " ".join(filter(None, options))
     coordinates = packages(*lakes)
     if jars := cached_jars(*lakes):

@@ -6,7 +6,12 @@ from pathlib import Path
 import pytest
 
 from changelane.spark.runtime import jvm_options
-from changelane.spark.runtime.jvm_options import default_collector, default_heap, machine_memory
+from changelane.spark.runtime.jvm_options import (
+    default_collector,
+    default_compilation,
+    default_heap,
+    machine_memory,
+)
 
 GB = 1 << 30
 
@@ -39,3 +44,16 @@ def test_few_cores_get_the_parallel_collector_unless_the_user_chose_one(
         assert default_collector("", {name: "-XX:+UseSerialGC"}) == ""
     monkeypatch.setattr(jvm_options.os, "cpu_count", lambda: 64)
     assert default_collector("", {}) == ""
+
+
+def test_methods_are_optimized_late_unless_the_user_sets_a_threshold() -> None:
+    assert "-XX:Tier4InvocationThreshold=50000" in default_compilation("-Da=b", {}).split()
+    for option in (
+        "-XX:TieredStopAtLevel=1",
+        "-XX:-TieredCompilation",
+        "-XX:Tier4InvocationThreshold=5000",
+        "-XX:CompileThresholdScaling=2",
+        "-Xint",
+    ):
+        assert default_compilation(f"-Da=b {option}", {}) == ""
+        assert default_compilation("", {"JAVA_TOOL_OPTIONS": option}) == ""
