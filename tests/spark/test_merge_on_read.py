@@ -17,6 +17,7 @@ from changelane.spark.apply.applier import Applier
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import MergeMode
 from changelane.spark.lake.layout import Layout, Layouts
+from changelane.spark.lake.modes import Modes, TableMode
 from changelane.spark.maintenance.compaction import MaintenanceReport, MaintenanceScheduler
 from changelane.spark.maintenance.purge import EventBounds
 from changelane.types import Integer, String
@@ -133,11 +134,22 @@ def test_large_batches_are_copied_on_write(spark: SparkSession, loaded: str) -> 
     assert values(spark, loaded) == expected | dict.fromkeys(range(10), 5)
 
 
-def test_a_mode_that_the_user_sets_stays(spark: SparkSession, lake: str) -> None:
-    properties = {
+CHOSEN: Final = {
+    "mode": {
         "iceberg": {"write.merge.mode": "copy-on-write"},
         "delta": {"delta.EnableDeletionVectors": "false"},
-    }[Path(lake).name]
+    },
+    # with these, neither format has rows that are marked as deleted
+    "readers": {
+        "iceberg": {"format-version": "1"},
+        "delta": {"delta.enableIcebergCompatV2": "true"},
+    },
+}
+
+
+@pytest.mark.parametrize("choice", CHOSEN)
+def test_a_mode_that_the_user_sets_stays(spark: SparkSession, lake: str, choice: str) -> None:
+    properties = CHOSEN[choice][Path(lake).name]
     layouts = Layouts(Layout(properties=properties))
     lake_tables.apply(spark, lake, changes(1, range(400), 0), batch=0, layouts=layouts)
     assert maintain(spark, lake) == []
@@ -146,6 +158,23 @@ def test_a_mode_that_the_user_sets_stays(spark: SparkSession, lake: str) -> None
     lake_tables.apply(spark, lake, changes(500, range(10), 1), batch=1, layouts=layouts)
     assert not before <= data_files(spark, lake)
     assert values(spark, lake) == dict.fromkeys(range(400), 0) | dict.fromkeys(range(10), 1)
+
+
+def test_a_mode_that_the_user_sets_by_sql_stays(spark: SparkSession, lake: str) -> None:
+    lake_tables.apply(spark, lake, changes(1, range(400), 0), batch=0)
+    tables: Any = open_lake(spark, lake, Path(lake).name)
+    tables.set_format_properties(NAME, tables.merge_mode_properties(MergeMode.MERGE_ON_READ))
+    for batch in (1, 2, 3):
+        lake_tables.apply(spark, lake, changes(batch * 500, range(300), batch), batch=batch)
+    assert [report.merge_mode for report in maintain(spark, lake, force=True)] == [None]
+    assert tables.merge_mode(NAME) is MergeMode.MERGE_ON_READ
+
+
+def test_a_table_that_only_gets_new_rows_keeps_its_mode(spark: SparkSession, lake: str) -> None:
+    options: dict[str, Any] = {"modes": Modes(TableMode("append"))}
+    lake_tables.apply(spark, lake, changes(1, range(400), 0), batch=0, **options)
+    assert maintain(spark, lake) == []
+    assert [report.merge_mode for report in maintain(spark, lake, force=True)] == [None]
 
 
 # Readers that are not Spark --------------------------------------------------------------------

@@ -33,15 +33,17 @@ from changelane.spark.lake.sql_tables import SqlLake
 from changelane.spark.runtime.session import check, check_class
 from changelane.spark.runtime.sql import quoted
 
+_DELETION_VECTORS: Final = "delta.enableDeletionVectors"
+_WITHOUT_DELETION_VECTORS: Final = ("delta.enableIcebergCompatV1", "delta.enableIcebergCompatV2")
+"""Properties whose readers know no deletion vectors: Delta rejects both together."""
 PROPERTIES: Final[dict[str, str]] = {
     "delta.columnMapping.mode": "name",
-    "delta.enableDeletionVectors": "false",
-    # the protocol of a table stays the same when maintenance enables them
+    _DELETION_VECTORS: "false",
     # A reader that knows no features of tables, as deltalake's to_pyarrow_table, returns NULL for
     # columns that are mapped by name. It refuses a table with a feature that others support.
     "delta.feature.v2Checkpoint": "supported",
 }
-_TYPE_WIDENING: Final = {"delta.enableTypeWidening": "true"}
+_TYPE_WIDENING: Final = "delta.enableTypeWidening"
 """Enabled with the first wider column, because few readers support it."""
 _MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
 _TYPE_FEATURES: Final = {"timestamp_ntz": "delta.feature.timestampNtz"}
@@ -99,7 +101,8 @@ class Delta(SqlLake):
         super().add_columns(table, columns)
 
     def widen_columns(self, table: str, columns: Mapping[str, str]) -> None:
-        self.set_format_properties(table, _TYPE_WIDENING)
+        if self._setting(table, _TYPE_WIDENING) is None:
+            self.set_format_properties(table, {_TYPE_WIDENING: "true"})
         super().widen_columns(table, columns)
 
     def _log(self, table: str) -> Any:
@@ -173,8 +176,20 @@ class Delta(SqlLake):
         (row,) = totals.collect()
         return Files(*row)
 
+    def _setting(self, table: str, name: str) -> str | None:
+        """Return a property of a table in Delta's log; ``None`` = it is not set."""
+        snapshot = self._log(table).unsafeVolatileSnapshot()
+        value = snapshot.metadata().configuration().get(name)
+        return str(value.get()) if value.isDefined() else None
+
+    def merge_mode(self, table: str) -> MergeMode | None:
+        if any(self._setting(table, name) == "true" for name in _WITHOUT_DELETION_VECTORS):
+            return None
+        is_enabled = self._setting(table, _DELETION_VECTORS) == "true"
+        return MergeMode.MERGE_ON_READ if is_enabled else MergeMode.COPY_ON_WRITE
+
     def merge_mode_properties(self, mode: MergeMode) -> dict[str, str]:
-        return {"delta.enableDeletionVectors": str(mode is MergeMode.MERGE_ON_READ).lower()}
+        return {_DELETION_VECTORS: str(mode is MergeMode.MERGE_ON_READ).lower()}
 
     def compact(self, table: str, small_bytes: int, columns: Sequence[str] = ()) -> None:
         session = separate_session(self.spark)

@@ -46,6 +46,7 @@ PROPERTIES: Final[dict[str, str]] = {
     # each commit adds a metadata file: keep the last hundred
     "write.metadata.delete-after-commit.enabled": "true",
 }
+_MERGE_MODE: Final = "write.merge.mode"
 _SNAPSHOT: Final = "spark.sql.iceberg.snapshot-property."
 _APP: Final = PREFIX + "app"
 _BATCH: Final = PREFIX + "batch"
@@ -237,8 +238,15 @@ class Iceberg(SqlLake):
         (row,) = files.collect()
         return Files(*row)
 
+    def merge_mode(self, table: str) -> MergeMode | None:
+        loaded = self._table(table)
+        if int(loaded.operations().current().formatVersion()) < 2:
+            return None
+        mode = str(loaded.properties().getOrDefault(_MERGE_MODE, MergeMode.COPY_ON_WRITE.value))
+        return MergeMode(mode.lower()) if mode.lower() in list(MergeMode) else None
+
     def merge_mode_properties(self, mode: MergeMode) -> dict[str, str]:
-        return {"write.merge.mode": mode.value}
+        return {_MERGE_MODE: mode.value}
 
     def _call(self, procedure: str, table: str, arguments: str) -> None:
         name = sql_literal(self._named(table))
@@ -246,14 +254,12 @@ class Iceberg(SqlLake):
         self.spark.sql(f"CALL {quoted(self._catalog)}.system.{procedure}({call_arguments})")
 
     def compact(self, table: str, small_bytes: int, columns: Sequence[str] = ()) -> None:
-        options: dict[str, object] = {
+        options = {
             "min-file-size-bytes": small_bytes,
             "target-file-size-bytes": small_bytes * TARGET_FACTOR,
             "min-input-files": 2,
             "delete-ratio-threshold": 0.05,  # as Delta's OPTIMIZE
         }
-        if self._total(table, "total-delete-files"):
-            options["remove-dangling-deletes"] = "true"
         pairs = ", ".join(
             f"{sql_literal(key)}, {sql_literal(str(value))}" for key, value in options.items()
         )
@@ -262,6 +268,10 @@ class Iceberg(SqlLake):
             order = ", ".join(f"{quoted(name)} ASC NULLS FIRST" for name in columns)
             arguments += f", strategy => 'sort', sort_order => {sql_literal(order)}"
         self._call("rewrite_data_files", table, arguments)
+        if self._total(table, "total-delete-files"):
+            # without the deletes of rewritten files, which Iceberg keeps
+            rewrite_all = "options => map('rewrite-all', 'true')"
+            self._call("rewrite_position_delete_files", table, rewrite_all)
 
     def expire(self, table: str, keep_s: int) -> None:
         # markers are in the snapshots: copy them to the table's properties before the expiry

@@ -272,6 +272,10 @@ class MaintainedLake(Lake, Protocol):
         """Return a table's data files; those smaller than *small_bytes* are small."""
         ...
 
+    def merge_mode(self, table: str) -> MergeMode | None:
+        """Return how merges store rows; ``None`` = other properties exclude merge-on-read."""
+        ...
+
     def merge_mode_properties(self, mode: MergeMode) -> dict[str, str]:
         """Return the properties of the table format that select how a MERGE stores rows."""
         ...

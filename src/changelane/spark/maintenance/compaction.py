@@ -213,7 +213,7 @@ class MaintenanceScheduler:
         has_small_files = files.small >= (2 if force else limits.small_files)
         if has_small_files or has_many_deleted_rows or (force and files.deleted_rows):
             lake.compact(name, small_bytes, self._cluster_columns(name, properties, limits))
-            report.is_compacted = True
+            report.is_compacted = lake.files(name, small_bytes) != files
         keep_s = limits.snapshot_retention_s
         expired_ms = last_maintenance.expired_ms
         if force or now_ms - expired_ms >= min(keep_s, _EXPIRE_EVERY_S) * 1000:

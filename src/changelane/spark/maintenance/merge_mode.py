@@ -15,6 +15,7 @@ from changelane.pipeline.options import Maintenance
 from changelane.spark.lake.commit_totals import CommitTotals
 from changelane.spark.lake.interface import Files, MaintainedLake, MergeMode
 from changelane.spark.lake.layout import layout_of
+from changelane.spark.lake.modes import DEDUPLICATION_COLUMNS
 
 MERGE_MODE_PROPERTY: Final = "merge_mode"
 """The table property with the mode that changelane chose."""
@@ -39,8 +40,8 @@ def is_candidate(
     """Return whether a table may leave copy-on-write, by what is known without its files."""
     return (
         merge_mode_in(properties) is MergeMode.COPY_ON_WRITE
-        and not _is_set_by_user(lake, properties)
         and lake.size(name) >= _min_bytes(lake, limits)
+        and _may_change(lake, name, properties)
     )
 
 
@@ -60,7 +61,7 @@ def new_merge_mode(
         files: Its data files.
         limits: The thresholds of maintenance.
     """
-    if _is_set_by_user(lake, properties):
+    if not _may_change(lake, name, properties):
         return None
     current = merge_mode_in(properties)
     max_share = _MAX_CHANGED_SHARE / limits.every_commits
@@ -119,8 +120,16 @@ def _min_bytes(lake: MaintainedLake, limits: Maintenance) -> int:
     return (lake.merge_on_read_mb if chosen_mb is None else chosen_mb) << 20
 
 
-def _is_set_by_user(lake: MaintainedLake, properties: Mapping[str, str]) -> bool:
-    """Return whether the pipeline's options set the properties that select the mode."""
+def _may_change(lake: MaintainedLake, name: str, properties: Mapping[str, str]) -> bool:
+    """Return whether changelane chooses the mode of a table.
+
+    It does not if the user chose it, in the options of a pipeline or by SQL, if other properties
+    exclude merge-on-read, and for tables without a key, which only get new rows.
+    """
     by_user = {key.lower() for key in layout_of(properties).properties}
     by_mode = lake.merge_mode_properties(MergeMode.MERGE_ON_READ)
-    return any(key.lower() in by_user for key in by_mode)
+    return (
+        not any(key.lower() in by_user for key in by_mode)
+        and lake.merge_mode(name) is merge_mode_in(properties)
+        and not DEDUPLICATION_COLUMNS.keys() & lake.columns(name).keys()
+    )
