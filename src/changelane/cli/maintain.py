@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 def maintain(file: str, *, master: str | None, output: str) -> None:
     """Rewrite small files of all tables of a pipeline as larger ones, and expire old snapshots.
 
+    Large tables with small batches become merge-on-read, and others copy-on-write.
+
     A run does so between its batches, unless options.maintenance is `off`. This command does it
     immediately. A running pipeline stops, so that no other process writes; start it again
     afterwards.

@@ -36,7 +36,7 @@ _LATE_COMPILATION: Final = " ".join(
 """Ten times the JVM's own thresholds of its optimizing compiler, C2.
 
 A batch plans much and calls most methods of Spark a few thousand times. To compile them with C2
-takes longer than they run afterwards: a third of the processor time of a run of 300,000 messages.
+takes longer than they run afterwards: a quarter of the processor time of 300,000 messages.
 """
 _JVM_VARIABLES: Final = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
 FEW_CORES: Final = 8
