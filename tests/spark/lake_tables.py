@@ -69,12 +69,13 @@ def land(
     lake: str,
     batches: Sequence[Sequence[ChangeEvent]],
     *,
+    first: int = 0,
     is_small: bool | None = None,
 ) -> list[BatchReport]:
-    """Apply batches one after the other."""
+    """Apply batches one after the other; *first* is the number of the first one."""
     return [
         apply(spark, lake, batch, batch=number, is_small=is_small)
-        for number, batch in enumerate(batches)
+        for number, batch in enumerate(batches, start=first)
     ]
 
 

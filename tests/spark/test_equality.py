@@ -357,10 +357,7 @@ def stream(
             patch.setattr(upsert, "MAX_TOMBSTONE_BYTES", -1)
         reports = lake_tables.land(spark, lake, batches[:1], is_small=is_small)
         merge_on_read(spark, lake)
-        reports += [
-            lake_tables.apply(spark, lake, batch, batch=number, is_small=is_small)
-            for number, batch in enumerate(batches[1:], start=1)
-        ]
+        reports += lake_tables.land(spark, lake, batches[1:], first=1, is_small=is_small)
         return Stream(lake, reports)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import lake_tables
-import msgspec
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -24,6 +23,7 @@ from changelane.types import UNAVAILABLE, Integer, String
 
 TABLE: Final = TableId("shop", None, "orders")
 SCHEMA: Final = TableSchema((Column("id", Integer(64)), Column("v", Integer(32))))
+WITH_TEXT: Final = TableSchema((*SCHEMA.columns, Column("s", String())))
 MAX_JOBS: Final = {"iceberg": 8, "delta": 15}
 """Of a batch with updates and deletes in one table: statistics, tombstones, merge, commits.
 
@@ -56,10 +56,10 @@ def merges(
     return take
 
 
-def row(sequence: int, op: str = "u", **image: Any) -> DataChange:
+def row(sequence: int, op: str = "u", schema: TableSchema = SCHEMA, **image: Any) -> DataChange:
     images = (image, None) if op == "d" else (None, image)
     return DataChange(
-        Op(op), TABLE, Key(("id",)), *images, schema=SCHEMA, position=SequencePosition(sequence)
+        Op(op), TABLE, Key(("id",)), *images, schema=schema, position=SequencePosition(sequence)
     )
 
 
@@ -103,22 +103,6 @@ def test_a_key_outside_of_the_filter_is_merged_without_it(
     assert values(spark, lake) == {0: 1, 1: 1, 2: 1, 3: 0, 4: 0}
 
 
-def partial_update(sequence: int, key: int, value: int) -> DataChange:
-    schema = TableSchema((*SCHEMA.columns, Column("s", String())))
-    image = {"id": key, "v": value, "s": UNAVAILABLE}
-    return msgspec.structs.replace(row(sequence, id=key, v=value), after=image, schema=schema)
-
-
-def full_rows(first: int, count: int) -> list[DataChange]:
-    schema = TableSchema((*SCHEMA.columns, Column("s", String())))
-    return [
-        msgspec.structs.replace(
-            row(first + n, id=n, v=0), after={"id": n, "v": 0, "s": f"s{n}"}, schema=schema
-        )
-        for n in range(count)
-    ]
-
-
 @pytest.mark.parametrize("is_outside", [False, True])
 def test_updates_that_lack_columns_read_only_the_rows_of_their_keys(
     spark: SparkSession,
@@ -128,7 +112,8 @@ def test_updates_that_lack_columns_read_only_the_rows_of_their_keys(
     is_outside: bool,
 ) -> None:
     """A key outside of the filter would lose the columns that its event lacks."""
-    lake_tables.apply(spark, lake, full_rows(1, 6), batch=0)
+    full_rows = [row(1 + n, schema=WITH_TEXT, id=n, v=0, s=f"s{n}") for n in range(6)]
+    lake_tables.apply(spark, lake, full_rows, batch=0)
     if is_outside:
         monkeypatch.setattr(upsert, "key_filter", lambda _keys, *args: key_filter(["[0]"], *args))
     read: list[int] = []
@@ -140,7 +125,10 @@ def test_updates_that_lack_columns_read_only_the_rows_of_their_keys(
 
     monkeypatch.setattr(latest_per_key, "with_stored_rows", counted)
     merges()
-    events = [partial_update(11, 0, 7), partial_update(12, 3, 8), partial_update(13, 9, 9)]
+    events = [
+        row(at, schema=WITH_TEXT, id=key, v=value, s=UNAVAILABLE)
+        for at, key, value in ((11, 0, 7), (12, 3, 8), (13, 9, 9))
+    ]
     events.append(row(14, "d", id=5, v=0))
     lake_tables.apply(spark, lake, events, batch=1, is_small=True)
     filtered = "t.`id` IN (0L)" if is_outside else "t.`id` IN (0L, 3L, 5L, 9L)"
@@ -195,8 +183,7 @@ def test_a_small_batch_has_few_jobs(
     try:
         lake_tables.apply(spark, lake, changes(100, 10, 1) + deletes, batch=1, is_small=True)
     finally:
-        for name in ("spark.jobGroup.id", "spark.job.description"):
-            context.setLocalProperty(name, None)  # type: ignore[arg-type]
+        context._jsc.clearJobGroup()
     jobs = jobs_of_group(spark, group)
     assert 3 < len(jobs) <= MAX_JOBS[table_format], jobs
     assert len(values(spark, lake)) == 45

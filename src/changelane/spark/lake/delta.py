@@ -29,7 +29,7 @@ from changelane.spark.lake.interface import (
     separate_session,
 )
 from changelane.spark.lake.merge import Merge
-from changelane.spark.lake.sql_tables import SqlLake
+from changelane.spark.lake.sql_tables import SqlLake, files_of
 from changelane.spark.runtime.session import check, check_class
 from changelane.spark.runtime.sql import quoted
 
@@ -101,7 +101,7 @@ class Delta(SqlLake):
         super().add_columns(table, columns)
 
     def widen_columns(self, table: str, columns: Mapping[str, str]) -> None:
-        if self._setting(table, _TYPE_WIDENING) is None:
+        if _TYPE_WIDENING not in self._all_properties(table):
             self.set_format_properties(table, {_TYPE_WIDENING: "true"})
         super().widen_columns(table, columns)
 
@@ -114,8 +114,12 @@ class Delta(SqlLake):
         return log
 
     def properties(self, table: str) -> dict[str, str]:
+        return own_properties(self._all_properties(table))
+
+    def _all_properties(self, table: str) -> dict[str, str]:
+        """Return the properties of a table, those of the format included."""
         property_rows = self.spark.sql(f"SHOW TBLPROPERTIES {self.sql(table)}").collect()
-        return own_properties({row["key"]: row["value"] for row in property_rows})
+        return {row["key"]: row["value"] for row in property_rows}
 
     def last_batch(self, table: str, marker: Marker) -> int | None:
         log = self._log(table)
@@ -165,27 +169,16 @@ class Delta(SqlLake):
     def files(self, table: str, small_bytes: int) -> Files:
         files = self._log(table).unsafeVolatileSnapshot().allFiles().toDF()
         rows = F.get_json_object("stats", "$.numRecords").cast("bigint")
-        totals = DataFrame(files, self.spark).agg(
-            F.count(F.lit(1)),
-            F.count_if(F.col("size") < small_bytes),
-            *(
-                F.coalesce(F.sum(column), F.lit(0))
-                for column in (F.col("size"), rows, F.col("deletionVector.cardinality"))
-            ),
+        deleted_rows = F.col("deletionVector.cardinality")
+        return files_of(
+            DataFrame(files, self.spark), small_bytes, F.col("size"), rows, deleted_rows
         )
-        (row,) = totals.collect()
-        return Files(*row)
-
-    def _setting(self, table: str, name: str) -> str | None:
-        """Return a property of a table in Delta's log; ``None`` = it is not set."""
-        snapshot = self._log(table).unsafeVolatileSnapshot()
-        value = snapshot.metadata().configuration().get(name)
-        return str(value.get()) if value.isDefined() else None
 
     def merge_mode(self, table: str) -> MergeMode | None:
-        if any(self._setting(table, name) == "true" for name in _WITHOUT_DELETION_VECTORS):
+        properties = self._all_properties(table)
+        if any(properties.get(name) == "true" for name in _WITHOUT_DELETION_VECTORS):
             return None
-        is_enabled = self._setting(table, _DELETION_VECTORS) == "true"
+        is_enabled = properties.get(_DELETION_VECTORS) == "true"
         return MergeMode.MERGE_ON_READ if is_enabled else MergeMode.COPY_ON_WRITE
 
     def merge_mode_properties(self, mode: MergeMode) -> dict[str, str]:

@@ -34,19 +34,19 @@ from changelane.spark.lake.interface import (
     separate_session,
     widens,
 )
-from changelane.spark.lake.sql_tables import SqlLake
+from changelane.spark.lake.sql_tables import SqlLake, files_of
 from changelane.spark.runtime.session import check, check_class
 from changelane.spark.runtime.sql import quoted, sql_literal
 
+_MERGE_MODE: Final = "write.merge.mode"
 PROPERTIES: Final[dict[str, str]] = {
     "format-version": "2",
     "write.delete.mode": "copy-on-write",
     "write.update.mode": "copy-on-write",
-    "write.merge.mode": "copy-on-write",
+    _MERGE_MODE: "copy-on-write",
     # each commit adds a metadata file: keep the last hundred
     "write.metadata.delete-after-commit.enabled": "true",
 }
-_MERGE_MODE: Final = "write.merge.mode"
 _SNAPSHOT: Final = "spark.sql.iceberg.snapshot-property."
 _APP: Final = PREFIX + "app"
 _BATCH: Final = PREFIX + "batch"
@@ -221,22 +221,14 @@ class Iceberg(SqlLake):
         return 0 if snapshot is None else int(snapshot.summary().get(name) or 0)
 
     def files(self, table: str, small_bytes: int) -> Files:
-        size, rows = F.col("file_size_in_bytes"), F.col("record_count")
         is_data, is_position_deletes = F.col("content") == 0, F.col("content") == 1
-        files = self.spark.table(f"{self.sql(table)}.files").agg(
-            F.count_if(is_data),
-            F.count_if(is_data & (size < small_bytes)),
-            *(
-                F.coalesce(F.sum(F.when(condition, column)), F.lit(0))
-                for condition, column in (
-                    (is_data, size),
-                    (is_data, rows),
-                    (is_position_deletes, rows),
-                )
-            ),
+        return files_of(
+            self.spark.table(f"{self.sql(table)}.files"),
+            small_bytes,
+            F.when(is_data, F.col("file_size_in_bytes")),
+            F.when(is_data, F.col("record_count")),
+            F.when(is_position_deletes, F.col("record_count")),
         )
-        (row,) = files.collect()
-        return Files(*row)
 
     def merge_mode(self, table: str) -> MergeMode | None:
         loaded = self._table(table)

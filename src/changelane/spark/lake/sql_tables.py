@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Final
 
 import msgspec
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from changelane.spark.lake import table_sql
@@ -13,6 +13,7 @@ from changelane.spark.lake.interface import (
     LAST,
     TABLES,
     Commit,
+    Files,
     computed_once,
     folders,
     in_session,
@@ -162,3 +163,20 @@ class SqlLake:
 
     def delete(self, session: SparkSession, table: str, condition: str) -> None:
         session.sql(table_sql.delete(self.sql(table), condition))
+
+
+def files_of(
+    files: DataFrame, small_bytes: int, size: Column, rows: Column, deleted_rows: Column
+) -> Files:
+    """Return the data files in a format's list of files.
+
+    Args:
+        files: The list.
+        small_bytes: The size below which a data file is small.
+        size: The size of a data file in bytes; NULL for other files.
+        rows: The number of rows in a data file.
+        deleted_rows: The number of rows that the file marks as deleted, or that are marked in it.
+    """
+    totals = [F.coalesce(F.sum(column), F.lit(0)) for column in (size, rows, deleted_rows)]
+    (row,) = files.agg(F.count(size), F.count_if(size < small_bytes), *totals).collect()
+    return Files(*row)

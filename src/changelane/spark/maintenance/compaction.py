@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Maintains tables between the batches of a run: compaction, expiry of versions, purge of deletes.
+"""Maintains tables between batches: compaction, merge mode, expiry of versions, purge of deletes.
 
 The applier runs the maintenance: a compaction that runs in parallel with a MERGE makes one of the
 two fail. A run that dies during maintenance leaves consistent tables. Each step is a commit of its
@@ -23,13 +23,12 @@ from changelane.spark.lake.interface import (
     MaintainedLake,
     MergeMode,
     name_of,
-    prefixed_properties,
 )
 from changelane.spark.maintenance.merge_mode import (
     MAX_DELETED_SHARE,
-    MERGE_MODE_PROPERTY,
-    is_candidate,
-    new_merge_mode,
+    change_merge_mode,
+    is_large_copy_on_write,
+    may_change_merge_mode,
 )
 from changelane.spark.maintenance.purge import EventBounds, PurgeReport, plan_purge, purge
 from changelane.spark.rows.schema import table_id_of
@@ -195,8 +194,12 @@ class MaintenanceScheduler:
         last_maintenance = _last_maintenance(properties)
         commits, now_ms = lake.commits(name), int(self._now_s() * 1000)
         is_due = force or commits - last_maintenance.commits >= limits.every_commits
-        has_merge_mode = name.startswith(TABLES)
-        if not is_due and not (has_merge_mode and is_candidate(lake, name, properties, limits)):
+        may_change_mode = (
+            name.startswith(TABLES)
+            and (is_due or is_large_copy_on_write(lake, name, properties, limits))
+            and may_change_merge_mode(lake, name, properties)
+        )
+        if not is_due and not may_change_mode:
             return None
         if self._fencing_token is not None:
             self._fencing_token.check(lake.properties(tombstones.NAME))
@@ -205,8 +208,8 @@ class MaintenanceScheduler:
             self._tombstone_table.replace_duplicates()
         files: Files = lake.files(name, small_bytes)
         report = MaintenanceReport(name, files.total, files.small, files.deleted_rows)
-        if has_merge_mode:
-            report.merge_mode = _change_merge_mode(lake, name, properties, files, limits)
+        if may_change_mode:
+            report.merge_mode = change_merge_mode(lake, name, properties, files, limits)
         if not is_due:
             return report if report.merge_mode is not None else None
         has_many_deleted_rows = files.deleted_rows > files.rows * MAX_DELETED_SHARE
@@ -287,18 +290,3 @@ class MaintenanceScheduler:
         if not dry_run:
             purge(self._lake, self._tombstone_table, orders)
         return reports
-
-
-def _change_merge_mode(
-    lake: MaintainedLake,
-    name: str,
-    properties: Mapping[str, str],
-    files: Files,
-    limits: Maintenance,
-) -> MergeMode | None:
-    """Give a table the right mode, in one commit; return it, or ``None`` if the table had it."""
-    mode = new_merge_mode(lake, name, properties, files, limits)
-    if mode is not None:
-        own = prefixed_properties({MERGE_MODE_PROPERTY: mode.value})
-        lake.set_format_properties(name, {**lake.merge_mode_properties(mode), **own})
-    return mode

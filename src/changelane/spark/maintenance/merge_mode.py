@@ -13,7 +13,12 @@ from typing import Final
 
 from changelane.pipeline.options import Maintenance
 from changelane.spark.lake.commit_totals import CommitTotals
-from changelane.spark.lake.interface import Files, MaintainedLake, MergeMode
+from changelane.spark.lake.interface import (
+    Files,
+    MaintainedLake,
+    MergeMode,
+    prefixed_properties,
+)
 from changelane.spark.lake.layout import layout_of
 from changelane.spark.lake.modes import DEDUPLICATION_COLUMNS
 
@@ -34,25 +39,38 @@ def merge_mode_in(properties: Mapping[str, str]) -> MergeMode:
     return MergeMode(properties.get(MERGE_MODE_PROPERTY, MergeMode.COPY_ON_WRITE))
 
 
-def is_candidate(
+def is_large_copy_on_write(
     lake: MaintainedLake, name: str, properties: Mapping[str, str], limits: Maintenance
 ) -> bool:
-    """Return whether a table may leave copy-on-write, by what is known without its files."""
-    return (
-        merge_mode_in(properties) is MergeMode.COPY_ON_WRITE
-        and lake.size(name) >= _min_bytes(lake, limits)
-        and _may_change(lake, name, properties)
+    """Return whether a table is copy-on-write and has the size for merge-on-read."""
+    return merge_mode_in(properties) is MergeMode.COPY_ON_WRITE and lake.size(name) >= _min_bytes(
+        lake, limits
     )
 
 
-def new_merge_mode(
+def may_change_merge_mode(lake: MaintainedLake, name: str, properties: Mapping[str, str]) -> bool:
+    """Return whether changelane chooses the mode of a table.
+
+    It does not if the user chose it, in the options of a pipeline or by SQL, if other properties
+    exclude merge-on-read, and for tables without a key, which only get new rows.
+    """
+    by_user = {key.lower() for key in layout_of(properties).properties}
+    by_mode = lake.merge_mode_properties(MergeMode.MERGE_ON_READ)
+    return (
+        not any(key.lower() in by_user for key in by_mode)
+        and lake.merge_mode(name) is merge_mode_in(properties)
+        and not DEDUPLICATION_COLUMNS.keys() & lake.columns(name).keys()
+    )
+
+
+def change_merge_mode(
     lake: MaintainedLake,
     name: str,
     properties: Mapping[str, str],
     files: Files,
     limits: Maintenance,
 ) -> MergeMode | None:
-    """Return the mode that a table should change to; ``None`` = it has the right one.
+    """Give a table the right mode, in one commit; return it, or ``None`` if the table had it.
 
     Args:
         lake: The lake.
@@ -61,8 +79,6 @@ def new_merge_mode(
         files: Its data files.
         limits: The thresholds of maintenance.
     """
-    if not _may_change(lake, name, properties):
-        return None
     current = merge_mode_in(properties)
     max_share = _MAX_CHANGED_SHARE / limits.every_commits
     wanted = wanted_merge_mode(
@@ -72,7 +88,11 @@ def new_merge_mode(
         min_bytes=_min_bytes(lake, limits),
         max_share=max_share,
     )
-    return None if wanted is current else wanted
+    if wanted is current:
+        return None
+    own = prefixed_properties({MERGE_MODE_PROPERTY: wanted.value})
+    lake.set_format_properties(name, {**lake.merge_mode_properties(wanted), **own})
+    return wanted
 
 
 def wanted_merge_mode(
@@ -118,18 +138,3 @@ def _min_bytes(lake: MaintainedLake, limits: Maintenance) -> int:
     """Return the size from which a table is merge-on-read."""
     chosen_mb = limits.merge_on_read_mb
     return (lake.merge_on_read_mb if chosen_mb is None else chosen_mb) << 20
-
-
-def _may_change(lake: MaintainedLake, name: str, properties: Mapping[str, str]) -> bool:
-    """Return whether changelane chooses the mode of a table.
-
-    It does not if the user chose it, in the options of a pipeline or by SQL, if other properties
-    exclude merge-on-read, and for tables without a key, which only get new rows.
-    """
-    by_user = {key.lower() for key in layout_of(properties).properties}
-    by_mode = lake.merge_mode_properties(MergeMode.MERGE_ON_READ)
-    return (
-        not any(key.lower() in by_user for key in by_mode)
-        and lake.merge_mode(name) is merge_mode_in(properties)
-        and not DEDUPLICATION_COLUMNS.keys() & lake.columns(name).keys()
-    )
