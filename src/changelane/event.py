@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The canonical change event: the result of every decoder and the input of every encoder."""
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
-from changelane.position import Position
+from changelane.position import Position, PostgresPosition
 from changelane.schema import TableId, TableSchema
 from changelane.types import UNAVAILABLE, Value
 
@@ -19,6 +21,9 @@ Details = Mapping[str, object]
 """Fields of the producer that the model does not have, as unchanged JSON values."""
 
 NO_DETAILS: Details = {}
+
+_POSTGRES_TRANSACTION: Final = re.compile(r"([0-9]+):[0-9]+")
+"""An id of Debezium for PostgreSQL."""
 
 
 class Op(StrEnum):
@@ -298,8 +303,26 @@ def transaction_id(event: "DataChange | Truncate") -> str | None:
     if is_first_snapshot(event.source):
         return None
     if event.transaction is not None and event.transaction.id:
-        return event.transaction.id
+        return shared_transaction_id(event.transaction.id, event.position)
     return details_transaction_id(event.details)
+
+
+def shared_transaction_id(identity: str, position: Position | None) -> str:
+    """Return the part of a transaction's id that all of its events have.
+
+    Debezium's id for PostgreSQL is ``txID:LSN`` with the LSN of the operation, which differs for
+    each row (Debezium, PostgreSQL connector, Transaction metadata).
+
+    Args:
+        identity: The id in an event or a marker of the transaction.
+        position: The position of the event; ``None`` = unknown, as that of Debezium's markers.
+
+    >>> shared_transaction_id("571:53195829", PostgresPosition(53195829))
+    '571'
+    """
+    is_of_postgres = position is None or isinstance(position, PostgresPosition)
+    match = _POSTGRES_TRANSACTION.fullmatch(identity) if is_of_postgres else None
+    return identity if match is None else match[1]
 
 
 def details_transaction_id(details: Details) -> str | None:

@@ -317,7 +317,8 @@ _HEADER: Final = struct.Struct(">BBIB")
 
 
 @lru_cache(maxsize=256)
-def _header(code: int, epoch: int, snapshot: bool) -> bytes:  # noqa: FBT001 - as it is cached
+def order_header(code: int, epoch: int, snapshot: bool) -> bytes:  # noqa: FBT001 - as it is cached
+    """Return the part of orders before the position."""
     stage = 0 if snapshot else 1
     return _HEADER.pack(ORDER_VERSION, code, _unsigned(epoch, 32, "the epoch"), stage)
 
@@ -337,7 +338,9 @@ def encode_order(
         UnorderedError: A coordinate is malformed or out of range.
     """
     return (
-        _header(position.code, epoch, snapshot) + position.key() + (b"\x01" if phase else b"\x00")
+        order_header(position.code, epoch, snapshot)
+        + position.key()
+        + (b"\x01" if phase else b"\x00")
     )
 
 

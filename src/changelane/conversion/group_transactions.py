@@ -28,6 +28,7 @@ from changelane.event import (
     Transaction,
     TransactionMarker,
     Truncate,
+    shared_transaction_id,
 )
 from changelane.position import ScnPosition
 
@@ -191,7 +192,7 @@ class CollectTransactions:
             self._add_ready(_ReadyEvents(state.event_count, (event,), is_loose=True))
             return
         source, transaction = source_transaction
-        name = (source.product, source.server, transaction.id)
+        name = (source.product, source.server, _shared_id(event, transaction))
         ended = state.ended.get(name)
         if ended is None or ended.scn not in {None, _commit_scn(event)}:
             # the SCN distinguishes a later transaction with the same id
@@ -310,7 +311,13 @@ def _name_of(event: ChangeEvent) -> _Id | None:
     event = event.change if isinstance(event, HalfUpdate) else event
     if not isinstance(event, DataChange | Truncate | LogicalMessage) or event.transaction is None:
         return None
-    return (event.source.product, event.source.server, event.transaction.id)
+    shared_id = _shared_id(event, event.transaction)
+    return (event.source.product, event.source.server, shared_id)
+
+
+def _shared_id(event: ChangeEvent, transaction: Transaction) -> str:
+    event = event.change if isinstance(event, HalfUpdate) else event
+    return shared_transaction_id(transaction.id, getattr(event, "position", None))
 
 
 def _commit_scn(event: ChangeEvent) -> int | None:

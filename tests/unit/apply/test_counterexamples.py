@@ -263,6 +263,37 @@ def test_7_a_swap_split_between_batches_is_detected_if_positions_name_the_transa
     assert rows(tables) == [(1, "B", "toast B"), (2, "A", "toast A")]
 
 
+def test_7_swaps_again_and_again_with_an_id_that_has_the_position_of_each_row() -> None:
+    """Debezium's id for PostgreSQL is the transaction's number and the LSN of the operation."""
+    swaps: list[list[DataChange]] = []
+    rows_now = {1: ROWS[1], 2: ROWS[2]}
+    for number in range(3):
+        after = {1: {**rows_now[2], "id": 1}, 2: {**rows_now[1], "id": 2}}
+        lsn, commit = 100 * (number + 1), 100 * (number + 1)  # the commit ends where a row begins
+        swaps.append(
+            [
+                msgspec.structs.replace(
+                    update(lsn + old, new, before=rows_now[old], a=after[new]["a"]),
+                    after=after[new],
+                    position=PostgresPosition(lsn + old - 1, commit),
+                    transaction=Transaction(f"{700 + number}:{lsn + old - 1}", old),
+                )
+                for old, new in ((1, 2), (2, 1))
+            ]
+        )
+        rows_now = after
+    expected = [(1, rows_now[1]["a"], rows_now[1]["b"]), (2, rows_now[2]["a"], rows_now[2]["b"])]
+    first = [msgspec.structs.replace(event, transaction=Transaction("9")) for event in BASE]
+    for batches in (
+        [[*first, *swaps[0], *swaps[1], *swaps[2]]],
+        [first, *swaps],
+        [first, [event for swap in swaps for event in swap]],
+    ):
+        tables = applied(*batches)
+        assert rows(tables) == expected
+        assert not tables.quarantine
+
+
 UNTOLD = {"id": 2, "a": "H", "b": "toast H"}
 """A row that was there before the stream began, and that no event told."""
 MEET = [

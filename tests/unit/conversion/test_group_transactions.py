@@ -29,7 +29,7 @@ from changelane.event import (
     TransactionMarker,
     Watermark,
 )
-from changelane.position import ScnPosition
+from changelane.position import PostgresPosition, ScnPosition
 from changelane.schema import TableId
 from changelane.testing.conformance import EFFORT
 
@@ -85,6 +85,22 @@ def test_commit_of_debezium_gives_the_size():
     one, two = operation("a", 1), operation("a", 2)
     for events in ([begin, two, one, commit], [one, commit, begin, two], [two, commit, begin, one]):
         assert collected(*events) == [begin, one, two, commit]
+
+
+def test_ids_of_postgresql_differ_for_each_operation_of_a_transaction():
+    begin = TransactionMarker("begin", Transaction("7:100"))
+    commit = TransactionMarker("commit", Transaction("7:130", size=2))
+    one, two, other = (
+        msgspec.structs.replace(
+            operation(f"{of}:{lsn}", number), position=PostgresPosition(lsn, last_commit_lsn=90)
+        )
+        for of, lsn, number in ((7, 110, 1), (7, 120, 2), (8, 125, 1))
+    )
+    assert collected(begin, two, one, commit) == [begin, one, two, commit]
+    begin_other = TransactionMarker("begin", Transaction("8:121"))
+    commit_other = TransactionMarker("commit", Transaction("8:126", size=1))
+    mixed = [begin, one, begin_other, other, two, commit, commit_other]
+    assert collected(*mixed) == [begin, one, two, commit, begin_other, other, commit_other]
 
 
 def test_commit_after_the_transaction_went_on_is_kept():
