@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from changelane.formats.contract import open_lanes
 from changelane.testing.conformance import EFFORT
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,7 +34,15 @@ LONGEST_FIRST = [
     for name in (
         *("killed_run", "equality", "purge", "kafka_source", "cluster", "admission", "fanout"),
         "readme_blocks",
-        *("crash", "modes", "run_command", "schema_changes", "counterexamples", "kafka_sink"),
+        *(
+            "latest",
+            "crash",
+            "modes",
+            "run_command",
+            "schema_changes",
+            "counterexamples",
+            "kafka_sink",
+        ),
         *("fidelity", "keeping", "files_source", "expressions", "library", "catalogs"),
     )
 ]
@@ -179,3 +188,11 @@ def pytest_make_collect_report(
     if ON_CI and report.skipped and _slow_marker(collector.path):
         _fail(report)
     return report
+
+
+@pytest.fixture(scope="module")
+def early_lanes() -> Iterator[None]:
+    """Open a lane after the first message of a table."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(open_lanes, "MESSAGES_BEFORE_LANE", 1)
+        yield

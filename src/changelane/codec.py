@@ -17,6 +17,8 @@ from changelane.formats.contract.consistency import consistent_event
 from changelane.formats.contract.format import Format
 from changelane.formats.contract.lane import Lanes
 from changelane.formats.contract.losses import DEFAULT, Loss, LossPolicy, OnLoss, refused
+from changelane.formats.contract.reducer import Reducer
+from changelane.formats.contract.row_writing import WritingOf
 from changelane.message import Message
 from changelane.reason_codes import ReasonCode
 
@@ -59,6 +61,16 @@ class Codec:
     def lanes(self) -> Lanes | None:
         """The lanes of plain row changes; ``None`` if the format has none."""
         return getattr(self._format, "lanes", None)
+
+    @property
+    def reducer(self) -> Reducer:
+        """The reduction of events to the capabilities of the format."""
+        return self._reduce.reducer
+
+    @property
+    def row_writing(self) -> WritingOf | None:
+        """How the format writes plain row changes; ``None`` if it does not state it."""
+        return getattr(self._format, "row_writing", None)
 
     def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
         """Decode a message into events.

@@ -34,12 +34,21 @@ def ordinal_of(
         is_snapshot: The event is a row of a snapshot; all rows of a snapshot have one position.
         shared: Domains in which several changes of the event's format may have one position.
     """
-    is_shared = is_snapshot or position.__struct_config__.tag in shared
-    if position.scope is PositionScope.EVENT or (
-        position.scope is PositionScope.ROW and not is_shared
-    ):
+    tag = str(position.__struct_config__.tag)
+    if is_only_change(position.scope, tag, is_snapshot=is_snapshot, shared=shared):
         return ONLY_CHANGE
-    if transaction is None:
-        return None
+    return None if transaction is None else number_of(transaction)
+
+
+def is_only_change(
+    scope: PositionScope, domain: str, *, is_snapshot: bool, shared: Container[str]
+) -> bool:
+    """Return whether a position of a scope and a domain has one change; see :func:`ordinal_of`."""
+    is_shared = is_snapshot or domain in shared
+    return scope is PositionScope.EVENT or (scope is PositionScope.ROW and not is_shared)
+
+
+def number_of(transaction: Transaction) -> int | None:
+    """Return the number of a change in its transaction; ``None`` if it is unknown."""
     order = transaction.table_order if transaction.order is None else transaction.order
     return order if order is not None and order > ONLY_CHANGE else None

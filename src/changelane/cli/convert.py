@@ -4,6 +4,7 @@
 import os
 import sys
 from contextlib import ExitStack
+from functools import partial
 
 import click
 import msgspec
@@ -11,14 +12,16 @@ import msgspec
 from changelane import profiles
 from changelane.cli import options
 from changelane.cli.progress import Progress, print_failures, stop_cleanly_when_terminated
-from changelane.codec import get_codec
+from changelane.codec import Codec, get_codec
 from changelane.conversion.group_transactions import MAX_BUFFERED
+from changelane.conversion.jobs import Jobs, check_independence, job_count
 from changelane.conversion.join_update_halves import Orphans
 from changelane.conversion.lines import Conversion, StopAtFailureError
 from changelane.conversion.message_files import (
     Input,
     LineFormat,
     Lines,
+    is_plain_stream,
     is_same_file,
     open_input,
     open_output,
@@ -32,6 +35,7 @@ from changelane.errors import (
 from changelane.formats.contract.losses import DEFAULT, LossPolicy, OnLoss
 from changelane.pipeline.config import load_transforms
 from changelane.pipeline.error_budget import Budget
+from changelane.profiles.profile import Profile
 from changelane.transforms.chain import Chain
 
 _FORMS = click.Choice(["auto", *(form.value for form in LineFormat)])
@@ -155,6 +159,13 @@ _FORMS = click.Choice(["auto", *(form.value for form in LineFormat)])
     default="text",
     help="Format of the summary on stderr.",
 )
+@click.option(
+    "--jobs",
+    metavar="N",
+    default="1",
+    help="The number of processes that convert; 0 or auto: the number of cores. The output is that "
+    "of one process, in the order of IN. Default: 1.",
+)
 def convert(
     input_path: str,
     output_path: str,
@@ -180,6 +191,7 @@ def convert(
     profile_options: dict[str, str],
     kafka_options: dict[str, str],
     summary_form: str,
+    jobs: str,
 ) -> None:
     """Convert the messages of IN into another format, and write them to OUT.
 
@@ -202,50 +214,48 @@ def convert(
                 raise ConfigError(f"{name} and --failures are the same file")
     _check_topics(input_path, (output_path, failures_path), input_line_format, kafka_options)
     reader = get_codec(source, **from_options)
-    if profile_name is None:
-        if profile_options or partitions:
-            raise ConfigError("--profile-option and --partitions need --profile")
-        profile, writer = None, get_codec(target, **to_options)
-    else:
-        profile = profiles.load(profile_name, profile_options)
-        writer = profile.codec(target, to_options)
+    profile, writer = _writer(target, to_options, profile_name, profile_options, partitions)
+    if profile is not None:
         if output_line_format == LineFormat.VALUE:
             raise ConfigError("--profile needs --output-line-format record")
         output_line_format = LineFormat.RECORD
     steps = () if transforms_path is None else load_transforms(transforms_path)
+    job_total = job_count(jobs)
+    if job_total > 1:
+        check_independence(transactions, steps)
     quiet = summary_form == "json"
     reported_errors = 0
     stop_cleanly_when_terminated()
     with ExitStack() as stack:
-        opened: Input | TopicInput
-        lines: Lines | TopicInput
-        if is_topic_url(input_path):
-            opened = lines = stack.enter_context(open_topic(input_path, kafka_options, os.environ))
-        else:
-            opened = stack.enter_context(open_input(input_path))
-            lines = Lines(
-                opened.stream,
-                None if input_line_format == "auto" else LineFormat(input_line_format),
-            )
+        opened, lines = _open_lines(stack, input_path, input_line_format, kafka_options)
         failures = stack.enter_context(open_output(failures_path)) if failures_path else None
-        conversion = Conversion(
+        make_conversion = partial(
+            Conversion,
             reader,
             writer,
-            summary,
             output_form=None if output_line_format == "auto" else LineFormat(output_line_format),
             patterns=patterns,
-            failures=failures,
             fail_fast=fail_fast,
             orphans=Orphans.HALF if orphans == "fail" else Orphans.CHANGE,
             transactions=transactions,
             max_buffered=max_buffered_events,
             profile=profile,
             partitions=partitions,
-            chain=Chain(steps, sees_all=True),
+            transforms=Chain(steps, sees_all=True),
         )
+        conversion = make_conversion(summary, failures=failures)
+        run = conversion.run
+        if job_total > 1:
+            is_ready = opened.is_ready
+            run = stack.enter_context(
+                Jobs(conversion, make_conversion, count=job_total, is_ready=is_ready)
+            ).run
         try:
+            is_stream = is_plain_stream(output_path)
             with open_output(output_path) as output, Progress(opened, quiet=quiet) as progress:
-                for _ in conversion.run(lines, output):
+                for _ in run(lines, output):
+                    if is_stream:
+                        output.flush()
                     if not quiet:
                         reported_errors = print_failures(summary, reported_errors)
                     progress.advance(summary)
@@ -260,6 +270,38 @@ def convert(
         click.echo(summary.as_text(), err=True)
     if summary.stopped or not summary.is_within_budget:
         sys.exit(1)
+
+
+def _writer(
+    target: str,
+    to_options: dict[str, str],
+    profile_name: str | None,
+    profile_options: dict[str, str],
+    partitions: int | None,
+) -> tuple[Profile | None, Codec]:
+    """Return the profile, if any, and the codec of the target format.
+
+    Raises:
+        ConfigError: An option is invalid.
+    """
+    if profile_name is not None:
+        profile = profiles.load(profile_name, profile_options)
+        return profile, profile.codec(target, to_options)
+    if profile_options or partitions:
+        raise ConfigError("--profile-option and --partitions need --profile")
+    return None, get_codec(target, **to_options)
+
+
+def _open_lines(
+    stack: ExitStack, path: str, line_format: str, kafka_options: dict[str, str]
+) -> tuple[Input | TopicInput, Lines | TopicInput]:
+    """Open the input, and return it with its messages."""
+    if is_topic_url(path):
+        topic = stack.enter_context(open_topic(path, kafka_options, os.environ))
+        return topic, topic
+    opened = stack.enter_context(open_input(path))
+    form = None if line_format == "auto" else LineFormat(line_format)
+    return opened, Lines(opened.stream, form)
 
 
 def _check_topics(

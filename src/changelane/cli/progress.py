@@ -41,8 +41,6 @@ def stop_cleanly_when_terminated() -> None:
 class Progress:
     """A progress bar on stderr, if that is a terminal."""
 
-    EVERY = 512
-
     def __init__(self, opened: Input | TopicInput, *, quiet: bool) -> None:
         self._opened = opened
         console = rich.console.Console(stderr=True)
@@ -65,8 +63,8 @@ class Progress:
         self._bar.stop()
 
     def advance(self, summary: Summary) -> None:
-        """Update the bar at every :attr:`EVERY` messages."""
-        if self._bar.disable or summary.messages % self.EVERY:
+        """Update the bar."""
+        if self._bar.disable:
             return
         self._bar.update(
             self._task,

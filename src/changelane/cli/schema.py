@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from changelane.cli.pipeline_tables import tables_of
 from changelane.cli.session import session_of
 from changelane.conversion.terminal_text import printable
-from changelane.pipeline.config import Pipeline, load
+from changelane.pipeline.config import Pipeline, load, with_tables
 
 if TYPE_CHECKING:
     from changelane.spark.evolution.suggest import SchemaPlan, SchemaPlanner
@@ -40,7 +39,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 @_options
 def plan(file: str, table: str | None, master: str | None, output: str) -> None:
     """Show the statements without running them."""
-    table_plans = _schema_plans(tables_of(load(file)), master).plans(table)
+    table_plans = _schema_plans(with_tables(load(file)), master).plans(table)
     _show(table_plans, output, "all tables follow their sources")
 
 
@@ -51,7 +50,7 @@ def apply(file: str, table: str | None, master: str | None, output: str) -> None
 
     A running pipeline stops with a message; start it again afterwards.
     """
-    pipeline = tables_of(load(file))
+    pipeline = with_tables(load(file))
     table_plans = _schema_plans(pipeline, master).apply(pipeline.name, table)
     _show(table_plans, output, "nothing to do")
 

@@ -114,6 +114,9 @@ class JoinHalves:
     half releases the half. A pair id also joins halves without a key: events of other rows overtake
     them, and a truncate or DDL of their table releases them.
 
+    Attributes:
+        half_count: The number of halves and of tombstones of key changes so far.
+
     Args:
         max_waiting: The maximum number of events that a half waits.
         orphans: The result for a half with a pair id and without a partner.
@@ -130,6 +133,27 @@ class JoinHalves:
         self._max_waiting = max_waiting
         self._orphans = Orphans(orphans)
         self.state = JoinState() if state is None else state
+        self.half_count = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no earlier event has an effect on later ones."""
+        state = self.state
+        return self.passes_changes and not state.joined_key_changes and not state.released_halves
+
+    @property
+    def passes_changes(self) -> bool:
+        """Whether a row change that is no half passes: no half waits for an event."""
+        return self.state.adjacent is None and not self.state.waiting_halves
+
+    def skip(self, count: int) -> None:
+        """Count row changes that pass and are not added."""
+        self.state.event_count += count
+
+    def reset(self) -> None:
+        """Forget all events."""
+        self.state = JoinState()
+        self.half_count = 0
 
     def push(self, event: ChangeEvent) -> tuple[ChangeEvent, ...]:
         """Add an event; return the events that are released."""
@@ -146,13 +170,12 @@ class JoinHalves:
                 return (*released, _update(half.change, event.change))
             released += self._without_partner(_WaitingHalf(half, None, 0))
         if isinstance(event, HalfUpdate):
+            self.half_count += 1
             return (*released, *self._half(event))
-        if (
-            isinstance(event, Tombstone)
-            and event.moved_to is not None
-            and self._take_tombstone(event)
-        ):
-            return released
+        if isinstance(event, Tombstone) and event.moved_to is not None:
+            self.half_count += 1
+            if self._take_tombstone(event):
+                return released
         if state.waiting_halves:
             released += self._release(self._overtaken(event))
         return (*released, event)

@@ -20,10 +20,11 @@ Only a line feed ends a line; blank lines are skipped.
 import base64
 import binascii
 import os
+import select
 import stat
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -31,7 +32,7 @@ from typing import IO, Any, BinaryIO, Final, NamedTuple
 
 import msgspec
 
-from changelane.conversion.compression import compressed_stream, expanded_stream
+from changelane.conversion.compression import compressed_stream, compression, expanded_stream
 from changelane.errors import ConfigError, DecodeError, EncodeError
 from changelane.formats.contract import json
 from changelane.message import Message
@@ -39,6 +40,9 @@ from changelane.reason_codes import ReasonCode
 
 MAX_LINE_BYTES: Final = 256 << 20
 """The maximum length of a line; a longer line is rejected, and never loaded completely."""
+
+BLOCK_BYTES: Final = 1 << 18
+"""The maximum number of bytes that are read at once."""
 
 _BOM: Final = b"\xef\xbb\xbf"
 
@@ -62,6 +66,10 @@ class Line(msgspec.Struct, frozen=True):
     number: int
     raw: bytes
     content: Message | DecodeError
+
+
+Content = tuple[int, bytes, Message | DecodeError]
+"""The attributes of a line; a tuple, because most lines need no object."""
 
 
 # -- records -----------------------------------------------------------------------------------
@@ -226,14 +234,27 @@ def raw_lines(stream: BinaryIO, start: int = 0) -> Iterator[RawLine]:
         stream: The decompressed bytes, from the beginning of a line.
         start: The number of bytes before the stream; at 0, a byte order mark is skipped.
     """
-    while raw := stream.readline(MAX_LINE_BYTES):
-        length, ended = len(raw), raw.endswith(b"\n")
-        content = raw[:-1] if ended else raw
-        if start == 0:
-            content = content.removeprefix(_BOM)
-        skipped, has_more = (0, False) if ended or length < MAX_LINE_BYTES else _skip_rest(stream)
-        yield RawLine(start, content[:1024] if has_more else content, has_more)
-        start += length + skipped
+    while (line := _read_line(stream)) is not None:
+        content, length, is_too_long = line
+        yield RawLine(start, content.removeprefix(_BOM) if start == 0 else content, is_too_long)
+        start += length
+
+
+def _read_line(stream: BinaryIO, head: bytes = b"") -> tuple[bytes, int, bool] | None:
+    """Return a line, its length with its line feed, and whether it is too long; ``None`` = the end.
+
+    Args:
+        stream: The stream.
+        head: The bytes of the line that are read already.
+    """
+    raw = head + stream.readline(MAX_LINE_BYTES - len(head))
+    length = len(raw)
+    if raw.endswith(b"\n"):
+        return raw[:-1], length, False
+    if length < MAX_LINE_BYTES:
+        return (raw, length, False) if raw else None
+    skipped, has_more = _skip_rest(stream)
+    return raw[:1024] if has_more else raw, length + skipped, has_more
 
 
 def _skip_rest(stream: BinaryIO) -> tuple[int, bool]:
@@ -252,6 +273,38 @@ def too_long_error() -> DecodeError:
     return DecodeError("the line is too long", code=ReasonCode.LINE_TOO_LONG)
 
 
+class LineBlock(msgspec.Struct, frozen=True):
+    """Consecutive lines of a file.
+
+    Attributes:
+        number: The number of the first line, from 1.
+        raw: The lines without their line feeds, including blank ones.
+        form: The line format; ``None`` = unknown, because no line has a JSON object.
+        is_too_long: The block is the beginning of one line that is too long.
+    """
+
+    number: int
+    raw: list[bytes]
+    form: LineFormat | None
+    is_too_long: bool = False
+
+    def contents(self) -> Iterator[Content]:
+        """Yield the lines that are not blank."""
+        is_record = self.form is LineFormat.RECORD
+        for number, raw in enumerate(self.raw, self.number):
+            if self.is_too_long:
+                yield number, raw, too_long_error()
+            elif raw and not raw.isspace():
+                yield number, raw, _record(raw) if is_record else Message(raw)
+
+
+def _record(raw: bytes) -> Message | DecodeError:
+    try:
+        return read_record(raw)
+    except DecodeError as error:
+        return error
+
+
 class Lines:
     """The messages of a stream, line by line.
 
@@ -265,21 +318,55 @@ class Lines:
         self.form = form
 
     def __iter__(self) -> Iterator[Line]:
-        for number, (_, raw, is_too_long) in enumerate(raw_lines(self._stream), 1):
-            if is_too_long:
-                yield Line(number, raw, too_long_error())
-            elif raw and not raw.isspace():
-                yield self._line(number, raw)
+        for block in self.blocks():
+            for content in block.contents():
+                yield Line(*content)
 
-    def _line(self, number: int, raw: bytes) -> Line:
-        if self.form is None:
-            self.form = line_format_of(raw)
-        if self.form is not LineFormat.RECORD:
-            return Line(number, raw, Message(raw))
-        try:
-            return Line(number, raw, read_record(raw))
-        except DecodeError as error:
-            return Line(number, raw, error)
+    def blocks(self) -> Iterator[LineBlock]:
+        """Yield the lines in blocks; a block has the lines that one read of the stream completes.
+
+        A read returns at most :data:`BLOCK_BYTES`. It does not wait for more bytes than there are,
+        so that the lines of a slow pipe arrive at once.
+        """
+        number = 1
+        for raw, is_too_long in self._raw_blocks():
+            if number == 1:
+                raw[0] = raw[0].removeprefix(_BOM)
+            start = 0
+            if self.form is None and not is_too_long:
+                start = self._determine_form(raw)
+                if start:
+                    yield LineBlock(number, raw[:start], None)
+            if start < len(raw):
+                yield LineBlock(number + start, raw[start:], self.form, is_too_long)
+            number += len(raw)
+
+    def _determine_form(self, raw: list[bytes]) -> int:
+        """Set the form by the first line with a JSON object; return the number of lines before."""
+        for index, line in enumerate(raw):
+            if line and not line.isspace():
+                self.form = line_format_of(line)
+                if self.form is not None:
+                    return index
+        return len(raw)
+
+    def _raw_blocks(self) -> Iterator[tuple[list[bytes], bool]]:
+        """Yield blocks of lines, and whether the block is one line that is too long."""
+        stream, head = self._stream, b""
+        # a buffered stream, whose method BinaryIO does not declare
+        read: Callable[[int], bytes] = stream.read1  # type: ignore[attr-defined]
+        # two reads without a line feed are not longer than a line may be
+        size = min(BLOCK_BYTES, MAX_LINE_BYTES // 2)
+        while chunk := read(size):
+            raw = (head + chunk).split(b"\n")
+            head = raw.pop()
+            if raw:
+                yield raw, False
+            elif (line := _read_line(stream, head)) is not None:
+                yield [line[0]], line[2]
+                head = b""
+        if head:
+            yield [head], False
 
 
 def line_of(message: Message, form: LineFormat) -> bytes | None:
@@ -319,6 +406,13 @@ class Input:
         """Return the number of bytes read from the file."""
         return self._raw.tell()
 
+    def is_ready(self) -> bool:
+        """Whether a read returns at once."""
+        try:
+            return bool(select.select([self._raw], [], [], 0)[0])
+        except (OSError, ValueError):  # not a file of the system
+            return True
+
 
 @contextmanager
 def open_input(path: str) -> Iterator[Input]:
@@ -354,6 +448,11 @@ def is_same_file(first: str, second: str) -> bool:
 def _is_stream(path: Path) -> bool:
     """Whether a path is a device, pipe or folder, which a file cannot replace."""
     return path.exists() and not path.is_file()
+
+
+def is_plain_stream(path: str) -> bool:
+    """Whether an output is a device or pipe without compression: its reader may be waiting."""
+    return path == "-" or (_is_stream(Path(path)) and not compression(path))
 
 
 @contextmanager

@@ -8,14 +8,14 @@ and a failure never blocks the messages after it.
 
 import re
 from collections import Counter
-from collections.abc import Callable
-from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
 
 from changelane.codec import Codec, Encoded
+from changelane.conversion.destinations import Deliver, EventEncoder, Origin
 from changelane.conversion.join_update_halves import MAX_WAITING, JoinHalves, Orphans
+from changelane.conversion.lanes import ConversionLanes
 from changelane.errors import (
     ApplyError,
     ChangelaneError,
@@ -25,12 +25,8 @@ from changelane.errors import (
     UnsupportedError,
 )
 from changelane.event import ChangeEvent, HalfUpdate
-from changelane.formats.contract.losses import LossPolicy
 from changelane.message import Message
-from changelane.pipeline.kafka_source import is_topic
-from changelane.pipeline.topic_sink import PLACEHOLDER
 from changelane.position import EventIdPosition
-from changelane.profiles.profile import PartitionsOf, Profile
 from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId
 from changelane.transforms.chain import Chain
@@ -59,19 +55,6 @@ class IncomingMessage(NamedTuple):
     is_blocked: bool = False
 
 
-class Origin(NamedTuple):
-    """The message of an event, and the index of the event in it; ``None`` = all events."""
-
-    message: Message
-    number: int | None
-
-
-Deliver = Callable[[ChangeEvent, Origin, str | None], Encoded]
-"""Returns the messages of an event with topic, key, headers and, if set, partition. The topic of a
-route has priority. It raises :class:`EncodeError` if the event cannot be encoded.
-"""
-
-
 class RejectedMessage(NamedTuple):
     """A quarantined message, or one event of it; *withheld* = only hashes are stored (mask)."""
 
@@ -91,135 +74,6 @@ class Counts(NamedTuple):
     refused: Counter[str]
 
 
-class Address(msgspec.Struct, frozen=True):
-    """The topics of messages, without a producer's profile.
-
-    Attributes:
-        topic: A name with placeholders such as ``cdc.{database}.{table}``.
-        by_source: The partition of a message is that of its origin, modulo the number of
-            partitions. Otherwise this rule applies only to messages without a key, and Kafka
-            chooses the partition of all others by the key.
-        is_same_broker: Source and sink are one broker: no topic is written into itself.
-    """
-
-    topic: str
-    by_source: bool = False
-    is_same_broker: bool = False
-
-    def place(
-        self,
-        event: ChangeEvent,
-        message: Message,
-        origin: Message,
-        partitions_of: PartitionsOf,
-        topic: str | None = None,
-    ) -> Message:
-        """Return a message with its topic, which may come from a route, and its partition.
-
-        Raises:
-            DestinationError: The message has no topic, or the topic does not exist.
-        """
-        topic = self._topic(event, origin) if topic is None else topic
-        count = self.check(topic, origin, partitions_of)
-        partition = None
-        if self.by_source or message.key is None:
-            partition = (origin.partition or 0) % count
-        return msgspec.structs.replace(message, topic=topic, partition=partition)
-
-    def check(self, topic: str | None, origin: Message, partitions_of: PartitionsOf) -> int:
-        """Return the number of partitions of a topic.
-
-        Raises:
-            DestinationError: The topic does not exist, or the message was read from it.
-        """
-        if self.is_same_broker and topic == origin.topic:
-            raise DestinationError(
-                ReasonCode.SAME_TOPIC,
-                "it would be written into the topic that it was read from",
-            )
-        count = None if topic is None else partitions_of(topic)
-        if count is None:
-            raise DestinationError(ReasonCode.NO_TOPIC, f"there is no topic {topic}: create it")
-        return count
-
-    def _topic(self, event: ChangeEvent, origin: Message) -> str:
-        if "{" not in self.topic:
-            return self.topic
-        changed = event.change if isinstance(event, HalfUpdate) else event
-        table = getattr(changed, "table", None) or TableId()
-        parts = {
-            "topic": origin.topic,
-            "database": table.database,
-            "schema": table.schema,
-            "table": table.name,
-        }
-
-        def part(match: re.Match[str]) -> str:
-            part = parts[match.group(1)]
-            if part is None:
-                words = f"the event has no {match.group(1)}, which is a part of its topic's name"
-                raise DestinationError(ReasonCode.NO_TOPIC_NAME, words)
-            return part
-
-        topic = PLACEHOLDER.sub(part, self.topic)
-        if not is_topic(topic):
-            # without the characters that Kafka does not allow, two names could be equal
-            raise DestinationError(
-                ReasonCode.NO_TOPIC_NAME, "the name of its table is not allowed in a topic name"
-            )
-        return topic
-
-
-class DestinationError(EncodeError):
-    """A message has no topic to which it can be written."""
-
-    def __init__(self, code: ReasonCode, reason: str) -> None:
-        super().__init__(code, reason)
-        self.code = code
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return self.reason
-
-
-def event_encoder(
-    codec: Codec,
-    on_loss: str | LossPolicy,
-    address: Address,
-    partitions_of: PartitionsOf,
-    profile: Profile | None = None,
-) -> Deliver:
-    """Return the function that encodes events into messages with topics.
-
-    Args:
-        codec: The codec of the target format.
-        on_loss: The policy for losses.
-        address: The topics of messages, if there is no profile.
-        partitions_of: Returns the number of partitions of a topic.
-        profile: The producer whose rules determine the topics.
-    """
-    encode = partial(codec.encode, on_loss=on_loss)
-
-    def deliver(event: ChangeEvent, origin: Origin, topic: str | None) -> Encoded:
-        if profile is not None:
-            if topic is not None:
-                raise DestinationError(
-                    ReasonCode.TWO_TOPICS, "a route and the profile give it different topics"
-                )
-            encoded = profile.encode(event, encode, partitions_of)
-            for message in encoded.messages:
-                address.check(message.topic, origin.message, partitions_of)
-            return encoded
-        encoded = encode(event)
-        addressed = tuple(
-            address.place(event, message, origin.message, partitions_of, topic)
-            for message in encoded.messages
-        )
-        return Encoded(addressed, encoded.losses)
-
-    return deliver
-
-
 class DeliveryError(ChangelaneError):
     """Delivery is impossible now, for a reason outside the messages; the batch ends."""
 
@@ -234,7 +88,12 @@ class Delivery:
         event_id: Whether each message gets the header :data:`EVENT_ID`.
         blocks_keys: After a rejection, all later messages of the key in the partition are rejected,
             too; messages without a key count as one key.
-        counts: The totals to update.
+        counts: The totals to update. :meth:`add_counts` and :meth:`flush` add those of plain
+            messages.
+        lanes: Convert plain messages without events; the result is the same.
+
+    Attributes:
+        lanes: The lanes of plain messages; ``None`` if there are none.
     """
 
     def __init__(
@@ -246,6 +105,7 @@ class Delivery:
         event_id: bool = False,
         blocks_keys: bool = False,
         counts: Counts,
+        lanes: bool = True,
     ) -> None:
         self._source = source
         self._deliver = deliver
@@ -256,6 +116,11 @@ class Delivery:
         self._counts = counts
         self._join = JoinHalves(orphans=Orphans.HALF)
         self._origins: dict[int, tuple[ChangeEvent, Origin]] = {}
+        self._only_event: ChangeEvent | None = None
+        self.lanes: ConversionLanes | None = None
+        if lanes and isinstance(deliver, EventEncoder) and not self._chain.transforms:
+            self._addressed = deliver.addressed
+            self.lanes = deliver.lanes_from(source)
 
     def push(
         self, message: Message, *, event_index: int | None = None, is_blocked: bool = False
@@ -264,9 +129,15 @@ class Delivery:
 
         The arguments are those of :class:`IncomingMessage`. *is_blocked* needs *blocks_keys*.
         """
-        self._counts.totals["messages"] += 1
         if self._blocks_keys and (is_blocked or blocking_key_of(message) in self._blocked_keys):
+            self._counts.totals["messages"] += 1
             return [self.reject_blocked(Origin(message, event_index))]
+        if self.lanes is not None and event_index is None and self._join.passes_changes:
+            plain = self._plain(message, self.lanes)
+            if plain is not None:
+                return [plain]
+        self.add_counts()
+        self._counts.totals["messages"] += 1
         try:
             events = self._source.decode(message)
         except DecodeError as error:
@@ -277,6 +148,7 @@ class Delivery:
             reason = f"the message has {len(events)} events now, fewer than when it was quarantined"
             return [self.reject(Origin(message, event_index), ReasonCode.NO_SUCH_EVENT, reason)]
         self._counts.totals["events"] += len(events) if event_index is None else 1
+        self._only_event = events[0] if len(events) == 1 else None
         outcomes: list[Message | RejectedMessage] = []
         for index, decoded in enumerate(events):
             origin = Origin(message, index)
@@ -297,12 +169,36 @@ class Delivery:
 
     def flush(self) -> list[Message | RejectedMessage]:
         """Return the output of waiting halves, because their other halves are in another batch."""
+        self.add_counts()
         outcomes: list[Message | RejectedMessage] = []
         nowhere = Origin(Message(None), 0)
         for released_event in self._join.flush():
             outcomes += self._encode(released_event, self._origin(released_event, nowhere))
         self._origins.clear()
         return outcomes
+
+    def _plain(self, message: Message, lanes: ConversionLanes) -> Message | None:
+        """Return the output of a plain message; ``None`` = it is not plain."""
+        converted = lanes.convert(message)
+        if converted is None:
+            return None
+        data, variant = converted
+        try:
+            addressed = self._addressed(variant.event, Message(data), message)
+        except EncodeError:
+            return None  # the event path rejects the message
+        lanes.add_written(variant)
+        return _with_event_id(addressed, Origin(message, 0), 0) if self._event_id else addressed
+
+    def add_counts(self) -> None:
+        """Count the plain messages so far, each of which has one event and one message."""
+        if self.lanes is None:
+            return
+        for losses, count in self.lanes.take_counts():
+            for name in ("messages", "events", "written"):
+                self._counts.totals[name] += count
+            self._counts.losses.update(dict.fromkeys(losses, count))
+            self._join.skip(count)
 
     def _transformed(
         self, event: ChangeEvent, origin: Origin, outcomes: list[Message | RejectedMessage]
@@ -363,6 +259,9 @@ class Delivery:
             raise
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
             return [self.reject(origin, ReasonCode.DEFECT, _defect_text(error), table=table)]
+        if self.lanes is not None and event is self._only_event:
+            messages = tuple(Message(m.value, m.key, m.headers) for m in encoded.messages)
+            self.lanes.learn(origin.message, event, Encoded(messages, encoded.losses))
         self._counts.losses.update(encoded.losses)
         self._counts.totals["written"] += len(encoded.messages)
         if not self._event_id:

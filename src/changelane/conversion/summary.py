@@ -2,6 +2,7 @@
 """The counts of a conversion, as text and as JSON."""
 
 from collections import Counter
+from typing import Final
 
 import msgspec
 
@@ -12,6 +13,18 @@ from changelane.pipeline.error_budget import Budget
 
 SHOWN_FAILURES = 20
 """The maximum number of listed failures; all failures are counted."""
+
+
+_COUNTS: Final = (
+    "messages",
+    "failed_messages",
+    "events",
+    "filtered",
+    "excluded",
+    "written",
+    "tombstones_left_out",
+    "keys_left_out",
+)
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -64,6 +77,19 @@ class Summary(msgspec.Struct):
     printed_warning_count: int = 0
     first_failures: list[Failure] = []
     stopped: str | None = None
+
+    def empty(self) -> "Summary":
+        """Return an empty summary of the same conversion."""
+        return Summary(self.source, self.target_format, self.on_loss, self.budget)
+
+    def add(self, block_summary: "Summary") -> None:
+        """Add the counts of later messages, without their losses and warnings."""
+        for name in _COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(block_summary, name))
+        self.failures.update(block_summary.failures)
+        self.refused.update(block_summary.refused)
+        shown_count = SHOWN_FAILURES - len(self.first_failures)
+        self.first_failures.extend(block_summary.first_failures[:shown_count])
 
     def fail(self, failure: Failure) -> None:
         """Count a failure."""

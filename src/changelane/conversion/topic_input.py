@@ -12,12 +12,12 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import parse_qsl
 
 import msgspec
 
-from changelane.conversion.message_files import Line, LineFormat
+from changelane.conversion.message_files import Content, Line, LineFormat
 from changelane.errors import ConfigError, MissingExtraError, UnknownNameError, UnreachableError
 from changelane.message import Message
 from changelane.pipeline.kafka_source import is_topic
@@ -160,6 +160,24 @@ def client_settings(options: Mapping[str, str]) -> dict[str, str]:
     return client_options
 
 
+class MessageBlock(msgspec.Struct, frozen=True):
+    """Consecutive messages of a topic.
+
+    Attributes:
+        number: The number of the first message, from 1.
+        messages: The messages.
+    """
+
+    form: ClassVar[LineFormat] = LineFormat.RECORD
+    number: int
+    messages: list[Message]
+
+    def contents(self) -> Iterator[Content]:
+        """Yield the messages."""
+        for number, message in enumerate(self.messages, self.number):
+            yield number, b"", message
+
+
 class TopicInput:
     """An opened topic.
 
@@ -182,35 +200,58 @@ class TopicInput:
         """Return the number of messages read."""
         return self._count
 
+    def is_ready(self) -> bool:
+        """Whether a read returns at once: the messages of a topic are read up to an end."""
+        return True
+
     def __iter__(self) -> Iterator[Line]:
         """Yield the messages, numbered from 1.
 
         Raises:
             UnreachableError: The broker rejects the request, or stops to answer.
         """
-        for share in self._shares:
-            for message in self._of(share):
-                self._count += 1
-                yield Line(self._count, b"", _message(message))
+        for block in self.blocks():
+            for content in block.contents():
+                yield Line(*content)
 
-    def _of(self, share: "_Share") -> "Iterator[KafkaMessage]":
+    def blocks(self) -> "Iterator[MessageBlock]":
+        """Yield the messages in blocks, each from one poll of the broker.
+
+        Raises:
+            UnreachableError: The broker rejects the request, or stops to answer.
+        """
+        for share in self._shares:
+            for messages in self._of(share):
+                block = MessageBlock(self._count + 1, messages)
+                self._count += len(messages)
+                yield block
+
+    def _of(self, share: "_Share") -> "Iterator[list[Message]]":
         from confluent_kafka import KafkaError, TopicPartition
 
         consumer, address = self._client.consumer, self._client.address
         consumer.assign([TopicPartition(address.topic, share.number, share.start)])
         remaining, answered_at = share.max_messages, time.monotonic()
         while remaining:
+            polled: list[Message] = []
+            is_end, error = False, None
             for message in consumer.consume(min(remaining, _MAX_POLLED), 0.5):
                 answered_at = time.monotonic()
                 error = message.error()
-                if error is not None and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
-                    return
-                if error is not None:
-                    raise self._client.unreachable(error.str())
-                if (message.offset() or 0) >= share.end:
-                    return  # the message is newer than the start of the read
-                remaining -= 1
-                yield message
+                is_end = error is not None and error.code() == KafkaError._PARTITION_EOF  # noqa: SLF001
+                if error is None:
+                    # a message after the end is newer than the start of the read
+                    is_end = (message.offset() or 0) >= share.end
+                if is_end or error is not None:
+                    break
+                polled.append(_message(message))
+            if polled:
+                remaining -= len(polled)
+                yield polled
+            if is_end:
+                return
+            if error is not None:
+                raise self._client.unreachable(error.str())
             if time.monotonic() - answered_at > _SILENCE_S:
                 raise self._client.unreachable(f"no answer for {_SILENCE_S:.0f} s")
 

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from changelane.codec import Codec, Encoded, get_codec
-from changelane.conversion.partition import DestinationError, Origin
+from changelane.conversion.destinations import DestinationError, Origin
 from changelane.datahub.service import Service, Topic
 from changelane.datahub.shard_writer import Patience, Record
 from changelane.errors import ConfigError, EncodeError

@@ -35,13 +35,14 @@ from changelane.event import (
     Tombstone,
 )
 from changelane.formats.contract import json
-from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.contract.capabilities import Carries, Extreme, SchemaDetail
 from changelane.formats.contract.format import Format, Report
 from changelane.formats.debezium_envelope.envelope_reader import (
     Draft,
     Member,
     MemberReader,
+    Origin,
+    PlainForm,
     is_envelope,
     keep_other_fields,
 )
@@ -53,6 +54,7 @@ from changelane.formats.debezium_envelope.envelope_writer import (
     part_of,
 )
 from changelane.formats.debezium_envelope.member_format import MemberFormat
+from changelane.formats.debezium_envelope.member_lanes import MemberLanes
 from changelane.formats.debezium_envelope.options import Tombstones
 from changelane.formats.debezium_envelope.rows.connect_schema import parse, unwrap
 from changelane.formats.debezium_envelope.rows.modes import (
@@ -61,7 +63,7 @@ from changelane.formats.debezium_envelope.rows.modes import (
     TimePrecisionMode,
     modes_of,
 )
-from changelane.formats.debezium_envelope.source_block import sanitised
+from changelane.formats.debezium_envelope.source_block import binlog_position, sanitised
 from changelane.message import Message
 from changelane.position import MySqlPosition
 from changelane.reason_codes import ReasonCode
@@ -183,39 +185,10 @@ _CARRIES: Final = Carries(
 
 
 def _member(options: Options) -> Member:
-    origins: BoundedCache[tuple[str | None, ...], tuple[TableId, Source, dict[str, object]]] = (
-        BoundedCache(_MAX_TABLES)
-    )
-
     def read_source(draft: Draft) -> None:
         block: ArcionSource = draft.envelope.source
-        cache_key = (
-            block.connector,
-            block.name,
-            block.snapshot,
-            block.db,
-            block.schema,
-            block.table,
-        )
-        origin = origins.get(cache_key) or origins.add(cache_key, _origin_of(options, block))
-        draft.table, draft.source, source_fields = origin
-        other_fields = {
-            **source_fields,
-            "version": block.version,
-            "server_id": block.server_id,
-            "thread": block.thread,
-            "query": block.query,
-        }
-        if block.file and block.pos is not None and block.row is not None:
-            draft.position = MySqlPosition(block.file, block.pos, block.row, block.gtid)
-        else:
-            other_fields |= {
-                "gtid": block.gtid,
-                "file": block.file,
-                "pos": block.pos,
-                "row": block.row,
-            }
-        keep_other_fields(draft, other_fields)
+        names = _SOURCE_FIELDS if draft.position is not None else (*_SOURCE_FIELDS, *_COORDINATES)
+        keep_other_fields(draft, {name: getattr(block, name) for name in names})
 
     def after_conversion(draft: Draft) -> None:
         base = draft.plan.base
@@ -234,17 +207,21 @@ def _member(options: Options) -> Member:
     return Member(
         envelope=ArcionEnvelope,
         integers=frozenset({"ts_ms", "pos", "row", "thread"}),
+        place=("connector", "name", "snapshot", "db", "schema", "table"),
+        origin_of=partial(_origin_of, options),
+        position_of=binlog_position,
+        plain=PlainForm(is_empty_object=True),
         read_source=read_source,
         after_conversion=after_conversion,
         source_offset_ms=options.source_ts_offset_ms,
     )
 
 
-_MAX_TABLES: Final = 10_000
+_SOURCE_FIELDS: Final = ("version", "server_id", "thread", "query")
+_COORDINATES: Final = ("gtid", "file", "pos", "row")
 
 
-def _origin_of(options: Options, block: ArcionSource) -> tuple[TableId, Source, dict[str, object]]:
-    """Return table and source, and their fields without a place in the model."""
+def _origin_of(options: Options, block: ArcionSource) -> Origin:
     other_fields: dict[str, object] = {}
     product = None if block.connector is None else block.connector.lower()
     if product is not None and product.upper() != block.connector:
@@ -253,7 +230,7 @@ def _origin_of(options: Options, block: ArcionSource) -> tuple[TableId, Source, 
     if block.name != _name(options, snapshot):
         other_fields["name"] = block.name
     table = TableId(block.db, block.schema, block.table)
-    return table, Source(product, _CONNECTOR, snapshot=snapshot), other_fields
+    return Origin(table, Source(product, _CONNECTOR, snapshot=snapshot), other_fields)
 
 
 def _modes(product: str | None) -> Modes:
@@ -395,11 +372,13 @@ class _Named(msgspec.Struct):
 
 def make(options: Options) -> Format:
     """Return the format."""
+    reader = MemberReader(_member(options))
     return MemberFormat(
         make,
         options,
         carries=_CARRIES,
-        decode=MemberReader(_member(options)).decode,
+        decode=reader.decode,
         encode=Encoder(options).encode,
         may_match=partial(_may_match, options=options),
+        lanes=MemberLanes(reader),
     )

@@ -475,6 +475,18 @@ def test_a_closed_pipe_ends_quietly(run_in_child, tmp_path):
     assert b"Broken" not in errors
 
 
+def test_a_line_of_a_slow_pipe_is_written_at_once(run_in_child):
+    child = run_in_child("convert", "-f", "native-json", "-t", "native-json")
+    for number in (1, 2):
+        child.stdin.write(f"{native(number)}\n".encode() + b'{"op":')  # and a part of the next line
+        child.stdin.flush()
+        assert json.loads(child.stdout.readline())["after"] == {"id": number}
+        child.stdin.write(b'"?"}\n')
+    _, errors = child.communicate()
+    assert b"line 2" in errors
+    assert b"line 4" in errors
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
 def test_a_killed_run_leaves_no_half_written_output(run_in_child, tmp_path, number):
     child = run_in_child("convert", "-f", "native-json", "-t", "native-json", "-", "out")

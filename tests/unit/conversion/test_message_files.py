@@ -92,6 +92,45 @@ def test_a_line_beyond_the_limit_is_refused_and_never_held(monkeypatch):
     assert (last.start, len(last.raw), last.is_too_long) == (0, 100, True)
 
 
+class Pipe(io.RawIOBase):
+    """A pipe whose reads return the written pieces one by one."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self._pieces = [piece for piece in pieces if piece]
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        if not self._pieces:
+            return 0
+        piece = self._pieces[0][: len(buffer)]
+        self._pieces[0] = self._pieces[0][len(piece) :]
+        if not self._pieces[0]:
+            del self._pieces[0]
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+
+@given(st.lists(st.text("ab\n ").map(str.encode)), st.integers(2, 9), st.integers(1, 9))
+def test_the_reads_of_a_pipe_do_not_change_the_lines(pieces, most_bytes, buffer_bytes):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(message_files, "MAX_LINE_BYTES", most_bytes)
+        pipe = io.BufferedReader(Pipe(list(pieces)), buffer_bytes)
+        lines = [(line.number, line.raw, failed(line)) for line in Lines(pipe, LineFormat.VALUE)]
+        expected = [
+            (number, line.raw, line.is_too_long)
+            for number, line in enumerate(raw_lines(io.BytesIO(b"".join(pieces))), 1)
+            if line.is_too_long or line.raw.strip()
+        ]
+    assert lines == expected
+
+
+def test_a_block_ends_at_the_last_line_that_has_arrived():
+    pipe = io.BufferedReader(Pipe([b"a\nb\nc", b"d\ne", b"", b"f"]))
+    assert [block.raw for block in Lines(pipe).blocks()] == [[b"a", b"b"], [b"cd"], [b"ef"]]
+
+
 # -- records ------------------------------------------------------------------------------------
 
 

@@ -13,16 +13,9 @@ from changelane import Message, get_codec, profiles
 from changelane.cli.convert import Conversion
 from changelane.codec import OnLoss
 from changelane.conversion import join_update_halves
+from changelane.conversion.destinations import Address, DestinationError, EventEncoder
 from changelane.conversion.message_files import LineFormat, Lines, line_of
-from changelane.conversion.partition import (
-    EVENT_ID,
-    Address,
-    Delivery,
-    DestinationError,
-    RejectedMessage,
-    empty_counts,
-    event_encoder,
-)
+from changelane.conversion.partition import EVENT_ID, Delivery, RejectedMessage, empty_counts
 from changelane.conversion.summary import Summary
 from changelane.errors import ConfigError
 from changelane.event import HalfUpdate
@@ -51,7 +44,7 @@ def delivery(
     on_loss = more.pop("on_loss", "raise")
     place = {name: more.pop(name) for name in ("by_source", "is_same_broker") if name in more}
     partitions = {"out": 4, "in": 8, "cdc.shop.orders": 2}
-    write = event_encoder(get_codec(target), on_loss, Address(topic, **place), partitions.get)
+    write = EventEncoder(get_codec(target), on_loss, Address(topic, **place), partitions.get)
     return Delivery(get_codec(source), write, counts=more.pop("counts", empty_counts()), **more)
 
 
@@ -238,7 +231,7 @@ def test_a_profile_sets_topic_key_and_partition_and_missing_topics_are_reported(
     profile = profiles.load("debezium", {"topic_prefix": "shop"})
     for known, codes in (({"shop.orders": 5, "shop.shop.orders": 5}, []), ({}, ["no_topic"])):
         codec = profile.codec("debezium-json")
-        write = event_encoder(codec, "warn", Address(""), known.get, profile)
+        write = EventEncoder(codec, "warn", Address(""), known.get, profile)
         target = Delivery(get_codec(NATIVE), write, counts=empty_counts(), event_id=True)
         found = target.push(told(0))
         assert refused(found) == codes

@@ -10,13 +10,8 @@ import pytest
 from datahub_fake import FakeService, Time, even_shards
 
 from changelane import Message, get_codec
-from changelane.conversion.partition import (
-    DestinationError,
-    IncomingMessage,
-    Origin,
-    RejectedMessage,
-    empty_counts,
-)
+from changelane.conversion.destinations import DestinationError, Origin
+from changelane.conversion.partition import IncomingMessage, RejectedMessage, empty_counts
 from changelane.datahub.records import MOST_RECORD_BYTES, with_sequence
 from changelane.datahub.sender import Sending
 from changelane.datahub.service import Content, ServiceError, Topic

@@ -14,7 +14,7 @@ from changelane.ddl import parse as parse_statements
 from changelane.ddl.parse_column import literal
 from changelane.errors import DecodeError, EncodeError
 from changelane.event import DataChange, Key, Op, Source
-from changelane.formats.canal.encode import bare
+from changelane.formats.canal.table_plan import bare
 from changelane.formats.dts.type_numbers import MYSQL, number_of, stated_charset
 from changelane.message import Message
 from changelane.schema import Column, TableId, TableSchema

@@ -25,6 +25,8 @@ Known gaps: only TiCDC sends positions; the protobuf form (``flatMessage = false
 values are not read. See ``docs/formats/canal-json.md``.
 """
 
+from functools import partial
+
 import msgspec
 
 from changelane.errors import DecodeError
@@ -32,8 +34,10 @@ from changelane.event import ChangeEvent, DataChange, Op, Tombstone
 from changelane.formats.canal import ddl
 from changelane.formats.canal.decode import ROW_OPERATIONS, Reader, ReadOptions, load
 from changelane.formats.canal.dialects import DIALECTS, HIDDEN_COLUMNS, DialectName, carries
-from changelane.formats.canal.encode import WriteOptions, Writer
+from changelane.formats.canal.encode import Writer
 from changelane.formats.canal.lanes import CanalLanes
+from changelane.formats.canal.row_writing import row_writing
+from changelane.formats.canal.table_plan import WriteOptions
 from changelane.formats.contract.format import Format, Report
 from changelane.message import Message
 from changelane.schema import TableId
@@ -69,7 +73,9 @@ class Canal:
         hidden = HIDDEN_COLUMNS if options.drop_hidden else ()
         self._read = Reader(ReadOptions(dialect, zone, hidden))
         self.lanes = CanalLanes(self._read, dialect)
-        self._write = Writer(WriteOptions(dialect, zone, options.gtid)).write
+        writer = Writer(WriteOptions(dialect, zone, options.gtid))
+        self._write = writer.write
+        self.row_writing = partial(row_writing, writer, dialect)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (Canal, (self._options,))

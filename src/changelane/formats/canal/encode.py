@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Change events to Canal messages, one row per message."""
 
-import datetime as dt
-import decimal
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +13,6 @@ from changelane.event import (
     Control,
     DataChange,
     Details,
-    Image,
     Key,
     Op,
     SchemaChange,
@@ -25,15 +22,13 @@ from changelane.event import (
 from changelane.formats.canal import ddl, ticdc
 from changelane.formats.canal.decode import SECONDS_BELOW
 from changelane.formats.canal.dialects import Dialect
-from changelane.formats.canal.values import NOT_A_VALUE, ForeignValue, Write, write_integer, writer
+from changelane.formats.canal.table_plan import NULL, TablePlan, WriteOptions
 from changelane.formats.canal.wire import JsonRow, WrittenMessage
 from changelane.formats.contract import json
 from changelane.formats.contract.format import Report
 from changelane.position import SequencePosition
 from changelane.schema import TableId, TableSchema
-from changelane.sql_types.mysql import MySqlType, parse, text_of
-from changelane.types import Bits, Decimal, Enum, Float, Integer, Set, String, Value
-from changelane.types.values import value_text
+from changelane.types import Value
 
 TYPES: Final[dict[Op, str]] = {
     Op.CREATE: "INSERT",
@@ -47,8 +42,6 @@ CONTROLS: Final = frozenset(
 )
 """Types of control messages; with a row operation, the message is a statement in the log."""
 
-_NULL: Final = msgspec.Raw(b"null")
-_ABSENT: Final = object()
 _MAX_PLANS: Final = 1024
 
 # module names, because a look-up in the enum class is slow
@@ -58,162 +51,6 @@ _DELETE: Final = Op.DELETE
 Text = str | UnsetType
 Rows = list[JsonRow] | UnsetType | None
 Part = msgspec.Raw | UnsetType
-
-
-class WriteOptions(msgspec.Struct, frozen=True):
-    """The options of a writer: the dialect, the zone of TIMESTAMP, whether ``gtid`` is written."""
-
-    dialect: Dialect
-    zone: dt.tzinfo
-    gtid: bool = True
-
-
-class TablePlan:
-    """The conversion of images of one schema into rows of text, compiled once.
-
-    Attributes:
-        mysql_types: The map ``mysqlType`` as JSON; null without a schema.
-        unsized: BIT columns without a length.
-        omits_members: There are ENUM or SET columns, and their members are not written.
-    """
-
-    def __init__(self, schema: TableSchema | None, options: WriteOptions) -> None:
-        self._columns: tuple[tuple[str, Write | None], ...] = ()
-        self._codes: dict[str, int] = {}
-        self.unsized: list[str] = []
-        self.omits_members = False
-        self._numbers: frozenset[str] = frozenset()
-        self._json_values = options.dialect.json_values
-        self._sql_types = self.mysql_types = _NULL
-        self._by_value: tuple[tuple[str, MySqlType, int], ...] = ()
-        if schema is None:
-            return
-        texts = {column.name: text_of(column.type, column.source_type) for column in schema.columns}
-        types = {name: parse(text) for name, text in texts.items()}
-        if options.dialect.bare_types:
-            texts = {name: bare(text) for name, text in texts.items()}
-        self._columns = tuple(
-            (name, writer(mysql_type, labels=options.dialect.labels, zone=options.zone))
-            for name, mysql_type in types.items()
-        )
-        dialect = options.dialect
-        if dialect.promotes:
-            types = {name: promoted(mysql_type) for name, mysql_type in types.items()}
-        self._codes = {
-            name: dialect.codes.get(bare(texts[name]), mysql_type.code)
-            for name, mysql_type in types.items()
-        }
-        self._by_value = tuple(
-            # the least value with the highest bit set
-            (name, mysql_type, 1 << (getattr(mysql_type.kind, "bits", 1) - 1))
-            for name, mysql_type in types.items()
-            if mysql_type.high_code is not None or mysql_type.null_code is not None
-        )
-        self.unsized = [name for name in types if parse(texts[name]).kind == Bits()]
-        kinds = {name: mysql_type.kind for name, mysql_type in types.items()}
-        if options.dialect.bare_types:
-            self.omits_members = any(isinstance(kind, Enum | Set) for kind in kinds.values())
-        if options.dialect.json_values:
-            self._numbers = frozenset(
-                name for name, kind in kinds.items() if isinstance(kind, Integer | Decimal | Float)
-            )
-        self.mysql_types = msgspec.Raw(json.dumps(texts))
-        self._sql_types = msgspec.Raw(json.dumps(self._codes))
-
-    def row(self, image: Image, report: Report) -> JsonRow:
-        """Return an image as texts, with its columns in the order of the table.
-
-        Args:
-            image: The image.
-            report: Called for each value that MySQL does not have.
-
-        Raises:
-            EncodeError: A value is not of its column's type.
-        """
-        row: JsonRow = {}
-        name, absent, write_plain_integer = "", _ABSENT, write_integer
-        try:
-            for name, write in self._columns:
-                value = image.get(name, absent)
-                if value is None:
-                    row[name] = None
-                elif write is write_plain_integer and value.__class__ is int:
-                    row[name] = f"{value}"  # its result, without the call
-                elif value is absent:
-                    continue
-                elif write is not None:
-                    row[name] = write(value)
-                elif isinstance(value, str):
-                    row[name] = value
-                else:
-                    raise TypeError
-        except ForeignValue:
-            row = self._row_with_losses(image, report)
-        except NOT_A_VALUE:
-            raise EncodeError(f"column {name!r} has a value that is not of its type") from None
-        if len(row) != len(image):
-            for name, value in image.items():
-                if name not in row:
-                    row[name] = self._untyped(value)
-        return row
-
-    def _untyped(self, value: Value) -> Any:
-        if value is None or type(value) is str:
-            return value
-        if self._json_values and isinstance(value, bool | int | list | dict):
-            return value
-        text = value_text(String(), value)
-        if self._json_values and isinstance(value, float | decimal.Decimal):
-            return number(text)
-        return text
-
-    def as_json(self, row: JsonRow) -> JsonRow:
-        """Return a row of texts with the numeric columns as JSON numbers."""
-        return {
-            name: number(text) if name in self._numbers and isinstance(text, str) else text
-            for name, text in row.items()
-        }
-
-    def _row_with_losses(self, image: Image, report: Report) -> JsonRow:
-        """Return the texts of an image with values that MySQL does not have."""
-        row: JsonRow = {}
-        for name, write in self._columns:
-            value = image.get(name)
-            try:
-                if write is not None and value is not None:
-                    row[name] = write(value)
-                elif isinstance(value, str) or (value is None and name in image):
-                    row[name] = value
-                elif name in image:
-                    raise TypeError
-            except ForeignValue as foreign_value:
-                report(foreign_value.loss)
-                row[name] = foreign_value.text
-            except NOT_A_VALUE:
-                msg = f"column {name!r} has a value that is not of its type"
-                raise EncodeError(msg) from None
-        return row
-
-    def check(self, image: Image, report: Report) -> None:
-        """Report bits with leading zeros, which a number without the column's length loses."""
-        for name in self.unsized:
-            value = image.get(name)
-            if isinstance(value, str) and value.startswith("0") and value != "0":
-                report(("value:bits", "leading zeros of bits without a length"))
-
-    def sql_types(self, image: Image) -> msgspec.Raw:
-        """Return the map ``sqlType`` of a row: the codes depend on its values."""
-        if not self._by_value:
-            return self._sql_types
-        codes: dict[str, int] = {}
-        for name, mysql_type, high in self._by_value:
-            value = image.get(name)
-            if value is None:
-                if mysql_type.null_code is not None and name in image:
-                    codes[name] = mysql_type.null_code
-            elif mysql_type.high_code is not None and isinstance(value, int) and value >= high:
-                codes[name] = mysql_type.high_code
-        return msgspec.Raw(json.dumps(self._codes | codes)) if codes else self._sql_types
 
 
 class Writer:
@@ -235,7 +72,7 @@ class Writer:
         """Return the message's value; ``None`` if Canal has no message for the event."""
         match event:
             case DataChange():
-                message = self._row(event, report)
+                message = self.row_message(event, report)
             case SchemaChange():
                 message = self._ddl(event, report)
             case Truncate():
@@ -287,8 +124,9 @@ class Writer:
 
     # -- rows ----------------------------------------------------------------------------------
 
-    def _row(self, event: DataChange, report: Report) -> WrittenMessage:
-        plan, op, details = self._plan(event.schema), event.op, event.details
+    def row_message(self, event: DataChange, report: Report) -> WrittenMessage:
+        """Return the message of a row change."""
+        plan, op, details = self.plan(event.schema), event.op, event.details
         kind = "UPDATE" if op is _UPDATE else TYPES[op]
         message = self._message(event, kind, event.table, report)
         is_delete = op is _DELETE
@@ -309,14 +147,14 @@ class Writer:
             self._add_before(message, row, plan.row(event.before, report), report)
         if self._dialect.json_values:
             message.data, message.old = _as_json(plan, message.data), _as_json(plan, message.old)
-        message.mysqlType = self._part(plan.mysql_types)
+        message.mysqlType = self.part(plan.mysql_types)
         if isinstance(details.get("sqlType"), dict):
             message.sqlType = msgspec.Raw(json.dumps(details["sqlType"]))
         else:
             if "sqlType" in details:
                 report(("details.sqlType", "not a map of codes"))
-            message.sqlType = self._part(plan.sql_types(image))
-        message.pkNames = self._part(self._key(event.key))
+            message.sqlType = self.part(plan.sql_types(image))
+        message.pkNames = self.part(self._key(event.key))
         if details:
             message.sql = _text(details.get("sql"))
         return message
@@ -340,7 +178,8 @@ class Writer:
                 }
             ]
 
-    def _plan(self, schema: TableSchema | None) -> TablePlan:
+    def plan(self, schema: TableSchema | None) -> TablePlan:
+        """Return the plan of a schema."""
         last, plan = self._last
         if last is schema:
             return plan
@@ -354,7 +193,7 @@ class Writer:
 
     def _key(self, key: Key | None) -> msgspec.Raw:
         if key is None or not key.columns:
-            return _NULL
+            return NULL
         raw = self._keys.get(key.columns)
         if raw is None:
             if len(self._keys) >= _MAX_PLANS:
@@ -362,8 +201,9 @@ class Writer:
             raw = self._keys[key.columns] = msgspec.Raw(json.dumps(key.columns))
         return raw
 
-    def _part(self, raw: msgspec.Raw) -> Part | None:
-        return self._none if raw is _NULL else raw
+    def part(self, raw: msgspec.Raw | None) -> Any:
+        """Return a part of a message; ``None`` and null are the value of a key without content."""
+        return self._none if raw is None or raw is NULL else raw
 
     # -- other events --------------------------------------------------------------------------
 
@@ -404,7 +244,7 @@ class Writer:
         return WrittenMessage(
             none,
             table.database or "",
-            self._time(event.source_time_ns, "source_time", report),
+            self.time(event.source_time_ns, "source_time", report),
             self._gtid(details, report) if details else self._no_gtid,
             self._id(details, isinstance(event, DataChange), report) if details else 0,
             False,  # noqa: FBT003 - positional for speed
@@ -414,11 +254,12 @@ class Writer:
             "",
             none,
             table.name or "",
-            self._time(event.process_time_ns, "process_time", report),
+            self.time(event.process_time_ns, "process_time", report),
             kind,
         )
 
-    def _time(self, value_ns: int | None, field: str, report: Report) -> int | None:
+    def time(self, value_ns: int | None, field: str, report: Report) -> int | None:
+        """Return a time in the unit of the dialect."""
         if value_ns is None:
             return None
         if self._dialect.seconds:
@@ -464,34 +305,6 @@ def _written_details(names: tuple[str, ...], dialect: Dialect) -> frozenset[str]
 
 def _as_json(plan: TablePlan, rows: Rows) -> Rows:
     return [plan.as_json(row) for row in rows] if isinstance(rows, list) else rows
-
-
-def promoted(mysql_type: MySqlType) -> MySqlType:
-    """Return a type with the code of the wider type to which its unsigned numbers convert.
-
-    >>> promoted(parse("int unsigned")).code, promoted(parse("bigint unsigned")).code
-    (-5, 3)
-    """
-    if mysql_type.high_code is None:
-        return mysql_type
-    return msgspec.structs.replace(mysql_type, code=mysql_type.high_code, high_code=None)
-
-
-def bare(text: str) -> str:
-    """Return a type without lengths, digits and members.
-
-    >>> bare("ENUM('a','b')"), bare("bigint(20) unsigned")
-    ('enum', 'bigint unsigned')
-    """
-    start, end = text.find("("), text.rfind(")")
-    if 0 <= start < end:
-        text = text[:start].rstrip() + text[end + 1 :]
-    return text.lower()
-
-
-def number(text: str) -> msgspec.Raw | str:
-    """Return a number's text as a JSON number; NaN and infinity stay text."""
-    return text if text.lstrip("-")[:1] in {"N", "I", "s"} else msgspec.Raw(text.encode())
 
 
 def _text(value: Value) -> str:

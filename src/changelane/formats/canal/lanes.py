@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lanes of ``canal-json`` (:mod:`changelane.formats.contract.lane`).
 
-A plain message has one row, in which all columns have a text or null. Its maps of types and its key
-columns have the bytes of the lane. It has no ``_tidb``, and only an update has an old row.
+A plain message has rows in which all columns have a text or null. Its maps of types and its key
+columns have the bytes of the lane. It has no ``_tidb``, and only an update has old rows, one for
+each row.
 """
 
 from collections.abc import Callable, Hashable
@@ -19,7 +20,9 @@ from changelane.formats.contract.lane import (
     NotPlainError,
     PlainChange,
     ReadChange,
+    ReadChanges,
     attribute,
+    literal,
 )
 from changelane.message import Message
 
@@ -59,13 +62,10 @@ class CanalLanes:
         return *_maps_of(probe), probe.database, probe.table
 
     def open(self, message: Message, change: DataChange) -> "CanalLane":
-        """Return the lane of a message that was decoded into one change."""
+        """Return the lane of a message."""
         if not self._has_lanes:
             raise NotPlainError
-        try:
-            return CanalLane(self._reader, message, change)
-        except (msgspec.MsgspecError, ValueError):
-            raise NotPlainError from None
+        return CanalLane(self._reader, message, change)
 
 
 def _maps_of(message: Any) -> tuple[bytes, bytes, bytes]:
@@ -93,34 +93,47 @@ class CanalLane:
         )
 
     def reader(self, row: Any) -> ReadChange:
+        """Return the reader of messages with one row."""
+        read_changes = self.batch_reader(row)
+
+        def read(value: bytes, key: bytes | None) -> PlainChange | None:
+            changes = read_changes(value, key)
+            return changes[0] if changes is not None and len(changes) == 1 else None
+
+        return read
+
+    def batch_reader(self, row: Any) -> ReadChanges:
         """Return the reader of messages."""
         decode = self._decode(row)
         maps, time_of, unset = _maps_of(self._message), self._reader.time, msgspec.UNSET
         values_of = msgspec.structs.astuple
 
-        def read(value: bytes, _key: bytes | None) -> PlainChange | None:
+        def before_of(image: Any, old: Any) -> Any:
+            if old is None:
+                return None
+            values = zip(values_of(image), values_of(old), strict=True)
+            return row(*(new if changed is unset else changed for new, changed in values))
+
+        def read(value: bytes, _key: bytes | None) -> list[PlainChange] | None:
             message = decode(value)
             op = _OPERATIONS[message.type]
             if message.isDdl or _maps_of(message) != maps:
                 return None
-            (image,), before, after = message.data, None, None
-            if op == "d":
-                before = image
-            else:
-                after = image
-            if message.old is not None:
-                if op != "u":
-                    return None
-                (old,) = message.old
-                if old is not None:
-                    before = row(
-                        *(
-                            new if changed is unset else changed
-                            for new, changed in zip(values_of(image), values_of(old), strict=True)
-                        )
-                    )
+            images, old_images = message.data, message.old
             time_of(message.ts, "ts")  # an error is an error of the message
-            return op, before, after, None, None, None, time_of(message.es, "es")
+            time_ns = time_of(message.es, "es")
+            if op == "d":
+                pairs = [(image, None) for image in images]
+            else:
+                pairs = [(None, image) for image in images]
+            if old_images is not None:
+                if op != "u" or len(old_images) != len(images):
+                    return None
+                pairs = [
+                    (before_of(image, old), image)
+                    for image, old in zip(images, old_images, strict=True)
+                ]
+            return [(op, before, after, None, None, None, time_ns) for before, after in pairs]
 
         return read
 
@@ -142,20 +155,15 @@ class CanalLane:
         }
         kinds |= {
             "type": (Literal[tuple(_OPERATIONS)],),
-            "data": (tuple[row],),
-            "old": (tuple[old | None] | None, None),
+            "data": (list[row],),
+            "old": (list[old | None] | None, None),
             "updateBefore": (None, None),
             "tidb": (None, None),
-            "database": _literal(flat.database),
-            "table": _literal(flat.table),
+            "database": literal(flat.database),
+            "table": literal(flat.table),
         }
         fields: list[Any] = [(name, *kind) for name, kind in kinds.items()]
         message = msgspec.defstruct(
             "PlainMessage", fields, rename={"tidb": "_tidb"}, kw_only=True, gc=False
         )
         return msgspec.json.Decoder(message).decode
-
-
-def _literal(value: str | None) -> tuple[Any, ...]:
-    """Return the type of a field with one value, and its default if the value is null."""
-    return (None, None) if value is None else (Literal[value],)

@@ -66,18 +66,22 @@ class CachedReduction(msgspec.Struct, frozen=True, gc=False):
 
 
 class CachedReducer:
-    """Reduces events to a format's capabilities, with the same result as :class:`Reducer`."""
+    """Reduces events to a format's capabilities, with the same result as :class:`Reducer`.
+
+    Attributes:
+        reducer: The reducer of changes that are not cached.
+    """
 
     def __init__(self, carries: Carries) -> None:
-        self._reduce = Reducer(carries)
+        self.reducer = Reducer(carries)
         self._carries = carries
-        (self._source_size, _), (self._process_size, _) = self._reduce.units.values()
+        (self._source_size, _), (self._process_size, _) = self.reducer.units.values()
         self._cache: dict[CacheKey, CachedReduction] = {}
 
     def __call__(self, event: ChangeEvent) -> Reduced:
         """Return the part of *event* that the format carries (up to two events), and the losses."""
         if type(event) is not DataChange:
-            return self._reduce(event)
+            return self.reducer(event)
         op, before, after = event.op, event.before, event.after
         schema, table, source = event.schema, event.table, event.source
         position, transaction, details = event.position, event.transaction, event.details
@@ -95,7 +99,7 @@ class CachedReducer:
             type(position),
             event.key is None,
             None if before is None else op is _UPDATE and _before_kind(event),
-            None if transaction is None else _empty_fields(transaction),
+            None if transaction is None else empty_fields(transaction),
             bool(details),
             not source_rest,
             not process_rest,
@@ -109,7 +113,7 @@ class CachedReducer:
         if after is not None:
             plan = cached.plan
             after = (
-                self._reduce.untyped(after, losses)
+                self.reducer.untyped(after, losses)
                 if plan is None
                 else plan.image(after, losses, fill=cached.fills[1])
             )
@@ -117,7 +121,7 @@ class CachedReducer:
         if all_losses is None:
             return self._reduce_and_cache(event, cache_key)
         if transaction is not None:
-            transaction = self._reduce.transaction(transaction, losses)
+            transaction = self.reducer.transaction(transaction, losses)
         if source_rest and source_ns is not None:
             source_ns = source_ns - source_rest if self._source_size else None
         if process_rest and process_ns is not None:
@@ -145,16 +149,16 @@ class CachedReducer:
     ) -> Image:
         plan = cached.plan
         if plan is None:
-            return self._reduce.untyped(image, losses)
+            return self.reducer.untyped(image, losses)
         return plan.image(image, losses, fill=cached.fills[side])
 
     def _reduce_and_cache(self, event: DataChange, cache_key: CacheKey) -> Reduced:
         """Reduce a change on the full path, and cache the reduction if it is one change."""
-        reduced, losses = self._reduce(event)
+        reduced, losses = self.reducer(event)
         if len(reduced) != 1 or not isinstance(reduced[0], DataChange):
             return reduced, losses
         reduced_event, schema = reduced[0], event.schema
-        plan = None if schema is None else self._reduce.plan(schema)
+        plan = None if schema is None else self.reducer.plan(schema)
         is_delete = event.op is _DELETE
         cached = CachedReduction(
             (event.op, schema, event.table, event.source),
@@ -182,8 +186,8 @@ class CachedReducer:
         return reduced, losses
 
 
-def _empty_fields(transaction: Transaction) -> tuple[bool, ...]:
-    # an empty id has no content, so that its omission is no loss
+def empty_fields(transaction: Transaction) -> tuple[bool, ...]:
+    """Return for each field whether it has no content, so that its omission is no loss."""
     return tuple(part in (None, "") for part in msgspec.structs.astuple(transaction))
 
 

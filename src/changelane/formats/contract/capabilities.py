@@ -132,29 +132,36 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SchemaPlan:
-    """The reduction of one schema and its images, compiled once."""
+    """The reduction of one schema and its images, compiled once.
+
+    Attributes:
+        schema: The reduced schema.
+        losses: The losses of the schema, which all its changes have.
+        texts: The functions to the written form of values, for columns of other types.
+        checks: The functions to the loss of a value, if any, for columns that may have extremes.
+    """
 
     def __init__(self, schema: TableSchema, carries: Carries) -> None:
         self._carries = carries
         self._names = schema.names
         self.losses: dict[Loss, None] = {}
         columns: list[Column] = []
-        self._texts: dict[str, Callable[[Value], Value]] = {}
+        self.texts: dict[str, Callable[[Value], Value]] = {}
         forms = dict(carries.forms)
-        self._checks: dict[str, Callable[[Value], Loss | None]] = {}
+        self.checks: dict[str, Callable[[Value], Loss | None]] = {}
         self._is_strict = carries.schema is SchemaDetail.FULL and not carries.inconsistent
         is_untyped = carries.schema is SchemaDetail.NONE and not carries.text_only
         for column in schema.columns:
             kind = column.type
             if type(kind) not in carries.types:
-                form, self._texts[column.name] = written_form(kind, forms.get(type(kind)))
+                form, self.texts[column.name] = written_form(kind, forms.get(type(kind)))
                 loss = (f"type:{_type_name(kind)}", f"no such type; the value is written as {form}")
                 self.losses[loss] = None
                 kind = String()
             elif check := _extreme_check(kind, carries):
-                self._checks[column.name] = check
+                self.checks[column.name] = check
             if is_untyped and isinstance(kind, Float | Decimal):
-                self._texts[column.name] = _untyped_number
+                self.texts[column.name] = _untyped_number
             columns.append(self._column(column, kind))
         self.schema: TableSchema | None = TableSchema(tuple(columns))
         if carries.schema is SchemaDetail.NONE:
@@ -190,13 +197,13 @@ class SchemaPlan:
         if not self._carries.unavailable and Unavailable in map(type, image.values()):
             losses["unavailable", "written as an absent column"] = None
             image = {name: value for name, value in image.items() if value is not UNAVAILABLE}
-        if not self._texts and not self._checks:
+        if not self.texts and not self.checks:
             return image
         result = dict(image)
-        for name, write in self._texts.items():
+        for name, write in self.texts.items():
             if (value := result.get(name)) is not None and value is not UNAVAILABLE:
                 result[name] = write(value)
-        for name, check in self._checks.items():
+        for name, check in self.checks.items():
             has_value = (value := result.get(name)) is not None and value is not UNAVAILABLE
             if has_value and (loss := check(value)):
                 losses[loss] = None

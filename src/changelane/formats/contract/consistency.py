@@ -46,14 +46,17 @@ def _is_consistent(event: DataChange, carries: Carries) -> bool:
         and (before is None or event.op is _UPDATE or carries.other_images)
         and (time is None or FIRST_NS <= time < AFTER_LAST_NS)
         and (process_time is None or FIRST_NS <= process_time < AFTER_LAST_NS)
-        and (
-            transaction is None
-            or (
-                transaction.size is None
-                and (transaction.order is None or 1 <= transaction.order <= _MAX_COUNT)
-                and (transaction.table_order is None or 1 <= transaction.table_order <= _MAX_COUNT)
-            )
-        )
+        and (transaction is None or has_usual_counts(transaction))
+    )
+
+
+def has_usual_counts(transaction: Transaction) -> bool:
+    """Return whether all counts of a transaction are in range, and it has no size."""
+    order, table_order = transaction.order, transaction.table_order
+    return (
+        transaction.size is None
+        and (order is None or 1 <= order <= _MAX_COUNT)
+        and (table_order is None or 1 <= table_order <= _MAX_COUNT)
     )
 
 

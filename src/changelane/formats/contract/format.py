@@ -16,7 +16,8 @@ class Format(Protocol):
     """One envelope. Implementations are frozen, picklable and thread-safe.
 
     A format's ``decode`` and ``encode`` are pure: the same message always gives the same events.
-    A format may have an attribute ``lanes`` (:class:`~changelane.formats.contract.lane.Lanes`).
+    A format may have an attribute ``lanes`` (:class:`~changelane.formats.contract.lane.Lanes`), and
+    one ``row_writing`` (:data:`~changelane.formats.contract.row_writing.WritingOf`).
     """
 
     @property

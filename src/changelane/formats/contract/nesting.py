@@ -33,15 +33,20 @@ def too_deep(event: ChangeEvent) -> str | None:
         return _deep_member(event.other_key or {}) or too_deep(event.change)
     column: str | None = None
     if type(event) is DataChange:
-        if (before := event.before) is not None and _may_nest(before):
-            column = _deep_member(before)
-        if (after := event.after) is not None and _may_nest(after):
-            column = column or _deep_member(after)
+        if (before := event.before) is not None:
+            column = deep_column(before)
+        if (after := event.after) is not None:
+            column = column or deep_column(after)
     elif type(event) is Tombstone:
         column = _deep_member(event.key or {}) or _deep_member(event.moved_to or {})
     if _may_nest(details := event.details):
         column = column or _deep_member(details, _MOST_NESTED_DETAILS)
     return column
+
+
+def deep_column(image: Mapping[str, Any]) -> str | None:
+    """Return the name of a column with a value nested too deeply, if any."""
+    return _deep_member(image) if _may_nest(image) else None
 
 
 def _deep_member(image: Mapping[str, Any], limit: int = MOST_NESTED) -> str | None:

@@ -72,6 +72,7 @@ class Decoder:
     Attributes:
         before_image: The columns of before images with real values.
         placeholder: The placeholder of unavailable values.
+        blocks: The plans of schema blocks.
         keys: The reader of message keys.
         plans_version: Changes if the plan of a table without schema blocks may have changed.
     """
@@ -82,7 +83,7 @@ class Decoder:
         self._may_hide = self.placeholder.may_be_in
         self._declared = DeclaredSchemas(options)
         self._last_plan: RowPlan = PLAIN
-        self._blocks: Blocks[RowPlan] = Blocks(ValuePlan)
+        self.blocks: Blocks[RowPlan] = Blocks(ValuePlan)
         self.keys = KeyReader()
         self._table_origins: BoundedCache[tuple[Any, ...], TableOrigin] = BoundedCache(_MAX_TABLES)
         self.plans_version = 0
@@ -95,7 +96,7 @@ class Decoder:
         envelope: Envelope[JsonRow]
         try:
             if value.startswith(b'{"schema":'):
-                cached_block = self._blocks.find(value)
+                cached_block = self.blocks.find(value)
                 if cached_block is None:
                     return self._slow(message, value)
                 plan, start = cached_block
@@ -120,10 +121,6 @@ class Decoder:
             return self._row(message, envelope, table_plan, content, {})
         except _READ_ERRORS:
             return self._slow(message, value)
-
-    def cached_block(self, value: bytes) -> tuple[RowPlan, int] | None:
-        """Return the plan of a message's schema block and the start of the payload, if cached."""
-        return self._blocks.find(value)
 
     def origin_of(self, block: Any) -> TableOrigin:
         """Return the table origin of a source block of a known class."""
@@ -345,7 +342,7 @@ class Decoder:
 
     def _slow(self, message: Message, value: bytes) -> tuple[ChangeEvent, ...]:
         """Decode any message, field by field."""
-        return self._blocks.read(value, PLAIN, partial(self._payload, message))
+        return self.blocks.read(value, PLAIN, partial(self._payload, message))
 
     def _payload(
         self, message: Message, payload: bytes, block: bytes | None, plan: RowPlan

@@ -9,6 +9,7 @@ slow path, which keeps unknown fields in the event's details.
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -24,7 +25,9 @@ from changelane.event import (
     Transaction,
 )
 from changelane.formats.contract import json
+from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.debezium_envelope.message_key import READ_ERRORS, KeyReader, key_as_row
+from changelane.formats.debezium_envelope.options import BeforeImage
 from changelane.formats.debezium_envelope.other_events import MILLISECOND, loads
 from changelane.formats.debezium_envelope.row_images import convert_image
 from changelane.formats.debezium_envelope.rows.connect_schema import Blocks
@@ -43,6 +46,7 @@ _PARTS: Final = decoder(dict[str, msgspec.Raw])
 _FIELDS: Final = decoder(dict[str, Any])
 _ANY: Final = decoder(Any)
 _READ_ERRORS: Final = (*READ_ERRORS, DecodeError)
+_MAX_TABLES: Final = 10_000
 
 
 class Draft(msgspec.Struct):
@@ -81,13 +85,50 @@ class Draft(msgspec.Struct):
     hidden_after: tuple[str, ...] = ()
 
 
+class Origin(msgspec.Struct, frozen=True):
+    """The common part of the source blocks of one table, made once.
+
+    Attributes:
+        other_fields: Fields of the block without a place in the model.
+    """
+
+    table: TableId
+    source: Source
+    other_fields: Mapping[str, object] = {}
+
+
+class PlainForm(msgspec.Struct, frozen=True, kw_only=True):
+    """The form of the messages of a member that a lane may read.
+
+    Attributes:
+        fixed: The fields of the envelope with one value in all plain messages, and the value.
+        unique: The field of the envelope with the key of the row, if the member has one. A message
+            key is then ignored.
+        is_empty_object: A missing image is ``{}``.
+        before_image: The columns of before images with real values.
+        filler_products: The products whose deletes have fillers beside the key.
+    """
+
+    fixed: Mapping[str, str | None] = {}
+    unique: str | None = None
+    is_empty_object: bool = False
+    before_image: BeforeImage = BeforeImage.FULL
+    filler_products: frozenset[str] = frozenset()
+
+
 class Member(msgspec.Struct, frozen=True, kw_only=True):
     """The decoding rules of a member of the family.
 
     Attributes:
         envelope: The wire class, generic in the row; it forbids unknown fields.
         integers: Fields of the source block that are whole numbers, or text of them.
-        read_source: Sets table, source, position and transaction from the source block.
+        place: The fields of the source block that *origin_of* uses.
+        origin_of: Returns the producer and the table of a source block.
+        position_of: Returns the position of a source block.
+        transaction_of: Returns the transaction of a source block.
+        has_snapshot_creates: The rows of a snapshot have the operation ``c``.
+        plain: The form of plain messages; ``None`` = the member has no lanes.
+        read_source: Called with the source read; keeps further fields in the details.
         before_conversion: Called before the rows' JSON values are converted.
         after_conversion: Called after the conversion; may raise ``DecodeError``.
         service_event: Returns the event for a row of one of the producer's service tables.
@@ -97,31 +138,51 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
     envelope: Any
     integers: frozenset[str]
-    read_source: Callable[[Draft], None]
+    place: tuple[str, ...]
+    origin_of: Callable[[Any], Origin]
+    position_of: Callable[[Any], Position | None] = lambda _block: None
+    transaction_of: Callable[[Any], Transaction | None] = lambda _block: None
+    has_snapshot_creates: bool = False
+    plain: PlainForm | None = None
+    read_source: Callable[[Draft], None] = lambda _draft: None
     before_conversion: Callable[[Draft], None] = lambda _draft: None
     after_conversion: Callable[[Draft], None] = lambda _draft: None
     service_event: Callable[[Draft, Message], ChangeEvent | None] = lambda _draft, _message: None
     source_offset_ms: int = 0
     placeholder: Placeholder = NO_PLACEHOLDER
 
+    def source_time_ns(self, block: Any) -> int | None:
+        """Return the source time of a source block in nanoseconds."""
+        time_ms: int | None = block.ts_ms
+        return None if time_ms is None else (time_ms + self.source_offset_ms) * MILLISECOND
+
 
 class MemberReader:
-    """Decodes the messages of one codec."""
+    """Decodes the messages of one codec.
+
+    Attributes:
+        member: The decoding rules.
+        plain: The plan of messages without a schema block.
+        blocks: The plans of schema blocks.
+        keys: The reader of message keys.
+    """
 
     def __init__(self, member: Member) -> None:
-        self._member = member
+        self.member = member
         self._fields = frozenset(member.envelope.__struct_fields__)
         self._source_fields = _source_fields(member.envelope)
-        self._plain = RowPlan(None, None, member.envelope)
-        self._blocks: Blocks[RowPlan] = Blocks(partial(ValuePlan, envelope=member.envelope))
-        self._keys = KeyReader()
+        self._place_of = attrgetter(*member.place)
+        self._origins: BoundedCache[tuple[str | None, ...], Origin] = BoundedCache(_MAX_TABLES)
+        self.plain = RowPlan(None, None, member.envelope)
+        self.blocks: Blocks[RowPlan] = Blocks(partial(ValuePlan, envelope=member.envelope))
+        self.keys = KeyReader()
 
     def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
         """Return the events of a message."""
         value = message.value
         if not value:
-            return (self._keys.tombstone(message),)
-        cached_block = self._blocks.find(value) if value.startswith(b'{"schema":{"') else None
+            return (self.keys.tombstone(message),)
+        cached_block = self.blocks.find(value) if value.startswith(b'{"schema":{"') else None
         if cached_block is not None:
             plan, start = cached_block
             try:
@@ -129,13 +190,13 @@ class MemberReader:
                 return self._row(message, envelope, plan, {})
             except _READ_ERRORS:
                 pass  # the slow path decodes the message, or raises the error
-        return self._blocks.read(value, self._plain, partial(self._payload, message))
+        return self.blocks.read(value, self.plain, partial(self._payload, message))
 
     def _payload(
         self, message: Message, payload: bytes, _block: bytes | None, plan: RowPlan
     ) -> tuple[ChangeEvent, ...]:
         if payload.strip() == b"null":
-            return (self._keys.tombstone(message),)
+            return (self.keys.tombstone(message),)
         details: dict[str, object] = {}
         try:
             envelope = plan.envelope(payload)
@@ -149,7 +210,7 @@ class MemberReader:
         if "op" not in parts or "source" not in parts:
             raise DecodeError("not a row change of this format", code=ReasonCode.UNKNOWN_KIND)
         fields: dict[str, Any] = loads(_FIELDS, parts["source"], "$.source")
-        for name in self._member.integers & fields.keys():
+        for name in self.member.integers & fields.keys():
             fields[name] = integer(fields[name], f"$.source.{name}")
         if "ts_ms" in parts:
             time = integer(loads(_ANY, parts["ts_ms"], "$.ts_ms"), "$.ts_ms")
@@ -177,17 +238,34 @@ class MemberReader:
         if plan.details:
             details.update(plan.details)
         before, after = envelope.before or None, envelope.after or None
+        member, block = self.member, envelope.source
+        place = self._place_of(block)
+        origin = self._origins.get(place) or self._origins.add(place, member.origin_of(block))
+        if member.has_snapshot_creates and op is Op.CREATE and origin.source.snapshot is not None:
+            op = Op.READ  # "whether the change is a part of the snapshot"
         draft = Draft(
-            op, envelope, plan, before, after, _NO_TABLE, _NO_SOURCE, details, plan.schema
+            op,
+            envelope,
+            plan,
+            before,
+            after,
+            origin.table,
+            origin.source,
+            details,
+            plan.schema,
+            position=member.position_of(block),
+            transaction=member.transaction_of(block),
+            offset=message.offset,
         )
-        draft.offset = message.offset
-        self._member.read_source(draft)
+        member.read_source(draft)
+        if origin.other_fields:
+            keep_other_fields(draft, origin.other_fields)
         if message.key is not None:
-            draft.key, row = self._keys.read(message.key, after or before, plan, details)
+            draft.key, row = self.keys.read(message.key, after or before, plan, details)
             if before is None and op is Op.DELETE and row is not None:
                 draft.key_row = key_as_row(row, plan)
-        self._member.before_conversion(draft)
-        placeholder = self._member.placeholder
+        member.before_conversion(draft)
+        placeholder = member.placeholder
         before, after = draft.before, draft.after
         if before is not None:
             hidden = draft.hidden_before
@@ -197,17 +275,13 @@ class MemberReader:
             convert_image(after, plan, placeholder, "$.after", details, hidden, keep_usual=True)
         if draft.key_row is not None:
             plan.convert(draft.key_row, "key")
-        self._member.after_conversion(draft)
-        service_event = self._member.service_event(draft, message)
+        member.after_conversion(draft)
+        service_event = member.service_event(draft, message)
         return (
             (service_event,)
             if service_event is not None
-            else (_change(draft, self._member.source_offset_ms),)
+            else (_change(draft, member.source_time_ns(block)),)
         )
-
-
-_NO_TABLE: Final = TableId()
-_NO_SOURCE: Final = Source()
 
 
 def _source_fields(envelope: Any) -> frozenset[str]:
@@ -215,7 +289,7 @@ def _source_fields(envelope: Any) -> frozenset[str]:
     return frozenset(fields["source"].__struct_fields__)
 
 
-def _change(draft: Draft, offset_ms: int) -> DataChange:
+def _change(draft: Draft, source_time_ns: int | None) -> DataChange:
     op, before, after, envelope = draft.op, draft.before, draft.after, draft.envelope
     before_completeness = after_completeness = (
         Completeness.UNKNOWN if draft.schema else Completeness.FULL
@@ -227,7 +301,7 @@ def _change(draft: Draft, offset_ms: int) -> DataChange:
             raise DecodeError("a field is missing", code=ReasonCode.MISSING_FIELD, path="$.before")
     elif after is None:
         raise DecodeError("a field is missing", code=ReasonCode.MISSING_FIELD, path="$.after")
-    source_ms, process_ms = envelope.source.ts_ms, envelope.ts_ms
+    process_ms = envelope.ts_ms
     return DataChange(
         op,
         draft.table,
@@ -238,7 +312,7 @@ def _change(draft: Draft, offset_ms: int) -> DataChange:
         draft.position,
         draft.transaction,
         draft.source,
-        None if source_ms is None else (source_ms + offset_ms) * MILLISECOND,
+        source_time_ns,
         None if process_ms is None else process_ms * MILLISECOND,
         Completeness.UNKNOWN if before is None else before_completeness,
         Completeness.UNKNOWN if after is None else after_completeness,

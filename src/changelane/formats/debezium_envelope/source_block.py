@@ -134,12 +134,11 @@ def postgres_position(block: PostgresSource) -> PostgresPosition | None:
     if lsn is None or not -_INT64 <= lsn <= _U64:
         return None
     if sequence is not None:
-        end = f'","{lsn}"]'
         try:
-            last = int(sequence[2 : -len(end)])
+            last = int(sequence[2 : sequence.find('"', 2)])
         except ValueError:
             last = None
-        if sequence != f'["{last}{end}':
+        if sequence != f'["{last}","{lsn}"]':
             last = None
     return PostgresPosition(lsn if lsn >= 0 else lsn + _U64 + 1, last)
 

@@ -29,6 +29,7 @@ from changelane.formats.debezium_flat.added_fields import (
 )
 from changelane.formats.debezium_flat.decode import Decoder
 from changelane.formats.debezium_flat.encode import Encoder
+from changelane.formats.debezium_flat.lanes import FlatLanes
 from changelane.formats.debezium_flat.options import Deletes, Options
 from changelane.types import LogicalType, Unknown
 
@@ -117,4 +118,5 @@ def make(options: Options) -> Format:
         decode=decoder.decode,
         encode=Encoder(options, decoder).encode,
         may_match=decoder.is_flat,
+        lanes=FlatLanes(decoder),
     )

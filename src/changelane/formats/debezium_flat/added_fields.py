@@ -5,7 +5,7 @@
 to a field of the source block may omit ``source.``; then the added field has no ``source_`` either.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -100,7 +100,7 @@ class RowMetadata(msgspec.Struct):
 
 
 _TEXT_OR_NONE: Final = frozenset({str, type(None)})
-_PLACE: Final = ("version", "connector", "name", "snapshot", "db", "schema", "table")
+PLACE: Final = ("version", "connector", "name", "snapshot", "db", "schema", "table")
 
 
 class Shape:
@@ -131,7 +131,7 @@ class Shape:
         self.source_names = tuple(
             (name, field)
             for (part, field), name in fields.items()
-            if part == SOURCE and field in _PLACE
+            if part == SOURCE and field in PLACE
         )
         used = sum(map(bool, (self.op, self.source_ms, self.process_ms))) + len(self.source_names)
         self.is_plain = used == len(self.added)
@@ -208,7 +208,7 @@ class MetadataReader:
         )
 
     def _table_origin(self, fields: Mapping[str, Any], topic: str | None) -> TableOrigin:
-        names = _PLACE
+        names = PLACE
         try:
             cache_key = (topic, *(fields.get(name) for name in names))
             table_origin = self._table_origins.get(cache_key)
@@ -221,6 +221,12 @@ class MetadataReader:
             if cache_key:
                 self._table_origins.add(cache_key, table_origin)
         return table_origin
+
+    def depends_on_topic(self, fields: Collection[str]) -> bool:
+        """Return whether the table of a row with these source fields depends on the topic."""
+        return any(
+            name not in fields and name not in self._table for name in ("table", *self._topic)
+        )
 
     def _of_topic(self, topic: str | None) -> dict[str, str]:
         """Return the source fields in a topic's name, from its end; the server may have dots."""

@@ -72,7 +72,16 @@ class FlatPlan(BlockPlan):
 
 
 class Decoder:
-    """Decodes the messages of one codec."""
+    """Decodes the messages of one codec.
+
+    Attributes:
+        names: The fields that may be added to rows.
+        headers: The headers that may be added to messages.
+        placeholder: The placeholder of unavailable values.
+        blocks: The plans of schema blocks.
+        keys: The reader of message keys.
+        metadata_reader: The reader of added fields.
+    """
 
     def __init__(self, options: Options) -> None:
         prefix = options.add_fields_prefix
@@ -88,14 +97,14 @@ class Decoder:
             added_field.name: added_field
             for added_field in fields_in(options.add_headers, prefix, "add_headers")
         }
-        self._headers = headers
+        self.headers = headers
         modes = row_modes(options)
         self._deletes = options.delete_tombstone_handling_mode
         self._before_image = options.before_image
-        self._placeholder = Placeholder(options.placeholder)
-        self._blocks: Blocks[RowPlan] = Blocks(lambda block: FlatPlan(block, names, modes))
-        self._keys = KeyReader()
-        self._metadata_reader = MetadataReader(options)
+        self.placeholder = Placeholder(options.placeholder)
+        self.blocks: Blocks[RowPlan] = Blocks(lambda block: FlatPlan(block, names, modes))
+        self.keys = KeyReader()
+        self.metadata_reader = MetadataReader(options)
         self._shapes: BoundedCache[tuple[str, ...], Shape] = BoundedCache(_MAX_SHAPES)
 
     def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
@@ -105,18 +114,18 @@ class Decoder:
             return (self._delete_or_tombstone(message),)
         try:
             plan: RowPlan = PLAIN
-            cached_block = self._blocks.find(value)
+            cached_block = self.blocks.find(value)
             if cached_block is not None:
                 plan, start = cached_block
                 row = plan.rows(memoryview(value)[start:-1])
             else:
                 row = PLAIN.rows(value)
             # a message with an unknown schema block, or one that is no row, takes the slow path
-            if row is not None and (plan is not PLAIN or self._shape(row).names):
+            if row is not None and (plan is not PLAIN or self.shape(row).names):
                 return (self._row(message, row, plan),)
         except _READ_ERRORS:
             pass  # the slow path decodes the message, or raises the error
-        return self._blocks.read(value, PLAIN, partial(self._payload, message))
+        return self.blocks.read(value, PLAIN, partial(self._payload, message))
 
     def is_flat(self, value: bytes) -> bool:
         """Return whether a message has the fields of a flattened row.
@@ -144,7 +153,7 @@ class Decoder:
 
     # -- rows ----------------------------------------------------------------------------------
 
-    def _shape(self, row: JsonRow) -> Shape:
+    def shape(self, row: JsonRow) -> Shape:
         """Return the added fields of a row."""
         columns = tuple(row)
         shape = self._shapes.get(columns)
@@ -155,14 +164,14 @@ class Decoder:
 
     def _row(self, message: Message, row: JsonRow, plan: RowPlan) -> ChangeEvent:
         details: dict[str, Any] = {}
-        shape = self._shape(row)
+        shape = self.shape(row)
         added_values = {name: row.pop(name) for name in shape.names}
         is_deleted = shape.has_flag and read_flag(added_values.pop(DELETED), f"$.{DELETED}")
         metadata: RowMetadata | None = None
         if shape.is_plain and (
             not message.headers or self._are_headers_redundant(message, shape, added_values)
         ):
-            metadata = self._metadata_reader.read_plain(shape, added_values, message.topic)
+            metadata = self.metadata_reader.read_plain(shape, added_values, message.topic)
         if metadata is None:
             metadata = self.metadata_of(message, added_values, details)
         table_origin = metadata.table_origin
@@ -182,7 +191,7 @@ class Decoder:
             details["name"] = plan.base
         key = key_row = None
         if message.key is not None:
-            key, key_row = self._keys.read(message.key, row, plan, details)
+            key, key_row = self.keys.read(message.key, row, plan, details)
         completeness = _UNKNOWN if plan.schema is not None else Completeness.FULL
         blank_columns: tuple[str, ...] = ()
         if (
@@ -198,7 +207,7 @@ class Decoder:
             row.update((name, value) for name, value in key_values.items() if name in row)
             row.update(dict.fromkeys(blank_columns))
             completeness = Completeness.KEY if plan.schema is None else completeness
-        convert_image(row, plan, self._placeholder, "$", details, blank_columns)
+        convert_image(row, plan, self.placeholder, "$", details, blank_columns)
         is_delete = op is Op.DELETE
         change = DataChange(
             op,
@@ -216,14 +225,14 @@ class Decoder:
             _UNKNOWN if is_delete else completeness,
             details,
         )
-        return self._keys.half(change, message, plan) if message.headers else change
+        return self.keys.half(change, message, plan) if message.headers else change
 
     def _are_headers_redundant(
         self, message: Message, shape: Shape, added_values: Mapping[str, Any]
     ) -> bool:
         """Return whether the added fields contain all metadata of the headers."""
         for name, _ in message.headers:
-            added_field = self._headers.get(name)
+            added_field = self.headers.get(name)
             if (
                 added_field is not None
                 and added_values.get(
@@ -254,11 +263,11 @@ class Decoder:
         names = self.names
         fields = [(names[name], value) for name, value in added_values.items()]
         for name, value in message.headers:
-            added_field = self._headers.get(name)
+            added_field = self.headers.get(name)
             if added_field is not None and value is not None:
                 fields.append((added_field, _header(added_field, value)))
         try:
-            return self._metadata_reader.read(fields, message.topic, details)
+            return self.metadata_reader.read(fields, message.topic, details)
         except DecodeError as error:
             path = _wire_path(error.path, fields)
             raise DecodeError(error.reason, code=error.code, path=path) from None
@@ -270,7 +279,7 @@ class Decoder:
 
         It is a tombstone if it has no key, or if a row with ``__deleted`` precedes it.
         """
-        tombstone = self._keys.tombstone(message)
+        tombstone = self.keys.tombstone(message)
         if tombstone.key is None or self._deletes is Deletes.REWRITE_WITH_TOMBSTONE:
             return tombstone
         details = dict(tombstone.details)
@@ -281,7 +290,7 @@ class Decoder:
         change = DataChange(
             Op.DELETE,
             table_origin.table,
-            self._keys.key_of(tuple(tombstone.key)),
+            self.keys.key_of(tuple(tombstone.key)),
             before=tombstone.key,
             schema=tombstone.schema,
             position=metadata.position,

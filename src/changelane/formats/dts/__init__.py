@@ -43,6 +43,7 @@ from changelane.formats.dts.avro import NOT_A_DATUM
 from changelane.formats.dts.branches import TYPES
 from changelane.formats.dts.decode import CONNECTOR, Reader, ReadOptions
 from changelane.formats.dts.encode import WriteOptions, Writer
+from changelane.formats.dts.lanes import DtsLanes
 from changelane.formats.dts.record import read_head
 from changelane.message import Message
 
@@ -97,6 +98,7 @@ class Dts:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._read = Reader(ReadOptions(options.binlog_prefix, options.strict))
+        self.lanes = DtsLanes(self._read)
         self._write = Writer(WriteOptions(options.binlog_prefix, options.message_key))
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -126,19 +126,11 @@ class Reader:
     # -- the datum -----------------------------------------------------------------------------
 
     def _body(self, data: bytes, at: int, head: Head) -> Body:
-        source_type = head.sourceType
-        # "<->" marks the reader of PostgreSQL's physical log
-        in_microseconds = source_type == "MySQL" or (
-            source_type == "PostgreSQL" and "<->" not in head.sourcePosition
-        )
-        latest = source_type, head.objectName, in_microseconds
-        plan = self._latest.get(latest)
-        if plan is not None and data.startswith(plan.raw, at):
+        plan = self.cached_plan(data, at, head)
+        if plan is not None:
             at += len(plan.raw)
         else:
-            plan, at = self._plan(data, at, source_type, in_microseconds=in_microseconds)
-            if plan is not None and len(plan.raw) <= _MOST_CACHED_BYTES:
-                self._latest.add(latest, plan)
+            plan, at = self._plan(data, at, head)
         columns: dict[str, Column] = {}
         before, at = read_image(plan, data, at, columns, "beforeImages")
         after, at = read_image(plan, data, at, columns, "afterImages")
@@ -151,10 +143,13 @@ class Reader:
             raise DecodeError("bytes after the record", code=ReasonCode.TRAILING_BYTES)
         return Body(plan, before, after, columns, born, len(data) - at)
 
-    def _plan(
-        self, data: bytes, at: int, source_type: str, *, in_microseconds: bool
-    ) -> tuple[TablePlan | None, int]:
-        start = at
+    def cached_plan(self, data: bytes, at: int, head: Head) -> TablePlan | None:
+        """Return the plan of the last record of the same object, if this one has its fields."""
+        plan = self._latest.get((head.sourceType, head.objectName, in_microseconds(head)))
+        return plan if plan is not None and data.startswith(plan.raw, at) else None
+
+    def _plan(self, data: bytes, at: int, head: Head) -> tuple[TablePlan | None, int]:
+        start, source_type = at, head.sourceType
         branch = data[at]
         at += 1
         fields: tuple[tuple[str, int | None], ...]
@@ -170,12 +165,15 @@ class Reader:
         else:
             raise ValueError
         raw = data[start:at]
-        identity = source_type, in_microseconds, raw
+        has_microseconds = in_microseconds(head)
+        identity = source_type, has_microseconds, raw
         plan = self._plans.get(identity)
         if plan is None:
-            plan = TablePlan(raw, fields, source_type, in_microseconds=in_microseconds)
+            plan = TablePlan(raw, fields, source_type, in_microseconds=has_microseconds)
             if len(raw) <= _MOST_CACHED_BYTES:
                 self._plans.add(identity, plan)
+        if len(raw) <= _MOST_CACHED_BYTES:
+            self._latest.add((source_type, head.objectName, has_microseconds), plan)
         return plan, at
 
     # -- rows ----------------------------------------------------------------------------------
@@ -212,7 +210,7 @@ class Reader:
                 "a row of no table", code=ReasonCode.MISSING_FIELD, path="$.objectName"
             )
         text = head.tags.get(KEY_TAG)
-        position = self._position(head)
+        position = self.position_of(head)
         return DataChange(
             op,
             table,
@@ -221,9 +219,9 @@ class Reader:
             after,
             schema,
             position,
-            _transaction(head.sourceTxid),
+            transaction_of(head.sourceTxid),
             _SOURCES[head.sourceType],
-            _time(head.sourceTimestamp),
+            source_time_ns(head.sourceTimestamp),
             _read_time(head.tags),
             details=_details(head, body, position),
         )
@@ -237,7 +235,8 @@ class Reader:
             table = self._tables.add(name, object_name)
         return table
 
-    def _position(self, head: Head) -> Position | None:
+    def position_of(self, head: Head) -> Position | None:
+        """Return the position of a record; ``None`` if its form is not published."""
         if head.sourceType != "MySQL":
             return None  # the form of these texts is not published
         prefix = self._options.binlog_prefix
@@ -257,7 +256,7 @@ class Reader:
         if not is_control and head.objectName is not None:
             details["objectName"] = head.objectName
         if status is not None:
-            transaction = _transaction(head.sourceTxid) or Transaction("")
+            transaction = transaction_of(head.sourceTxid) or Transaction("")
             return (TransactionMarker(status, transaction, **fields),)
         if not is_control:
             return (Watermark("heartbeat", **fields),)
@@ -276,7 +275,7 @@ class Reader:
         if body.before is not None:
             details["before"] = body.before
         if statement.action == "truncate":
-            transaction = _transaction(head.sourceTxid)
+            transaction = transaction_of(head.sourceTxid)
             return tuple(
                 Truncate(table, text, transaction=transaction, **fields)
                 for table in statement.tables
@@ -285,15 +284,23 @@ class Reader:
 
     def _common(self, head: Head, body: Body) -> tuple[dict[str, object], dict[str, Any]]:
         """Return the details of an event that is no row change, and its common fields with them."""
-        position = self._position(head)
+        position = self.position_of(head)
         details = dict(_details(head, body, position))
         return details, {
             "position": position,
             "source": _SOURCES[head.sourceType],
-            "source_time_ns": _time(head.sourceTimestamp),
+            "source_time_ns": source_time_ns(head.sourceTimestamp),
             "process_time_ns": _read_time(head.tags),
             "details": details,
         }
+
+
+def in_microseconds(head: Head) -> bool:
+    """Return whether the unit of ``millis`` in a ``DateTime`` is microseconds."""
+    # "<->" marks the reader of PostgreSQL's physical log
+    return head.sourceType == "MySQL" or (
+        head.sourceType == "PostgreSQL" and "<->" not in head.sourcePosition
+    )
 
 
 def _details(head: Head, body: Body, position: Position | None) -> Details:
@@ -325,7 +332,7 @@ def _check_unknown(image: Image | None, field: str) -> None:
         raise DecodeError(reason, code=ReasonCode.UNEXPECTED_IMAGE, path=f"$.{field}")
 
 
-def _time(value: int) -> int | None:
+def source_time_ns(value: int) -> int | None:
     """Return a source time in nanoseconds; ``None`` for 0.
 
     PostgreSQL and Redis sources write milliseconds, others seconds. The size of the number decides.
@@ -350,7 +357,8 @@ def _read_time(tags: dict[str, str]) -> int | None:
     return int(text) * 1_000_000
 
 
-def _transaction(txid: str) -> Transaction | None:
+def transaction_of(txid: str) -> Transaction | None:
+    """Return the transaction of a ``sourceTxid``."""
     return None if txid in {"", NO_TRANSACTION} else Transaction(txid)
 
 

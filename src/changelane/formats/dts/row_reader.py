@@ -35,6 +35,7 @@ from changelane.types import (
 )
 
 _MAX_ENTRIES: Final = 1024
+_NO_VALUES: Final = frozenset({type(ABSENT), TypedValue})
 
 
 class TablePlan:
@@ -105,6 +106,25 @@ class TablePlan:
         if ABSENT in image.values():
             image = {name: value for name, value in image.items() if value is not ABSENT}
         return image, at + 1
+
+    def plain_values(self, data: bytes, at: int) -> tuple[list[Any], int]:
+        """Return the values of the image at *at* and its end.
+
+        Raises:
+            ValueError: The image lacks a column, has several blocks, or a value is of another type
+                than its column.
+            Exception: A value is not of its branch, or the data end in it.
+        """
+        count, at = read_count(data, at)
+        if count != len(self._columns):
+            raise ValueError
+        values: list[Any] = []
+        for _, branch_readers in self._columns:
+            value, at = branch_readers[data[at]](data, at + 1)
+            values.append(value)
+        if data[at] or not _NO_VALUES.isdisjoint(map(type, values)):
+            raise ValueError
+        return values, at + 1
 
     def _wrong(self, field: str, index: int, is_end: bool) -> DecodeError:  # noqa: FBT001
         if is_end or index >= len(self._columns):

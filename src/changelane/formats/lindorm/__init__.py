@@ -26,13 +26,13 @@ import msgspec
 from changelane.errors import EncodeError
 from changelane.event import ChangeEvent, DataChange, Key, KeyOrigin, Op, Source
 from changelane.formats.contract import json
-from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.contract.capabilities import AbsentMeans, Carries, Extreme, SchemaDetail
 from changelane.formats.contract.format import Format, Report
 from changelane.formats.debezium_envelope.envelope_reader import (
     Draft,
     Member,
     MemberReader,
+    Origin,
     keep_other_fields,
 )
 from changelane.formats.debezium_envelope.envelope_writer import (
@@ -91,7 +91,6 @@ _LAYOUT: Final = Layout(
 )
 _ORIGIN: Final = Source(product="lindorm", connector="lindorm")
 _EMPTY_BLOCK: Final = b"{}"
-_MAX_TABLES: Final = 10_000
 
 _CARRIES: Final = Carries(
     # "r: full data is exported. This value is not available": it is read, and never written
@@ -116,16 +115,10 @@ _CARRIES: Final = Carries(
 
 
 def _member(options: Options) -> Member:
-    tables: BoundedCache[tuple[str | None, ...], TableId] = BoundedCache(_MAX_TABLES)
     hbase = HBase(options)
 
     def read_source(draft: Draft) -> None:
-        block: LindormSource = draft.envelope.source
-        table_parts = (block.db, block.namespace, block.table)
-        table = tables.get(table_parts) or tables.add(table_parts, TableId(*table_parts))
-        draft.table, draft.source = table, _ORIGIN
-        if block.version is not None:
-            keep_other_fields(draft, {"version": block.version})
+        keep_other_fields(draft, {"version": draft.envelope.source.version})
 
     def after_conversion(draft: Draft) -> None:
         images = hbase.read(draft.table, (draft.before, draft.after, draft.key_row))
@@ -143,9 +136,15 @@ def _member(options: Options) -> Member:
     return Member(
         envelope=LindormEnvelope,
         integers=frozenset({"ts_ms"}),
+        place=("db", "namespace", "table"),
+        origin_of=_origin_of,
         read_source=read_source,
         after_conversion=after_conversion,
     )
+
+
+def _origin_of(block: LindormSource) -> Origin:
+    return Origin(TableId(block.db, block.namespace, block.table), _ORIGIN)
 
 
 def _set_deleted_columns(draft: Draft, options: Options) -> None:

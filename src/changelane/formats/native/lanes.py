@@ -14,6 +14,7 @@ import msgspec
 
 from changelane.event import DataChange, Op, details_transaction_id
 from changelane.formats.contract.lane import LaneColumn, NotPlainError, PlainChange, ReadChange
+from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
 from changelane.message import Message
 from changelane.types.values import from_json
 
@@ -77,23 +78,64 @@ class NativeLane:
 
     def reader(self, row: Any) -> ReadChange:
         """Return the reader of lines."""
+        read_line = self._reader(row)
+
+        def read(value: bytes, _key: bytes | None) -> PlainChange | None:
+            line = read_line(value)
+            if line is None:
+                return None
+            field_id = details_transaction_id(line.details or {})
+            return (
+                line.op,
+                line.before,
+                line.after,
+                line.position,
+                line.transaction,
+                field_id,
+                line.source_time_ns,
+            )
+
+        return read
+
+    def event_reader(self, row: Any, *, has_positions: bool) -> ReadEvent:
+        """Return the reader of events (:class:`EventLane`)."""
+        del has_positions  # a line has the whole position
+        read_line = self._reader(row)
+
+        def read(value: bytes, _key: bytes | None) -> PlainEvent | None:
+            line = read_line(value)
+            if line is None:
+                return None
+            return (
+                line.op,
+                line.before,
+                line.after,
+                line.position,
+                line.transaction,
+                line.source_time_ns,
+                line.process_time_ns,
+                bool(line.details),
+            )
+
+        return read
+
+    def _reader(self, row: Any) -> Callable[[bytes], Any]:
+        """Return the reader of plain lines; an error or ``None`` = the line is not plain."""
         decode, first = self._decode(row), self._first
         schema, table, key, source = bytes(first.schema), first.table, first.key, first.source
 
-        def read(value: bytes, _key: bytes | None) -> PlainChange | None:
+        def read(value: bytes) -> Any:
             line = decode(value)
-            op, before, after, transaction = line.op, line.before, line.after, line.transaction
+            op, before, after = line.op, line.before, line.after
             if line.half or bytes(line.schema) != schema or line.table != table:
                 return None
             if line.key != key or line.source != source:
                 return None
             if op == "d":
-                if before is None or after is not None:
-                    return None
-            elif after is None or (before is not None and op != "u"):
-                return None
-            field_id = details_transaction_id(line.details or {})
-            return op, before, after, line.position, transaction, field_id, line.source_time_ns
+                is_plain = before is not None and after is None
+            else:
+                is_plain = after is not None and (before is None or op == "u")
+            return line if is_plain else None
 
         return read
 

@@ -125,8 +125,8 @@ class RowBuilder:
         """Return the rows of one message; a message that cannot be decoded is one ``error`` row."""
         if self.lanes is None:
             return self._event_rows(message)
-        row = self.lanes.row(message)
-        return self._event_rows(message) if row is None else [row]
+        rows = self.lanes.result(message)
+        return self._event_rows(message) if rows is None else rows
 
     def _event_rows(self, message: Message) -> list[Row]:
         rows: list[Row] = []
@@ -146,9 +146,10 @@ class RowBuilder:
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
             reason = f"a defect of changelane ({type(error).__name__}): please report it"
             return [self.error_row(message, DecodeError(reason, code=ReasonCode.DEFECT))]
-        lanes, change = self.lanes, events[0] if len(events) == 1 else None
+        lanes, change = self.lanes, events[0] if events else None
         if lanes is not None and isinstance(change, DataChange) and lanes.is_due(message):
-            lanes.open(message, change, self._compiled_schema(change, []))
+            compiled = self._compiled_schema(change, [])
+            lanes.open(message, change, compiled, is_batch=len(events) > 1)
         if not new_schemas or not any(row[0] == "data" for row in rows):
             return rows
         for compiled in new_schemas:

@@ -31,12 +31,12 @@ from changelane.spark.rows.calendar_texts import (
     TIMESTAMP_TEXT,
     is_in_calendar,
 )
+from changelane.spark.rows.decimal_texts import MAX_PRECISION, digits_of
 from changelane.types import UNAVAILABLE, Geometry, LogicalType, Unavailable, Value
 from changelane.types.values import plain, to_json, value_text
 
 Convert = Callable[[Any], Any]
 
-MAX_PRECISION: Final = 38
 _MAX_MICROSECOND_DIGITS: Final = 6
 _MAX_FLOAT32: Final = 3.4028234663852886e38
 
@@ -125,7 +125,7 @@ def _unsigned_64(kind: t.Integer) -> Convert:
 
 
 def _decimal(kind: t.Decimal) -> Convert:
-    digits = MAX_PRECISION if kind.precision is None else max(kind.precision, kind.scale or 0)
+    digits = digits_of(kind)
     step = decimal.Decimal((0, (1,), -(kind.scale or 0)))
     exact = decimal.Context(prec=digits, traps=[decimal.Inexact, decimal.InvalidOperation])
 
@@ -280,7 +280,7 @@ def _decimal_fits(kind: t.Decimal) -> Callable[[Any], bool] | None:
     """
     if kind.scale is None or not 0 <= kind.scale <= 6:
         return None
-    digits = MAX_PRECISION if kind.precision is None else max(kind.precision, kind.scale)
+    digits = digits_of(kind)
     step = decimal.Decimal((0, (1,), -kind.scale))
     same_scale, bound = step.same_quantum, decimal.Decimal((0, (1,), digits - kind.scale))
     least = -bound

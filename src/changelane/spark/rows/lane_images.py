@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images of lanes to values and to JSON text, in place, by functions compiled for a table."""
+"""Images of lanes to values and to JSON text, in place, by statements compiled for a table."""
 
 import datetime as dt
+import decimal
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, get_args
@@ -12,15 +13,20 @@ from changelane.formats.contract.lane import (
     Lane,
     LaneColumn,
     NotPlainError,
-    attribute,
     row_class,
+    value_expression,
     values_getter,
 )
 from changelane.formats.contract.nesting import is_too_deep
 from changelane.spark.rows.compiled_schema import CompiledSchema
-from changelane.spark.rows.json_values import JSON, UsualForm, key_as_text, usual_form
+from changelane.spark.rows.decimal_texts import scaled_bound, scaled_text
+from changelane.spark.rows.json_values import (
+    UsualForm,
+    key_as_text,
+    usual_form,
+)
 from changelane.spark.rows.keys import key_of
-from changelane.types import LogicalType
+from changelane.types import Decimal, LogicalType
 
 Image = Any
 """An object of the class of images of a lane, or a dictionary."""
@@ -30,7 +36,7 @@ _NONE: Final[UsualForm] = UsualForm(Any)
 
 
 class ImageFunctions:
-    """Makes the functions of the images of a lane.
+    """Makes the functions and the statements for the images of a lane.
 
     Raises:
         NotPlainError: The lane has other columns than the schema.
@@ -60,52 +66,54 @@ class ImageFunctions:
         names = [column.column.name for column in self._columns]
         return row_class(names, (column.json for column in self._columns))
 
-    def read(self) -> Callable[[Image], None]:
-        """Return the function that replaces the JSON values of an image by its values.
+    def read(self, image: str, names: dict[str, Any]) -> list[str]:
+        """Return the statements that replace the JSON values of an image by its values.
 
-        It raises an exception if a value is not of its column's type.
+        They raise an exception if a value is not of its column's type.
+
+        Args:
+            image: The name of the image in the statements.
+            names: The names that the statements use are added to it.
         """
-        return _compiled(self._columns, [_NONE] * len(self._columns), is_named=self._is_named)
+        forms = [_NONE] * len(self._columns)
+        return _statements(self._columns, forms, image, "r", names, is_named=self._is_named)
 
-    def write(self) -> Callable[[Image], bytes]:
-        """Return the function from an image to its text, equal to that of :class:`RowWriter`.
+    def write(self, image: str, names: dict[str, Any]) -> list[str]:
+        """Return the statements that make an image ready for its text, that of :class:`RowWriter`.
 
-        It changes the image. It raises an exception if the image needs the slow path of the writer.
+        The text is then the image as JSON. They raise an exception if the image needs the slow path
+        of the writer. The arguments are those of :meth:`read`.
         """
         forms = [usual_form(column.column.type) for column in self._columns]
-        convert = _compiled(self._columns, forms, is_named=self._is_named)
-        encode = JSON.encode
+        return _statements(self._columns, forms, image, "w", names, is_named=self._is_named)
 
-        def write(image: Image) -> bytes:
-            convert(image)
-            return encode(image)
+    def key(self, image: str, names: dict[str, Any]) -> str:
+        """Return the expression of the canonical key of an image with JSON values.
 
-        return write
-
-    def key(self) -> Callable[[Image], str | None]:
-        """Return the function from an image with JSON values to the canonical key of its row.
+        The arguments are those of :meth:`read`.
 
         Raises:
             NotPlainError: A column of the key is not in the image.
         """
         key_columns = self._key
         if key_columns is None:
-            return lambda _image: None
+            return "None"
         values = self.values(key_columns)
 
         def key(image: Image) -> str | None:
             return key_of(key_columns, values(image))
 
-        read = {column.column.name: column.read for column in self._columns}
-        if len(key_columns) > 1 or read[key_columns[0]] is not None:
-            return key
-        one_value = values_getter(key_columns, self._columns, is_named=self._is_named)
-
-        def short_key(image: Image) -> str | None:
-            (value,) = one_value(image)
-            return f"[{value}]" if type(value) is int else key(image)
-
-        return short_key
+        names["key_of"] = key
+        index, column = next(
+            (index, column)
+            for index, column in enumerate(self._columns)
+            if column.column.name == key_columns[0]
+        )
+        if len(key_columns) > 1 or column.read is not None:
+            return f"key_of({image})"
+        value = value_expression(image, index, column.column.name, names, is_named=self._is_named)
+        is_number = f"(value := {value}).__class__ is int"
+        return f'f"[{{value}}]" if {is_number} else key_of({image})'
 
     def values(self, names: Sequence[str]) -> Callable[[Image], dict[str, Any]]:
         """Return the function from an image with JSON values to the values of some columns.
@@ -136,47 +144,87 @@ def _with_key_text(source: LaneColumn, kind: LogicalType) -> LaneColumn:
             raise NotPlainError  # the depth cannot be checked in the text
         return key_as_text(kind, key_value)
 
-    return msgspec.structs.replace(source, read=read, unread=None)
+    return msgspec.structs.replace(source, read=read, unread=None, unscaled=None)
 
 
-def _compiled(
-    columns: Sequence[LaneColumn], forms: Sequence[UsualForm], *, is_named: bool
-) -> Callable[[Image], None]:
-    """Return the function that reads and converts the values of an image, in place.
+_MOST_DATES: Final = 10_000
 
-    It is compiled from its text, because a loop over the columns takes twice as long. The text has
-    the numbers of the columns in it and no names.
+
+class _Dates(dict[int, str]):
+    """The text of a date for each count of days, because few dates make most of a column."""
+
+    def __init__(self, read: Callable[[int], Any]) -> None:
+        super().__init__()
+        self._read = read
+
+    def __missing__(self, days: int) -> str:
+        date = self._read(days)
+        if date.__class__ is not dt.date:
+            raise NotPlainError
+        text: str = date.isoformat()
+        if len(self) < _MOST_DATES:
+            self[days] = text
+        return text
+
+
+def _statements(
+    columns: Sequence[LaneColumn],
+    forms: Sequence[UsualForm],
+    image: str,
+    prefix: str,
+    names: dict[str, Any],
+    *,
+    is_named: bool,
+) -> list[str]:
+    """Return the statements that read and convert the values of an image, in place.
+
+    They are part of the text of a function, because a loop over the columns takes twice as long,
+    and so do calls between the steps. The text has the numbers of the columns in it and no names.
     """
-    names: dict[str, Any] = {
+    names |= {
         "NotPlainError": NotPlainError,
         "is_too_deep": is_too_deep,
         "containers": _CONTAINERS,
     }
-    lines = ["def convert(row):"]
+    lines: list[str] = []
     for index, (column, form) in enumerate(zip(columns, forms, strict=True)):
-        target = f"row[name_{index}]" if is_named else f"row.{attribute(index)}"
-        names[f"name_{index}"] = column.column.name
-        steps, is_new = _steps(column, form, index, names)
+        target = value_expression(image, index, column.column.name, names, is_named=is_named)
+        steps, is_new = _steps(column, form, f"{prefix}{index}", names)
         if steps:
-            lines.append(f" value = {target}")
-            lines.append(" if value is not None:")
+            lines.append(f"value = {target}")
+            lines.append("if value is not None:")
             lines.extend(f"  {step}" for step in steps)
         if is_new:
             lines.append(f"  {target} = value")
-    lines.append(" return")
-    exec("\n".join(lines), names)  # noqa: S102 - the text is made of numbers
-    convert: Callable[[Image], None] = names["convert"]
-    return convert
+    return lines
 
 
 def _steps(
-    source: LaneColumn, form: UsualForm, index: int, names: dict[str, Any]
+    source: LaneColumn, form: UsualForm, index: str, names: dict[str, Any]
 ) -> tuple[list[str], bool]:
     """Return the statements for the value of a column, and whether they change the value.
 
     The names that the statements use are added to *names*.
     """
     steps: list[str] = []
+    kind = source.column.type
+    if form.python_class is dt.date and source.read is not None and _is_number(source.json):
+        names[f"dates_{index}"] = _Dates(source.read)
+        return [f"value = dates_{index}[value]"], True
+    if form.python_class is decimal.Decimal and source.unscaled and isinstance(kind, Decimal):
+        names[f"unscaled_{index}"], names[f"text_{index}"] = source.unscaled, scaled_text(kind)
+        scale = kind.scale or 0
+        usual = f"f'{{digits[:-{scale}]}}.{{digits[-{scale}:]}}'" if scale else "digits"
+        # a small or negative number needs zeros between its sign and its digits
+        is_usual = f"{10**scale} <= unscaled < {scaled_bound(kind)}"
+        fast = [
+            f"unscaled = unscaled_{index}(value)",
+            "digits = str(unscaled)",
+            f"value = {usual} if {is_usual} else text_{index}(unscaled)",
+        ]
+        other_steps, _ = _steps(msgspec.structs.replace(source, unscaled=None), form, index, names)
+        other = [f"  {step}" for step in other_steps]
+        return ["if value.__class__ is str:", *(f"  {s}" for s in fast), "else:", *other], True
     if source.read is not None:
         names[f"read_{index}"] = source.read
         names[f"unread_{index}"] = source.unread
@@ -201,7 +249,7 @@ def _steps(
 
 
 def _check(
-    source: LaneColumn, form: UsualForm, index: int, names: dict[str, Any], *, is_new: bool
+    source: LaneColumn, form: UsualForm, index: str, names: dict[str, Any], *, is_new: bool
 ) -> str:
     """Return the statement that checks a converted value as msgspec would, if one is needed."""
     checked = form.checked

@@ -4,39 +4,28 @@
 A row is equal to that of the event path; property tests compare both.
 """
 
-from collections.abc import Callable, Hashable
-from typing import Any, Final
+from collections.abc import Callable, Container
+from functools import partial
+from typing import Any, Final, TypeVar
 
-from changelane.apply.deduplication import ordinal_of
-from changelane.event import DataChange, Source, is_first_snapshot
-from changelane.formats.contract.bounded_cache import BoundedCache
-from changelane.formats.contract.lane import Lane, Lanes
+from changelane.apply.deduplication import is_only_change, number_of, ordinal_of
+from changelane.event import DataChange, Source, is_first_snapshot, shared_transaction_id
+from changelane.formats.contract.lane import BatchLane, Lane, Lanes, compiled_function
+from changelane.formats.contract.open_lanes import OpenLanes
 from changelane.message import Message
-from changelane.position import DELETE_PHASE, UPSERT_PHASE, Position, encode_order
+from changelane.position import Position, PositionScope, order_header
 from changelane.spark.rows.compiled_schema import CompiledSchema
+from changelane.spark.rows.json_values import JSON
 from changelane.spark.rows.lane_images import ImageFunctions
-from changelane.spark.rows.schema import microseconds
+from changelane.spark.rows.schema import TIMES
 
 Row = tuple[Any, ...]
-MakeRow = Callable[[Message], Row | None]
-"""Returns the row of a plain message; ``None`` or any exception = not plain."""
-
-MESSAGES_BEFORE_LANE: Final = 100
-"""The messages of a table before its lane is opened, on the event path.
-
-A lane of 9 columns is opened in 0.4 ms and one of 60 columns in 2 ms. A lane saves that time in 100
-and in 250 messages.
-"""
-_MAX_LANES: Final = 1_000
-_MAX_CANDIDATES: Final = 10_000
+MakeRows = Callable[[Message], list[Row] | None]
+"""Returns the rows of a plain message; ``None`` or any exception = not plain."""
 
 
-class LaneRows:
-    """Turns plain messages into event rows, within one task.
-
-    Attributes:
-        count: The number of plain messages.
-    """
+class LaneRows(OpenLanes[list[Row]]):
+    """Turns plain messages into event rows, within one task."""
 
     def __init__(
         self,
@@ -56,160 +45,151 @@ class LaneRows:
             shared: The domains of positions that several row changes may have.
             fallback_position: Returns the position of an event without one.
         """
-        self.count = 0
-        self._lanes = lanes
+        super().__init__(lanes)
         self._epoch = epoch
         self._keeps_before_images = keeps_before_images
         self._shared = shared
         self._fallback_position = fallback_position
-        self._header_names = lanes.header_names
-        self._version = lanes.version
-        self._by_topic: BoundedCache[str | None, MakeRow] = BoundedCache(_MAX_LANES)
-        self._by_identity: BoundedCache[Hashable, MakeRow] = BoundedCache(_MAX_LANES)
-        self._candidates: BoundedCache[Hashable, int] = BoundedCache(_MAX_CANDIDATES)
-        self._identity: Hashable | None = None
 
-    def row(self, message: Message) -> Row | None:
-        """Return the row of a message; ``None`` = it is not plain."""
-        self._identity = None
-        value = message.value
-        if not value or (message.headers and self._has_own_header(message)):
-            return None
-        if self._lanes.version != self._version:
-            self._version = self._lanes.version
-            self._by_topic.clear()
-            self._by_identity.clear()
-            self._candidates.clear()
-        topic = message.topic
-        last = self._by_topic.get(topic)
-        if last is not None:
-            try:
-                row = last(message)
-            except Exception:  # noqa: BLE001 - any doubt: the message takes the event path
-                row = None
-            if row is not None:
-                self.count += 1
-                return row
-        self._identity = identity = self._lanes.identity(value)
-        make_row = self._by_identity.get(identity)
-        if make_row is None or make_row is last:
-            return None
-        self._by_topic.add(topic, make_row)
-        try:
-            row = make_row(message)
-        except Exception:  # noqa: BLE001 - any doubt: the message takes the event path
-            return None
-        if row is not None:
-            self.count += 1
-        return row
-
-    def is_due(self, message: Message) -> bool:
-        """Whether it is time to open the lane of the last message, a change on the event path.
-
-        It is due again after as many such messages as before, because the columns of messages
-        without a schema may have changed, or the lane could not be opened.
-        """
-        identity = self._identity
-        if identity is None and message.value:
-            # the event path has cached the schema block
-            self._identity = identity = self._lanes.identity(message.value)
-        if identity is None:
-            return False
-        count = self._candidates.get(identity, 0) + 1
-        self._candidates.add(identity, count)
-        tries, rest = divmod(count, MESSAGES_BEFORE_LANE)
-        return rest == 0 and tries & (tries - 1) == 0
-
-    def open(self, message: Message, change: DataChange, compiled: CompiledSchema) -> None:
+    def open(
+        self, message: Message, change: DataChange, compiled: CompiledSchema, *, is_batch: bool
+    ) -> None:
         """Open the lane of the last message, if messages such as this one are plain.
 
         Args:
             message: The last message.
-            change: Its only event.
+            change: Its first event.
             compiled: The schema of the event.
+            is_batch: The message has further events.
         """
         try:
             lane = self._lanes.open(message, change)
-            make_row = self._row_maker(lane, change, compiled)
+            if is_batch and not isinstance(lane, BatchLane):
+                return
+            make_rows = self._rows_maker(lane, change, compiled)
         except Exception:  # noqa: BLE001 - any doubt: the messages take the event path
             return
-        self._by_identity.add(self._identity, make_row)
-        self._by_topic.add(message.topic, make_row)
+        self.add(message, make_rows)
 
-    def _has_own_header(self, message: Message) -> bool:
-        return any(name in self._header_names for name, _ in message.headers)
-
-    def _row_maker(self, lane: Lane, change: DataChange, compiled: CompiledSchema) -> MakeRow:
+    def _rows_maker(self, lane: Lane, change: DataChange, compiled: CompiledSchema) -> MakeRows:
+        """Return the function from a message to its rows, compiled for the lane."""
         images, deleted = ImageFunctions(lane, compiled), lane.deleted_columns
-        read_change = lane.reader(images.row())
-        key_of, read, write = images.key(), images.read(), images.write()
-        values = None if deleted is None else images.values(deleted)
-        has_deletes = deleted is None or set(compiled.key or ()) <= set(deleted)
-        write_values = compiled.writer.write
-        table_id, schema_id = compiled.table_id, compiled.id
-        is_snapshot = change.source.snapshot is not None
         is_first = is_first_snapshot(change.source)
-        source, fallback_position = change.source, self._fallback_position
-        epoch, shared, keeps_before = self._epoch, self._shared, self._keeps_before_images
+        is_snapshot = change.source.snapshot is not None
+        epoch, shared = self._epoch, self._shared
+        names: dict[str, Any] = {
+            "fallback_position": self._fallback_position,
+            "source": change.source,
+            "encode": JSON.encode,
+            "headers": _ByClass(lambda position: order_header(position.code, epoch, is_first)),
+            "only_changes": _ByClass(
+                partial(_has_one_change, is_snapshot=is_snapshot, shared=shared)
+            ),
+            "shared_transaction_id": shared_transaction_id,
+            "ordinal_of": partial(ordinal_of, shared=shared),
+            "is_snapshot": is_snapshot,
+            "number_of": number_of,
+            "least_time": TIMES[0],
+            "most_time": TIMES[1],
+            "table_id": compiled.table_id,
+            "schema_id": compiled.id,
+        }
+        before_key, after_key = images.key("before", names), images.key("after", names)
+        after_text = [*images.write("after", names), "after_text = encode(after)"]
+        before_text = [*images.write("before", names), "before_text = encode(before)"]
+        delete = before_text
+        if deleted is not None:
+            delete = ["before_text, before_missing = write_values(values_of(before))"]
+            names |= {"values_of": images.values(deleted), "write_values": compiled.writer.write}
+            if not set(compiled.key or ()) <= set(deleted):
+                delete = ["return None"]
+        update = before_text if self._keeps_before_images else images.read("before", names)
+        transaction = "None" if is_first else _TRANSACTION_ID
+        lines = [
+            *_START,
+            "if op == 'd':",
+            f" key = {before_key}",
+            *(f" {line}" for line in delete),
+            "else:",
+            f" key = {after_key}",
+            " if before is not None:",
+            f"  if key != ({before_key}): return None",
+            *(f"  {line}" for line in update),
+            *(f" {line}" for line in after_text),
+            f"transaction_id = {transaction}",
+            *_END,
+        ]
+        text = ["def function(message):"]
+        if isinstance(lane, BatchLane):
+            names["read_changes"] = lane.batch_reader(images.row())
+            text += [*_BATCH, *(f"  {line}" for line in lines), *_BATCH_END]
+        else:
+            names["read_change"] = lane.reader(images.row())
+            text += [*_ONE, *(f" {line}" for line in lines), " return [row]"]
+        make_rows: MakeRows = compiled_function(text, names)
+        return make_rows
 
-        def make_row(message: Message) -> Row | None:
-            plain = read_change(message.value, message.key)  # type: ignore[arg-type]
-            if plain is None:
-                return None
-            op, before, after, position, transaction, field_id, time_ns = plain
-            if position is None:
-                position = fallback_position(source, message, 0)
-            before_text = before_missing = after_text = None
-            if op == "d":
-                if not has_deletes:
-                    return None
-                key, phase = key_of(before), DELETE_PHASE
-                if values is None:
-                    before_text = write(before)
-                else:
-                    before_text, before_missing = write_values(values(before))
-            else:
-                key, phase = key_of(after), UPSERT_PHASE
-                if before is not None:
-                    if key_of(before) != key:
-                        return None
-                    if keeps_before:
-                        before_text = write(before)
-                    else:
-                        read(before)
-                after_text = write(after)
-            transaction_id = None
-            if not is_first:
-                transaction_id = transaction.id if transaction is not None else None
-                if not transaction_id:
-                    transaction_id = None if field_id is None else str(field_id)
-            return (
-                "data",
-                op,
-                table_id,
-                schema_id,
-                key,
-                None,
-                before_text,
-                before_missing,
-                after_text,
-                None,
-                after_text is not None,
-                encode_order(position, epoch=epoch, snapshot=is_first, phase=phase),
-                transaction_id,
-                ordinal_of(
-                    position, transaction, is_snapshot=is_snapshot or op == "r", shared=shared
-                ),
-                microseconds(time_ns),
-                message.topic,
-                message.partition,
-                message.offset,
-                0,
-                None,
-                None,
-                None,
-                None,
-                None,
-            )
 
-        return make_row
+Result = TypeVar("Result")
+
+
+class _ByClass(dict[type[Position], Result]):
+    """A result for each class of positions, computed once."""
+
+    def __init__(self, compute: Callable[[type[Position]], Result]) -> None:
+        super().__init__()
+        self._compute = compute
+
+    def __missing__(self, position_class: type[Position]) -> Result:
+        result = self[position_class] = self._compute(position_class)
+        return result
+
+
+def _has_one_change(
+    position_class: type[Position], *, is_snapshot: bool, shared: Container[str]
+) -> bool | None:
+    """Return whether each position of a class has one change; ``None`` = it depends on them."""
+    scope: object = position_class.scope
+    if not isinstance(scope, PositionScope):
+        return None
+    domain = str(position_class.__struct_config__.tag)
+    return is_only_change(scope, domain, is_snapshot=is_snapshot, shared=shared)
+
+
+# -- the text of the function that makes rows ------------------------------------------------------
+
+_ONE: Final = (
+    " index, plain = 0, read_change(message.value, message.key)",
+    " if plain is None: return None",
+)
+_BATCH: Final = (
+    " changes, rows = read_changes(message.value, message.key), []",
+    " if not changes: return None",
+    " for index, plain in enumerate(changes):",
+)
+_BATCH_END: Final = ("  rows.append(row)", " return rows")
+_START: Final = (
+    "op, before, after, position, transaction, field_id, time_ns = plain",
+    "if position is None: position = fallback_position(source, message, index)",
+    "before_text = before_missing = after_text = None",
+)
+_TRANSACTION_ID: Final = (
+    "shared_transaction_id(transaction.id, position) if transaction is not None and transaction.id"
+    " else None if field_id is None else str(field_id)"
+)
+_ORDINAL: Final = (
+    "ordinal_of(position, transaction, is_snapshot=is_snapshot or op == 'r') if is_only is None"
+    " else 0 if is_only else None if transaction is None else number_of(transaction)"
+)
+_END: Final = (
+    "is_only = None if op == 'r' else only_changes[position.__class__]",
+    f"ordinal = {_ORDINAL}",
+    "order = headers[position.__class__] + position.key() + (b'\\0' if op == 'd' else b'\\1')",
+    "time_us = None if time_ns is None else time_ns // 1000",
+    "if time_us is not None and not least_time <= time_us <= most_time: return None",
+    "row = (",
+    " 'data', op, table_id, schema_id, key, None, before_text, before_missing, after_text, None,",
+    " after_text is not None, order, transaction_id, ordinal, time_us,",
+    " message.topic, message.partition, message.offset, index, None, None, None, None, None,",
+    ")",
+)

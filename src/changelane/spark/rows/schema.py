@@ -74,7 +74,8 @@ EMPTY_ROW: Final = (None,) * len(FIELDS)
 DATA: Final = "data"
 REJECTED: Final = "refused"
 
-_INT64: Final = (-(1 << 63), (1 << 63) - 1)
+TIMES: Final = (-(1 << 63), (1 << 63) - 1)
+"""The least and the greatest time in microseconds."""
 
 MAX_BATCH_BYTES: Final = 64 * 1024 * 1024
 """The approximate size of an Arrow batch: rows differ in size, so a row count is no limit."""
@@ -155,7 +156,7 @@ def microseconds(time_ns: int | None) -> int | None:
     if time_ns is None:
         return None
     time_us = time_ns // 1000
-    if not _INT64[0] <= time_us <= _INT64[1]:
+    if not TIMES[0] <= time_us <= TIMES[1]:
         raise DecodeError("the source time is out of range", code=ReasonCode.VALUE_OUT_OF_RANGE)
     return time_us
 

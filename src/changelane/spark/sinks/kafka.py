@@ -19,14 +19,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from changelane.codec import get_codec
+from changelane.conversion.destinations import Address, EventEncoder
 from changelane.conversion.partition import (
-    Address,
     Counts,
     Delivery,
     IncomingMessage,
     RejectedMessage,
     empty_counts,
-    event_encoder,
 )
 from changelane.errors import ConfigError
 from changelane.message import Message
@@ -102,7 +101,7 @@ def delivery_of(
     profile, target = sink_codec(sink)
     return Delivery(
         get_codec(source.format, **source.format_options),
-        event_encoder(target, sink.on_loss, address, partitions.get, profile),
+        EventEncoder(target, sink.on_loss, address, partitions.get, profile),
         chain=Chain(transforms),
         event_id=sink.event_id,
         blocks_keys=sink.block_keys_on_error,

@@ -13,13 +13,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from changelane.codec import get_codec
-from changelane.conversion.partition import (
-    Address,
-    Delivery,
-    RejectedMessage,
-    empty_counts,
-    event_encoder,
-)
+from changelane.conversion.destinations import Address, EventEncoder
+from changelane.conversion.partition import Delivery, RejectedMessage, empty_counts
 from changelane.message import Message
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.interface import TopicSink
@@ -132,7 +127,7 @@ def _write_messages(
     counts = empty_counts()
     delivery = Delivery(
         get_codec(source.format, **source.format_options),
-        event_encoder(
+        EventEncoder(
             get_codec(sink.format, **sink.format_options),
             sink.on_loss,
             Address(job.topic, by_source=True),

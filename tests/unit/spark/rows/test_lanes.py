@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lanes give the rows and the errors of the event path, message by message."""
 
-import copy
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,71 +11,28 @@ import pytest
 from debezium_source_blocks import MYSQL, PG, PLACEHOLDER
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lane_messages import ARGUMENTS, lane_rows, numbered, read
+from mutated_messages import mutated_copies, mutations, with_source
 
 from changelane import get_codec
-from changelane.conversion.message_files import read_record
 from changelane.errors import EncodeError
+from changelane.formats.contract import open_lanes
 from changelane.message import Message
 from changelane.testing.conformance import EFFORT
 from changelane.testing.event_strategies import data_changes
 from changelane.transforms.registry import transforms_of
 
 builder = pytest.importorskip("changelane.spark.rows.builder", exc_type=ImportError)
-lanes = pytest.importorskip("changelane.spark.rows.lanes", exc_type=ImportError)
+
+pytestmark = pytest.mark.usefixtures("early_lanes")
 
 GOLDEN = Path(__file__).parents[3] / "golden"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _early_lanes() -> Iterable[None]:
-    """Open a lane after the first message of a table."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lanes, "MESSAGES_BEFORE_LANE", 1)
-        yield
-
-
-def numbered(messages: Iterable[Message], *, topic: str | None = None) -> list[Message]:
-    """Return messages with the offsets of a partition."""
-    return [
-        Message(one.value, one.key, one.headers, topic or one.topic, 0, offset)
-        for offset, one in enumerate(messages)
-    ]
-
-
-def lane_rows(
-    messages: Iterable[Message],
-    options: dict[str, Any] | None = None,
-    format: str = "debezium-json",
-    **arguments: Any,
-) -> tuple[int, int]:
-    """Compare both ways, and return the number of plain messages and of messages with a row."""
-    event_path = builder.RowBuilder(get_codec(format, **(options or {})), lanes=False, **arguments)
-    either_path = builder.RowBuilder(get_codec(format, **(options or {})), **arguments)
-    assert event_path.lanes is None
-    with_row = 0
-    for message in messages:
-        expected = event_path.rows(message)
-        found = either_path.rows(message)
-        assert repr(found) == repr(expected), message
-        with_row += any(row[0] == "data" for row in expected)
-    return either_path.lanes.count, with_row
-
-
-def read(path: Path) -> list[Message]:
-    return [read_record(line) for line in path.read_bytes().splitlines() if line]
 
 
 CAPTURED = {
     path.stem.removeprefix("debezium-"): read(path)
     for path in sorted((GOLDEN / "debezium-json" / "captured").glob("*.jsonl"))
 }
-# lanes also compare in these: keys of the table, keys that are no keys, before images, epochs
-ARGUMENTS: tuple[dict[str, Any], ...] = (
-    {},
-    {"images": False},
-    {"tables_without_key": "row", "epoch": 3},
-    {"keys": {"orders": ("note",), "all_types": ("c_text", "c_numeric")}},
-)
 OPTIONS: tuple[dict[str, Any], ...] = (
     {},
     {"before_image": "full"},
@@ -142,102 +98,6 @@ def test_captured_messages_of_the_corpus(corpus: Path) -> None:
 # -- mutated messages ------------------------------------------------------------------------------
 
 
-class Raw(str):
-    """JSON text."""
-
-    __slots__ = ()
-
-
-Node = Any
-"""A list of pairs for an object, a list for an array, :class:`Raw` for a number, or a value."""
-
-
-class Pairs(list[tuple[str, Node]]):
-    """The members of an object, which may repeat."""
-
-
-def load(data: bytes) -> Node:
-    return json.loads(data, object_pairs_hook=Pairs, parse_int=Raw, parse_float=Raw)
-
-
-def dump(node: Node) -> str:
-    if isinstance(node, Pairs):
-        return "{" + ",".join(f"{json.dumps(k)}:{dump(v)}" for k, v in node) + "}"
-    if isinstance(node, list):
-        return "[" + ",".join(map(dump, node)) + "]"
-    return str(node) if isinstance(node, Raw) else json.dumps(node, ensure_ascii=False)
-
-
-def places(node: Node, path: tuple[str, ...] = ()) -> list[tuple[Pairs, int, tuple[str, ...]]]:
-    """Return the members of the objects of a message, without those of its schema block."""
-    found: list[tuple[Pairs, int, tuple[str, ...]]] = []
-    if isinstance(node, Pairs):
-        for index, (name, value) in enumerate(node):
-            found.append((node, index, (*path, name)))
-            if name != "schema" or isinstance(value, str):
-                found.extend(places(value, (*path, name)))
-    elif isinstance(node, list):
-        for item in node:
-            found.extend(places(item, path))
-    return found
-
-
-VALUES: tuple[Node, ...] = (
-    *(None, True, False, "", "x", "é", "1.5", "NaN", "Infinity", "-Infinity", "+Infinity"),
-    *("AA==", "AB==", "AAE=", "not base64", "2024-02-30", "2024-01-01Z", "24:00:00", "a\u0000b"),
-    *("2024-01-01T00:00:00Z", "2024-01-01T00:00:00.123456789Z", "+12345-01-01T00:00:00Z"),
-    *("c", "u", "d", "r", "t", "U", "false", "true", "incremental", "postgresql", "mysql"),
-    *('["11","22"]', "binlog.000002", "binlog", '[null,"1"]', PLACEHOLDER, [PLACEHOLDER]),
-    *("X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==", Pairs([(PLACEHOLDER, PLACEHOLDER)])),
-    *map(Raw, ("0", "-0", "1.0", "1e2", "-0.0", "1e400", "-1", "1.25", "1E-7", "NaN", "01")),
-    *map(Raw, (str(2**31), str(-(2**31) - 1), str(2**63 - 1), str(2**63), str(-(2**63) - 1))),
-    *map(Raw, (str(2**64), "9" * 400, '"\\ud800"', '"\\ud83d\\ude00"', '"\\u0001"', '"\x01"')),
-    *([], [1], [None, "a"], Pairs(), Pairs([("a", Raw("1"))]), Raw("[" * 250 + "]" * 250)),
-    *(Pairs([("scale", Raw("2")), ("value", "AA==")]), Pairs([("wkb", "AQ=="), ("srid", None)])),
-)
-
-
-@st.composite
-def mutations(draw: st.DrawFn, data: bytes) -> bytes:
-    """Return a message with some changed, removed, repeated or added members, or other bytes."""
-    root = load(data)
-    for _ in range(draw(st.integers(1, 2))):
-        found = places(root)
-        if not found:
-            break
-        images = [
-            place
-            for place in found
-            if place[2][-2:-1] in {("before",), ("after",), ("data",), ("old",)}
-        ]
-        target = draw(st.sampled_from(images if images and draw(st.booleans()) else found))
-        members, index, _ = target
-        name, value = members[index]
-        match draw(st.integers(0, 7)):
-            case 0:
-                del members[index]
-            case 1:
-                other = copy.deepcopy(draw(st.sampled_from(VALUES)))
-                members.insert(draw(st.integers(0, len(members))), (name, other))
-            case 2:
-                other_name = draw(st.sampled_from(["new", "op", "Id", name + "2"]))
-                members.append((other_name, copy.deepcopy(value)))
-            case 3:
-                members.append(members.pop(index))
-            case 4:
-                other_members, other_index, _ = draw(st.sampled_from(found))
-                if other_index < len(other_members):
-                    members[index] = (name, copy.deepcopy(other_members[other_index][1]))
-            case _:
-                members[index] = (name, copy.deepcopy(draw(st.sampled_from(VALUES))))
-    text = dump(root)
-    if draw(st.integers(0, 9)) == 0:
-        text = draw(
-            st.sampled_from((text + " ", " " + text, text + "x", text[:-1], "\ufeff" + text))
-        )
-    return text.encode("utf-8", "surrogatepass")
-
-
 HEADERS: tuple[Any, ...] = (
     *((), (), (("trace", b"1"),)),
     *((("__debezium.newkey", b'{"id":9}'),), (("__debezium.oldkey", b'{"id":9}'),)),
@@ -252,11 +112,17 @@ ALL = [
 
 def test_mutated_messages() -> None:
     plain: list[int] = []
+    messages = [one for name in CAPTURED for one in CAPTURED[name] if one.value]
+    plain_messages = [one for one in messages if lane_rows(numbered([one] * 3))[0]]
 
-    @settings(max_examples=400 * EFFORT)
-    @given(st.data(), st.sampled_from(ALL), st.sampled_from(ARGUMENTS), st.sampled_from(OPTIONS))
-    def check(data: st.DataObject, place: tuple[str, int], arguments: Any, options: Any) -> None:
-        message = CAPTURED[place[0]][place[1]]
+    @settings(max_examples=200 * EFFORT)
+    @given(
+        st.data(),
+        st.sampled_from(plain_messages) | st.sampled_from(messages),
+        st.sampled_from(ARGUMENTS),
+        st.sampled_from(OPTIONS),
+    )
+    def check(data: st.DataObject, message: Message, arguments: Any, options: Any) -> None:
         sent = [message]
         for _ in range(data.draw(st.integers(1, 4))):
             value = data.draw(mutations(message.value or b""))
@@ -280,23 +146,10 @@ def test_mutated_messages() -> None:
 CODEC = get_codec("debezium-json")
 
 
-def with_source(message: Message, source: dict[str, Any]) -> Message:
-    """Return a message of changelane with the source block of a connector."""
-    root = load(message.value or b"null")
-    payload = dict(root).get("payload", root) if isinstance(root, Pairs) else root
-    if isinstance(payload, Pairs):
-        names = [name for name, _ in payload]
-        if "source" in names:
-            block = load(json.dumps(source).encode())
-            payload[names.index("source")] = ("source", block)
-    value = dump(root).encode("utf-8", "surrogatepass")
-    return Message(value, message.key, message.headers, message.topic)
-
-
 def test_generated_events() -> None:
     plain: list[int] = []
 
-    @settings(max_examples=150 * EFFORT)
+    @settings(max_examples=80 * EFFORT)
     @given(st.data(), data_changes(CODEC.carries), st.sampled_from((PG, MYSQL)))
     def check(data: st.DataObject, change: Any, source: dict[str, Any]) -> None:
         try:
@@ -318,7 +171,7 @@ def test_generated_events() -> None:
 # -- several tables and schemas --------------------------------------------------------------------
 
 
-@settings(max_examples=100 * EFFORT)
+@settings(max_examples=60 * EFFORT)
 @given(st.data(), st.sampled_from((None, "one topic")), st.sampled_from(ARGUMENTS))
 def test_interleaved_tables(data: st.DataObject, topic: str | None, arguments: Any) -> None:
     chosen = data.draw(st.lists(st.sampled_from(ALL), min_size=2, max_size=5))
@@ -547,7 +400,7 @@ def test_every_declared_type() -> None:
 
 
 def test_a_lane_opens_after_some_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "MESSAGES_BEFORE_LANE", 4)
+    monkeypatch.setattr(open_lanes, "MESSAGES_BEFORE_LANE", 4)
     one = message("c", None, {"id": 1, "name": "a"}, schema=TWO, key={"id": 1})
     hidden = message("u", None, {"id": 1, "name": PLACEHOLDER}, schema=TWO, key={"id": 1})
     assert plain_count([one] * 6) == 2
@@ -606,6 +459,9 @@ def test_plain_canal_messages(options: dict[str, Any]) -> None:
         canal("UPDATE", [ROW], [None]),
         canal("UPDATE", [ROW]),
         canal("DELETE", [ROW]),
+        canal("INSERT", [ROW, ROW | {"id": "2"}]),
+        canal("UPDATE", [ROW, ROW | {"id": "2"}, ROW], [{"name": "b"}, None, {}]),
+        canal("DELETE", [ROW, ROW, ROW]),
     ):
         assert canal_count([one] * 3, options) == 2
         assert canal_count([one] * 3, options, images=False) == 2
@@ -615,8 +471,10 @@ def test_plain_canal_messages(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        canal("INSERT", [ROW, ROW]),
         canal("INSERT", []),
+        canal("INSERT", [ROW, ROW | {"n": "-1"}]),
+        canal("UPDATE", [ROW, ROW], [{"name": "b"}]),
+        canal("UPDATE", [ROW, ROW], [{"name": "b"}, {"id": "2"}]),
         canal("INSERT", [ROW], [{"name": "b"}]),
         canal("INSERT", [ROW | {"id": 1}]),
         canal("INSERT", [ROW | {"n": "4294967296"}]),
@@ -647,7 +505,7 @@ def test_canal_messages_without_an_offset() -> None:
 def test_mutated_canal_messages() -> None:
     plain: list[int] = []
 
-    @settings(max_examples=300 * EFFORT)
+    @settings(max_examples=60 * EFFORT)
     @given(
         st.data(),
         st.lists(st.sampled_from(CANAL_MESSAGES), min_size=1, max_size=3),
@@ -655,10 +513,7 @@ def test_mutated_canal_messages() -> None:
         st.sampled_from(CANAL),
     )
     def check(data: st.DataObject, chosen: list[Message], arguments: Any, options: Any) -> None:
-        mutated = [
-            Message(data.draw(mutations(one.value or b"")), None, (), "t")
-            for one in chosen * data.draw(st.integers(1, 2))
-        ]
+        mutated = mutated_copies(data, chosen)
         sent = [*chosen, *mutated, *chosen, *mutated, *chosen]
         plain.append(canal_count(sent, options, **arguments))
 
@@ -705,17 +560,14 @@ def test_deeply_nested_keys(kind: str) -> None:
 def test_mutated_lines() -> None:
     plain: list[int] = []
 
-    @settings(max_examples=300 * EFFORT)
+    @settings(max_examples=60 * EFFORT)
     @given(
         st.data(),
         st.lists(st.sampled_from(NATIVE_MESSAGES), min_size=1, max_size=3),
         st.sampled_from(ARGUMENTS),
     )
     def check(data: st.DataObject, chosen: list[Message], arguments: Any) -> None:
-        mutated = [
-            Message(data.draw(mutations(one.value or b"")), None, (), "t")
-            for one in chosen * data.draw(st.integers(1, 2))
-        ]
+        mutated = mutated_copies(data, chosen)
         plain.append(native_count([*chosen, *mutated, *chosen, *mutated, *chosen], **arguments))
 
     check()
@@ -725,7 +577,7 @@ def test_mutated_lines() -> None:
 def test_generated_lines() -> None:
     plain: list[int] = []
 
-    @settings(max_examples=200 * EFFORT)
+    @settings(max_examples=50 * EFFORT)
     @given(data_changes(NATIVE.carries), data_changes(NATIVE.carries))
     def check(change: Any, other: Any) -> None:
         messages = [*NATIVE.encode(change).messages, *NATIVE.encode(other).messages]

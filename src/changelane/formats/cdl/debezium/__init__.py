@@ -27,6 +27,7 @@ from changelane.formats.contract.capabilities import Carries, Extreme, SchemaDet
 from changelane.formats.contract.format import Format
 from changelane.formats.debezium_envelope.envelope_reader import MemberReader
 from changelane.formats.debezium_envelope.member_format import MemberFormat
+from changelane.formats.debezium_envelope.member_lanes import MemberLanes
 from changelane.types import LogicalType, Unknown
 
 __all__ = ["Options", "make"]
@@ -58,13 +59,15 @@ _CARRIES: Final = Carries(
 
 def make(options: Options) -> Format:
     """Return the format."""
+    reader = MemberReader(Rules(options).member())
     return MemberFormat(
         make,
         options,
         carries=_CARRIES,
-        decode=MemberReader(Rules(options).member()).decode,
+        decode=reader.decode,
         encode=Encoder(options).encode,
         may_match=_may_match,
+        lanes=MemberLanes(reader),
     )
 
 

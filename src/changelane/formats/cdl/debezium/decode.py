@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages of ``message_version`` 2.0 to events."""
 
-from typing import Final
-
 import msgspec
 
 from changelane.errors import DecodeError
@@ -11,7 +9,6 @@ from changelane.event import (
     Key,
     KeyOrigin,
     Op,
-    Source,
     Transaction,
     Watermark,
 )
@@ -29,10 +26,15 @@ from changelane.formats.cdl.debezium.wire import (
     base_of,
 )
 from changelane.formats.cdl.json.decode import blank_possible_fillers
-from changelane.formats.cdl.json.options import lob_names
+from changelane.formats.cdl.json.options import FILLERS, lob_names
 from changelane.formats.contract import json
-from changelane.formats.contract.bounded_cache import BoundedCache
-from changelane.formats.debezium_envelope.envelope_reader import Draft, Member, keep_other_fields
+from changelane.formats.debezium_envelope.envelope_reader import (
+    Draft,
+    Member,
+    Origin,
+    PlainForm,
+    keep_other_fields,
+)
 from changelane.formats.debezium_envelope.envelope_writer import part_of
 from changelane.formats.debezium_envelope.other_events import MILLISECOND
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
@@ -42,8 +44,6 @@ from changelane.position import PostgresPosition
 from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId
 
-_MAX_TABLES: Final = 10_000
-
 
 class Rules:
     """The decoding rules of ``message_version`` 2.0; see :class:`Member`."""
@@ -52,15 +52,23 @@ class Rules:
         self._before_image = options.before_image
         self._placeholder = Placeholder(options.placeholder)
         self._heartbeat_table = options.heartbeat_table.lower()
-        self._origins: BoundedCache[
-            tuple[str | None, ...], tuple[TableId, Source, dict[str, object]]
-        ] = BoundedCache(_MAX_TABLES)
 
     def member(self) -> Member:
         """Return the rules as a member of the family."""
         return Member(
             envelope=CdlEnvelope,
             integers=frozenset({"ts_ms", "txId", "lsn"}),
+            place=("version", "connector", "name", "snapshot", "db", "schema", "table"),
+            origin_of=_origin_of,
+            position_of=_position_of,
+            transaction_of=_transaction_of,
+            has_snapshot_creates=True,
+            plain=PlainForm(
+                fixed={"message_version": VERSION, "LOB_COLUMNS": None},
+                unique="unique",
+                before_image=self._before_image,
+                filler_products=FILLERS,
+            ),
             read_source=self.read_source,
             before_conversion=self.before_conversion,
             placeholder=self._placeholder,
@@ -68,33 +76,13 @@ class Rules:
         )
 
     def read_source(self, draft: Draft) -> None:
-        """Decode the source block, and reject other versions of the message."""
+        """Keep an LSN that is no position in the details, and reject other versions."""
         envelope: CdlEnvelope[JsonRow] = draft.envelope
         if envelope.message_version != VERSION:
             path = "$.message_version"
             raise DecodeError("not message_version 2.0", code=ReasonCode.UNKNOWN_VERSION, path=path)
-        block = envelope.source
-        cache_key = (
-            block.version,
-            block.connector,
-            block.name,
-            block.snapshot,
-            block.db,
-            block.schema,
-            block.table,
-        )
-        origin = self._origins.get(cache_key) or self._origins.add(cache_key, _origin_of(block))
-        draft.table, draft.source, other_fields = origin
-        if draft.op is Op.CREATE and draft.source.snapshot is not None:
-            draft.op = Op.READ  # "whether the change is a part of the snapshot"
-        if block.lsn is not None and -INT64 <= block.lsn < INT64:
-            draft.position = PostgresPosition(block.lsn % U64)
-        elif block.lsn is not None:
-            other_fields = {**other_fields, "lsn": block.lsn}
-        if block.txId is not None:
-            draft.transaction = Transaction(str(block.txId))
-        if other_fields:
-            keep_other_fields(draft, other_fields)
+        if draft.position is None and envelope.source.lsn is not None:
+            keep_other_fields(draft, {"lsn": envelope.source.lsn})
 
     def before_conversion(self, draft: Draft) -> None:
         """Find the key, the deleted row and the unavailable values in the rows' JSON."""
@@ -157,8 +145,7 @@ class Rules:
         )
 
 
-def _origin_of(block: CdlSource) -> tuple[TableId, Source, dict[str, object]]:
-    """Return table and source, and their fields without a place in the model."""
+def _origin_of(block: CdlSource) -> Origin:
     other_fields: dict[str, object] = {}
     if block.version != DEBEZIUM_VERSION:
         other_fields["version"] = block.version
@@ -167,7 +154,16 @@ def _origin_of(block: CdlSource) -> tuple[TableId, Source, dict[str, object]]:
         other_fields["connector"] = block.connector
     snapshot = None if block.snapshot == "false" else block.snapshot
     source = msgspec.structs.replace(ORIGIN, product=product, server=block.name, snapshot=snapshot)
-    return TableId(block.db, block.schema, block.table), source, other_fields
+    return Origin(TableId(block.db, block.schema, block.table), source, other_fields)
+
+
+def _position_of(block: CdlSource) -> PostgresPosition | None:
+    lsn = block.lsn
+    return None if lsn is None or not -INT64 <= lsn < INT64 else PostgresPosition(lsn % U64)
+
+
+def _transaction_of(block: CdlSource) -> Transaction | None:
+    return None if block.txId is None else Transaction(str(block.txId))
 
 
 def _row_of(unique: JsonRow, draft: Draft) -> JsonRow:

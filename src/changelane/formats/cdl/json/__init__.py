@@ -25,6 +25,7 @@ from typing import Final
 from changelane.event import Op
 from changelane.formats.cdl.json.decode import Decoder
 from changelane.formats.cdl.json.encode import Encoder
+from changelane.formats.cdl.json.lanes import CdlLanes
 from changelane.formats.cdl.json.options import ORIGIN, Options, Owner
 from changelane.formats.contract.capabilities import AbsentMeans, Carries, Extreme, SchemaDetail
 from changelane.formats.contract.format import Format
@@ -64,13 +65,15 @@ def _carries(options: Options) -> Carries:
 
 def make(options: Options) -> Format:
     """Return the format."""
+    decoder = Decoder(options)
     return MemberFormat(
         make,
         options,
         carries=_carries(options),
-        decode=Decoder(options).decode,
+        decode=decoder.decode,
         encode=Encoder(options).encode,
         may_match=_may_match,
+        lanes=CdlLanes(decoder),
     )
 
 

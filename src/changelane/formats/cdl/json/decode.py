@@ -63,16 +63,23 @@ Change = Envelope[JsonRow]
 
 
 class Decoder:
-    """Decodes the messages of one codec."""
+    """Decodes the messages of one codec.
+
+    Attributes:
+        before_image: The columns of before images with real values.
+        placeholder: The placeholder of unavailable values.
+        plain: The plan of messages without a schema block.
+        blocks: The plans of schema blocks.
+    """
 
     def __init__(self, options: Options) -> None:
         modes = modes_of(options)
-        self._before_image = options.before_image
-        self._placeholder = Placeholder(options.placeholder)
+        self.before_image = options.before_image
+        self.placeholder = Placeholder(options.placeholder)
         self._owner = options.owner
         self._heartbeat_table = options.heartbeat_table.lower()
-        self._plain = CdlPlan(None, modes)
-        self._blocks: Blocks[CdlPlan] = Blocks(lambda block: plan_of(block, modes))
+        self.plain = CdlPlan(None, modes)
+        self.blocks: Blocks[CdlPlan] = Blocks(lambda block: plan_of(block, modes))
         self._keys = KeyReader()
 
     def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
@@ -81,14 +88,14 @@ class Decoder:
         if not value:
             return (self._keys.tombstone(message),)
         try:
-            cached_block = self._blocks.find(value)
+            cached_block = self.blocks.find(value)
             if cached_block is not None:
                 plan, start = cached_block
                 change = plan.envelope(memoryview(value)[start:-1])
                 return (self._event(message, change, plan, {}),)
         except _READ_ERRORS:
             pass  # the slow path decodes the message, or raises the error
-        return self._blocks.read(value, self._plain, partial(self._payload, message))
+        return self.blocks.read(value, self.plain, partial(self._payload, message))
 
     def _payload(
         self, message: Message, payload: bytes, _block: bytes | None, plan: CdlPlan
@@ -120,7 +127,7 @@ class Decoder:
             details["topic"] = message.topic  # the user configures it in "Topic Table Mapping"
         time = change.TIMESTAMP
         time_ns = None if time is None else time * _MILLISECOND
-        position, transaction = _coordinates(change.transaction, details)
+        position, transaction = coordinates(change.transaction, details)
         product = change.DATA_STORE
         if product is not None and product != product.upper():
             details["DATA_STORE"] = product
@@ -192,7 +199,7 @@ class Decoder:
         blank_columns: list[str] = []
         if before is not None:
             blank_columns = blank_possible_fillers(
-                self._before_image, op, before, after, key, product, plan, details
+                self.before_image, op, before, after, key, product, plan, details
             )
             if blank_columns and plan.schema is None:
                 completeness = Completeness.KEY
@@ -202,14 +209,14 @@ class Decoder:
             convert_image(
                 before,
                 plan,
-                self._placeholder,
+                self.placeholder,
                 path,
                 details,
                 (*hidden, *blank_columns),
                 keep_usual=True,
             )
         if after is not None:
-            convert_image(after, plan, self._placeholder, "$.data", details, lobs, keep_usual=True)
+            convert_image(after, plan, self.placeholder, "$.data", details, lobs, keep_usual=True)
         return before, after, completeness
 
     def _lobs(
@@ -301,7 +308,7 @@ def _label(change: Change) -> str:
     return ".".join(part for part in (change.SEG_OWNER, change.TABLE_NAME) if part)
 
 
-def _coordinates(
+def coordinates(
     block: TransactionBlock | None, details: dict[str, object]
 ) -> tuple[Position | None, Transaction | None]:
     """Return position and transaction; other properties are kept in *details*."""

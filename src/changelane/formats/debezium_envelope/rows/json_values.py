@@ -160,18 +160,22 @@ def _at_scale(value: object, scale: int) -> decimal.Decimal:
     return scaled(unscaled_value, scale)
 
 
+def unscaled_in(text: object) -> int:
+    """Return the unscaled value of a decimal in Base64."""
+    if type(text) is not str or len(text) > _MAX_NUMBER_BYTES:
+        raise ValueError
+    return int.from_bytes(binascii.a2b_base64(text, strict_mode=True), "big", signed=True)
+
+
 def decimal_in(scale: int) -> Convert:
     """Return the reader of decimals in both forms: Base64 of the unscaled value, or a number."""
     # local names, because the reader runs for every decimal of every row
-    base64_in, whole_of, scaled_by = binascii.a2b_base64, int.from_bytes, EXACT.scaleb
-    exponent = decimal.Decimal(-scale)
+    unscaled_of, scaled_by, exponent = unscaled_in, EXACT.scaleb, decimal.Decimal(-scale)
 
     def decode(value: object) -> decimal.Decimal:
-        if type(value) is not str:
-            return _at_scale(value, scale)
-        if len(value) > _MAX_NUMBER_BYTES:
-            raise ValueError
-        return scaled_by(whole_of(base64_in(value, strict_mode=True), "big", signed=True), exponent)
+        if type(value) is str:
+            return scaled_by(unscaled_of(value), exponent)
+        return _at_scale(value, scale)
 
     return decode
 

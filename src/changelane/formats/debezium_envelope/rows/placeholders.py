@@ -5,7 +5,6 @@ import base64
 import hashlib
 import uuid
 from collections.abc import Callable, Mapping
-from operator import attrgetter
 from typing import Any, Final, get_origin, is_typeddict
 
 from changelane.errors import ConfigError
@@ -66,29 +65,32 @@ class Placeholder:
         except TypeError:
             return True  # an array or an object, which may be a form of it
 
-    def absence(self, json_types: Mapping[str, Any]) -> Callable[[Any], bool]:
-        """Return the check whether an object of a class of images has no form of the placeholder.
+    def absence(
+        self, json_types: Mapping[str, Any], names: dict[str, Any]
+    ) -> Callable[[str], str] | None:
+        """Return the expression whether an object of a class of images has no form of it.
 
-        The check raises ``TypeError`` for an array or an object in a column of scalars.
+        The result returns the expression for the name of an object; ``None`` = no object has the
+        placeholder. The expression raises ``TypeError`` for an array or an object in a column of
+        scalars.
 
         Args:
             json_types: The attribute of a column -> the JSON type of its values.
+            names: The names that the expression uses are added to it.
         """
-        others = self._others
         attributes = [name for name, kind in json_types.items() if kind not in NUMBERS]
         nested = [name for name in attributes if _is_nested(json_types[name])]
         scalars = [name for name in attributes if name not in nested]
         if not self.forms or not attributes:
-            return lambda _row: True
-        is_absent = self._texts.isdisjoint
-        if not nested:
-            # attrgetter returns a tuple for at least two attributes
-            texts = attrgetter(*scalars, *scalars[: len(scalars) == 1])
-            return lambda row: is_absent(texts(row))
-        return lambda row: (
-            is_absent([getattr(row, name) for name in scalars])
-            and not any(getattr(row, name) in others for name in nested)
-        )
+            return None
+        names |= {"is_absent": self._texts.isdisjoint, "forms": self._others}
+
+        def expression(image: str) -> str:
+            values = "".join(f"{image}.{name}, " for name in scalars)
+            others = "".join(f" and {image}.{name} not in forms" for name in nested)
+            return f"is_absent(({values})){others}"
+
+        return expression
 
     def columns_in(self, row: Mapping[str, Any], wires: Mapping[str, Wire]) -> dict[str, Any]:
         """Return the columns that have the placeholder, with their JSON."""

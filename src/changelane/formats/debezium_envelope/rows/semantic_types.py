@@ -41,6 +41,7 @@ class Wire(msgspec.Struct, frozen=True):
             without a form.
         filler: Debezium's value for a NOT NULL column of unknown value.
         placeholder: The name of the placeholder's form; empty where the type has none.
+        unscaled: Converts JSON text to the unscaled value of a decimal, if it is Base64 of it.
     """
 
     type: t.LogicalType
@@ -49,6 +50,7 @@ class Wire(msgspec.Struct, frozen=True):
     encode: Convert | None = None
     filler: object = 0
     placeholder: str = ""
+    unscaled: Convert | None = None
 
 
 def text_wire(kind: t.LogicalType) -> Wire:
@@ -166,7 +168,14 @@ _PRECISION: Final = "connect.decimal.precision"
 def _decimal(schema: Schema) -> Wire:
     scale = _integer_parameter(schema, "scale") or 0
     kind = t.Decimal(_integer_parameter(schema, _PRECISION), scale)
-    return Wire(kind, Any, json_values.decimal_in(scale), json_values.decimal_out(scale), "AA==")
+    return Wire(
+        kind,
+        Any,
+        json_values.decimal_in(scale),
+        json_values.decimal_out(scale),
+        "AA==",
+        unscaled=json_values.unscaled_in,
+    )
 
 
 def _decimal_parameters(kind: t.Decimal | t.Integer) -> Mapping[str, str]:

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The topics and partitions of the messages of events."""
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+
+from changelane.codec import Codec, Encoded
+from changelane.conversion.lanes import ConversionLanes, conversion_lanes
+from changelane.errors import EncodeError
+from changelane.event import ChangeEvent, HalfUpdate
+from changelane.formats.contract.losses import LossPolicy
+from changelane.message import Message
+from changelane.pipeline.kafka_source import is_topic
+from changelane.pipeline.topic_sink import PLACEHOLDER
+from changelane.profiles.profile import PartitionsOf, Profile
+from changelane.reason_codes import ReasonCode
+from changelane.schema import TableId
+
+
+class Origin(NamedTuple):
+    """The message of an event, and the index of the event in it; ``None`` = all events."""
+
+    message: Message
+    number: int | None
+
+
+Deliver = Callable[[ChangeEvent, Origin, str | None], Encoded]
+"""Returns the messages of an event with topic, key, headers and, if set, partition. The topic of a
+route has priority. It raises :class:`EncodeError` if the event cannot be encoded.
+"""
+
+
+class Address(msgspec.Struct, frozen=True):
+    """The topics of messages, without a producer's profile.
+
+    Attributes:
+        topic: A name with placeholders such as ``cdc.{database}.{table}``.
+        by_source: The partition of a message is that of its origin, modulo the number of
+            partitions. Otherwise this rule applies only to messages without a key, and Kafka
+            chooses the partition of all others by the key.
+        is_same_broker: Source and sink are one broker: no topic is written into itself.
+    """
+
+    topic: str
+    by_source: bool = False
+    is_same_broker: bool = False
+
+    def place(
+        self,
+        event: ChangeEvent,
+        message: Message,
+        origin: Message,
+        partitions_of: PartitionsOf,
+        topic: str | None = None,
+    ) -> Message:
+        """Return a message with its topic, which may come from a route, and its partition.
+
+        Raises:
+            DestinationError: The message has no topic, or the topic does not exist.
+        """
+        topic = self._topic(event, origin) if topic is None else topic
+        count = self.check(topic, origin, partitions_of)
+        partition = None
+        if self.by_source or message.key is None:
+            partition = (origin.partition or 0) % count
+        return msgspec.structs.replace(message, topic=topic, partition=partition)
+
+    def check(self, topic: str | None, origin: Message, partitions_of: PartitionsOf) -> int:
+        """Return the number of partitions of a topic.
+
+        Raises:
+            DestinationError: The topic does not exist, or the message was read from it.
+        """
+        if self.is_same_broker and topic == origin.topic:
+            raise DestinationError(
+                ReasonCode.SAME_TOPIC,
+                "it would be written into the topic that it was read from",
+            )
+        count = None if topic is None else partitions_of(topic)
+        if count is None:
+            raise DestinationError(ReasonCode.NO_TOPIC, f"there is no topic {topic}: create it")
+        return count
+
+    def _topic(self, event: ChangeEvent, origin: Message) -> str:
+        if "{" not in self.topic:
+            return self.topic
+        changed = event.change if isinstance(event, HalfUpdate) else event
+        table = getattr(changed, "table", None) or TableId()
+        parts = {
+            "topic": origin.topic,
+            "database": table.database,
+            "schema": table.schema,
+            "table": table.name,
+        }
+
+        def part(match: re.Match[str]) -> str:
+            part = parts[match.group(1)]
+            if part is None:
+                words = f"the event has no {match.group(1)}, which is a part of its topic's name"
+                raise DestinationError(ReasonCode.NO_TOPIC_NAME, words)
+            return part
+
+        topic = PLACEHOLDER.sub(part, self.topic)
+        if not is_topic(topic):
+            # without the characters that Kafka does not allow, two names could be equal
+            raise DestinationError(
+                ReasonCode.NO_TOPIC_NAME, "the name of its table is not allowed in a topic name"
+            )
+        return topic
+
+
+class DestinationError(EncodeError):
+    """A message has no topic to which it can be written."""
+
+    def __init__(self, code: ReasonCode, reason: str) -> None:
+        super().__init__(code, reason)
+        self.code = code
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class EventEncoder:
+    """Encodes events into messages with topics: a :data:`Deliver`.
+
+    Args:
+        codec: The codec of the target format.
+        on_loss: The policy for losses.
+        address: The topics of messages, if there is no profile.
+        partitions_of: Returns the number of partitions of a topic.
+        profile: The producer whose rules determine the topics.
+    """
+
+    def __init__(
+        self,
+        codec: Codec,
+        on_loss: str | LossPolicy,
+        address: Address,
+        partitions_of: PartitionsOf,
+        profile: Profile | None = None,
+    ) -> None:
+        self._codec = codec
+        self._encode = partial(codec.encode, on_loss=on_loss)
+        self._address = address
+        self._partitions_of = partitions_of
+        self._profile = profile
+
+    def __call__(self, event: ChangeEvent, origin: Origin, topic: str | None) -> Encoded:
+        """Return the messages of an event; see :data:`Deliver`."""
+        if self._profile is None:
+            encoded = self._encode(event)
+            addressed = tuple(
+                self.addressed(event, message, origin.message, topic)
+                for message in encoded.messages
+            )
+            return Encoded(addressed, encoded.losses)
+        if topic is not None:
+            raise DestinationError(
+                ReasonCode.TWO_TOPICS, "a route and the profile give it different topics"
+            )
+        encoded = self._profile.encode(event, self._encode, self._partitions_of)
+        for message in encoded.messages:
+            self._address.check(message.topic, origin.message, self._partitions_of)
+        return encoded
+
+    def addressed(
+        self, event: ChangeEvent, message: Message, origin: Message, topic: str | None = None
+    ) -> Message:
+        """Return a message of an event with its topic and partition; see :meth:`Address.place`."""
+        return self._address.place(event, message, origin, self._partitions_of, topic)
+
+    def lanes_from(self, source: Codec) -> ConversionLanes | None:
+        """Return the lanes from a format; a profile needs events."""
+        return None if self._profile is not None else conversion_lanes(source, self._codec)

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a format writes the plain row changes of a table, as data: the target side of a lane.
+
+A *conversion lane* reads plain messages with a lane (:mod:`changelane.formats.contract.lane`) and
+writes them without event objects. The target format states its part as :class:`RowWriting`: the
+writers of the columns' values, which are those of its encoder, and the function that writes a
+message around the rows. Whatever depends on a value in another way is not plain.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from changelane.event import DataChange, Transaction
+from changelane.formats.contract.lane import Lane, NotPlainError
+from changelane.formats.contract.losses import Loss
+from changelane.position import Position
+
+PlainEvent = tuple[str, Any, Any, Position | None, Transaction | None, int | None, int | None, bool]
+"""The parts of a plain change: the operation as in :class:`~changelane.event.Op`, the before and
+the after image, the position, the position in the transaction, the source time and the process time
+in nanoseconds, and whether the event has details.
+"""
+
+ReadEvent = Callable[[bytes, bytes | None], PlainEvent | None]
+"""Returns the event of a message's value and key; ``None`` or any exception = not plain."""
+
+WriteMessage = Callable[[str, Any, Any, int | None, int | None], bytes]
+"""Returns the value of a message: of the operation, the written before and after image, the source
+time and the process time. Any exception = not plain. An image is an object or a dictionary with
+the columns in their order; that of a delete may lack columns.
+"""
+
+
+class EventLane(Lane, Protocol):
+    """A lane whose messages can be converted."""
+
+    def event_reader(self, row: Any, *, has_positions: bool) -> ReadEvent:
+        """Return the reader of messages; see :meth:`Lane.reader`.
+
+        Args:
+            row: The class of the images.
+            has_positions: The events need their positions. Otherwise they are ``None``.
+        """
+        ...
+
+
+class ColumnWriting(msgspec.Struct, frozen=True):
+    """How the values of a column are written.
+
+    Attributes:
+        write: The function from a value to its JSON. It raises an exception for a value that is not
+            of the column's type. ``None`` = the values are texts, and written as they are.
+        text_class: The class of values that *write* writes as ``str`` does, if any.
+        has_plain_null: Whether a change with NULL in this column is plain.
+    """
+
+    write: Callable[[Any], Any] | None = None
+    text_class: type | None = None
+    has_plain_null: bool = True
+
+
+class RowWriting(msgspec.Struct, frozen=True):
+    """How a format writes the plain row changes of one table.
+
+    The messages have no key, no headers, no position, no transaction and no details.
+
+    Attributes:
+        columns: The writers of the columns in the order of the schema; empty without a schema, then
+            all values are texts.
+        write: The function that writes a message.
+    """
+
+    columns: tuple[ColumnWriting, ...]
+    write: WriteMessage
+
+
+WritingOf = Callable[[DataChange], RowWriting]
+"""Returns how messages such as that of a reduced change are written: with its table, schema, key
+and source. It raises :class:`NotPlainError` if the format cannot state it.
+"""
+
+
+def not_plain(_loss: Loss) -> None:
+    """Reject a loss that depends on a value.
+
+    Raises:
+        NotPlainError: Always.
+    """
+    raise NotPlainError

@@ -1,0 +1,450 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conversion lanes write the messages, losses and errors of the event path."""
+
+import io
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from debezium_source_blocks import MYSQL as MYSQL_IN_1970
+from debezium_source_blocks import PG as PG_IN_1970
+from debezium_source_blocks import PLACEHOLDER
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mutated_messages import mutated_copies, with_source
+
+from changelane import get_codec
+from changelane.codec import Codec, OnLoss
+from changelane.conversion.destinations import Address, EventEncoder
+from changelane.conversion.lines import Conversion
+from changelane.conversion.message_files import LineFormat, read_record
+from changelane.conversion.partition import Delivery, empty_counts
+from changelane.conversion.summary import Summary
+from changelane.conversion.topic_input import MessageBlock
+from changelane.errors import EncodeError
+from changelane.event import DataChange
+from changelane.formats.contract.losses import DEFAULT, LossPolicy
+from changelane.message import Message
+from changelane.pipeline.error_budget import Budget
+from changelane.testing.conformance import EFFORT
+from changelane.testing.event_strategies import data_changes
+
+# Canal's readers take a time near 1970 as seconds, which is a loss
+TIMES = {"ts_ms": 1_700_000_000_000, "ts_us": 1_700_000_000_000_000, "ts_ns": 1_700_000_000 * 10**9}
+PG, MYSQL = PG_IN_1970 | TIMES, MYSQL_IN_1970 | TIMES
+pytestmark = pytest.mark.usefixtures("early_lanes")
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+TARGETS = [{}, {"dialect": "dts"}, {"gtid": False, "time_zone": "+08:00"}, {"dialect": "huawei"}]
+
+
+class Blocks(NamedTuple):
+    """Messages as an input in blocks."""
+
+    messages: list[Message]
+
+    def blocks(self) -> Iterator[MessageBlock]:
+        for start in range(0, len(self.messages), 7):
+            yield MessageBlock(start + 1, self.messages[start : start + 7])
+
+
+def converted(
+    messages: list[Message],
+    source: Codec,
+    target: Codec,
+    policy: Any,
+    *,
+    has_lanes: bool,
+    form: LineFormat = LineFormat.RECORD,
+) -> tuple[list[bytes], int]:
+    """Return the output, the summary and the failures, and the number of plain messages."""
+    output, failures = io.BytesIO(), io.BytesIO()
+    summary = Summary(source.name, target.name, policy, Budget.parse("0", "--max-errors"))
+    conversion = Conversion(
+        source,
+        target,
+        summary,
+        output_form=form,
+        failures=failures,
+        lanes=has_lanes,
+    )
+    for _ in conversion.run(Blocks(messages), output):  # type: ignore[arg-type]
+        pass
+    plain_count = 0
+    if conversion.lanes is not None:
+        assert conversion.lanes.difference_count == 0
+        plain_count = conversion.lanes.count
+    return [*output.getvalue().split(b"\n"), summary.as_json(), failures.getvalue()], plain_count
+
+
+def plain_count(
+    messages: Iterable[Message],
+    options: dict[str, Any] | None = None,
+    target: dict[str, Any] | None = None,
+    *,
+    source: str = "debezium-json",
+    policy: OnLoss | LossPolicy = DEFAULT,
+) -> int:
+    """Compare both ways, and return the number of plain messages."""
+    sent = list(messages)
+
+    def codecs() -> tuple[Codec, Codec]:
+        return get_codec(source, **(options or {})), get_codec("canal-json", **(target or {}))
+
+    expected, none = converted(sent, *codecs(), policy, has_lanes=False)
+    found, count = converted(sent, *codecs(), policy, has_lanes=True)
+    assert found == expected
+    assert none == 0
+    return count
+
+
+def read(path: Path) -> list[Message]:
+    return [read_record(line) for line in path.read_bytes().splitlines() if line]
+
+
+CAPTURED = {
+    path.stem.removeprefix("debezium-"): read(path)
+    for path in sorted((GOLDEN / "debezium-json" / "captured").glob("*.jsonl"))
+}
+CODEC = get_codec("debezium-json")
+ROWS = {
+    name: [one for one in messages if isinstance(CODEC.decode(one)[0], DataChange)]
+    for name, messages in CAPTURED.items()
+}
+NATIVE = [
+    Message(line, None, (), "t")
+    for path in sorted((GOLDEN / "native").glob("*.jsonl"))
+    for line in path.read_bytes().splitlines()
+    if line
+]
+OPTIONS: tuple[dict[str, Any], ...] = (
+    {},
+    {"before_image": "full"},
+    {"before_image": "key"},
+    {"placeholder": "null"},
+)
+POLICIES = (DEFAULT, OnLoss.RAISE, OnLoss.WARN, OnLoss.IGNORE, LossPolicy(accept=("data",)))
+
+
+# -- stored messages -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(CAPTURED))
+def test_captured_messages(name: str) -> None:
+    for options in OPTIONS:
+        plain_count(CAPTURED[name] * 3, options, policy=OnLoss.WARN)
+    for target in TARGETS:
+        plain_count(CAPTURED[name] * 3, None, target)
+
+
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [
+        ("mariadb-schema", 0.8),
+        ("postgres-schema", 0.6),
+        ("mariadb-noschema", 0.7),
+        ("postgres-noschema", 0.6),
+    ],
+)
+def test_most_captured_messages_are_plain(name: str, least: float) -> None:
+    rows = ROWS[name]
+    # the others are unavailable values, values that MySQL does not have, and deletes with more
+    # values than the key
+    count = sum(plain_count([one] * 4, policy=OnLoss.WARN) == 2 for one in rows)
+    assert count > least * len(rows)
+
+
+def test_golden_messages() -> None:
+    count = 0
+    for path in sorted((GOLDEN / "debezium-json" / "encoded").glob("*.jsonl")):
+        messages = read(path)
+        sourced = [with_source(one, source) for one in messages for source in (PG, MYSQL)]
+        count += plain_count([*messages, *sourced] * 3, policy=OnLoss.WARN)
+    assert count > 60
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+def test_golden_lines(policy: OnLoss | LossPolicy) -> None:
+    count = sum(plain_count([one] * 3, source="native-json", policy=policy) for one in NATIVE)
+    plain_count(NATIVE * 3, source="native-json", policy=policy)
+    assert count > (0 if policy is OnLoss.RAISE else 30)
+
+
+@pytest.mark.parametrize("folder", ["debezium", "captured"])
+def test_messages_of_the_corpus(corpus: Path, folder: str) -> None:
+    for path in sorted((corpus / folder).glob("**/*.*")):
+        lines = [line for line in path.read_bytes().splitlines() if line]
+        if folder == "captured":
+            if "-flat-" not in path.name and path.suffix == ".jsonl":
+                plain_count(read(path) * 3)
+            continue
+        values = [Message(line, None, (), "t") for line in (*lines, path.read_bytes())]
+        plain_count(values * 3)
+
+
+# -- mutated and generated messages ----------------------------------------------------------------
+
+ALL = [(name, index) for name, messages in ROWS.items() for index in range(len(messages))]
+
+
+def test_mutated_messages() -> None:
+    counts: list[int] = []
+
+    @settings(max_examples=50 * EFFORT)
+    @given(
+        st.data(),
+        st.lists(st.sampled_from(ALL), min_size=1, max_size=2),
+        st.sampled_from(OPTIONS),
+        st.sampled_from(TARGETS),
+        st.sampled_from(POLICIES),
+    )
+    def check(data: st.DataObject, places: Any, options: Any, target: Any, policy: Any) -> None:
+        chosen = [ROWS[name][index] for name, index in places]
+        mutated = mutated_copies(data, chosen)
+        sent = [*chosen * 3, *mutated, *chosen, *mutated]
+        counts.append(plain_count(sent, options, target, policy=policy))
+
+    check()
+    assert sum(count > 0 for count in counts) > 0.2 * len(counts)
+
+
+def test_mutated_lines() -> None:
+    counts: list[int] = []
+
+    @settings(max_examples=50 * EFFORT)
+    @given(
+        st.data(),
+        st.lists(st.sampled_from(NATIVE), min_size=1, max_size=3),
+        st.sampled_from(TARGETS),
+    )
+    def check(data: st.DataObject, chosen: list[Message], target: Any) -> None:
+        mutated = mutated_copies(data, chosen)
+        sent = [*chosen * 3, *mutated, *chosen, *mutated]
+        counts.append(plain_count(sent, None, target, source="native-json", policy=OnLoss.WARN))
+
+    check()
+    assert sum(count > 0 for count in counts) > 0.2 * len(counts)
+
+
+@pytest.mark.parametrize("source", ["debezium-json", "native-json"])
+def test_generated_events(source: str) -> None:
+    codec, counts = get_codec(source), list[int]()
+
+    @settings(max_examples=50 * EFFORT)
+    @given(
+        data_changes(codec.carries),
+        data_changes(codec.carries),
+        st.sampled_from((PG, MYSQL)),
+        st.sampled_from(TARGETS),
+        st.sampled_from(POLICIES),
+    )
+    def check(change: Any, other: Any, block: Any, target: Any, policy: Any) -> None:
+        messages: list[Message] = []
+        for event in (change, other):
+            try:
+                encoded = codec.encode(event, on_loss="ignore").messages
+            except EncodeError:
+                return
+            messages += [
+                with_source(one, block) if source == "debezium-json" else one
+                for one in encoded
+                if one.value
+            ]
+        sent = [Message(one.value, one.key, one.headers, "t") for one in messages]
+        counts.append(plain_count(sent * 3, None, target, source=source, policy=policy))
+
+    check()
+    assert sum(count > 0 for count in counts) > 0.1 * len(counts)
+
+
+# -- single messages -------------------------------------------------------------------------------
+
+KINDS = {
+    "id": "int32", "name": "string", "price": "decimal(10,2)", "at": "timestamp(6)",
+    "n": "uint32", "f": "float64", "j": "json", "b": "bits(3)",
+}  # fmt: skip
+ROW = {
+    "id": 1, "name": "a", "price": "AfQ=", "at": 1_700_000_000_123_456, "n": 7, "f": 0.5,
+    "j": '{"a":1}', "b": "BQ==",
+}  # fmt: skip
+
+
+def message(
+    op: str,
+    before: Any,
+    after: Any,
+    *,
+    key: Any = None,
+    source: Any = PG,
+    topic: str | None = "t",
+    **fields: Any,
+) -> Message:
+    value = {"before": before, "after": after, "source": source, "op": op} | TIMES | fields
+    return Message(
+        json.dumps(value).encode(),
+        None if key is None else json.dumps(key, separators=(",", ":")).encode(),
+        (),
+        topic,
+    )
+
+
+BLOCK = {"id": "tx", "total_order": 3, "data_collection_order": 1}
+TYPED = {"schemas": {"t": KINDS}}
+
+
+@pytest.mark.parametrize("options", [{}, TYPED], ids=["untyped", "typed"])
+@pytest.mark.parametrize(
+    "plain",
+    [
+        message("c", None, ROW),
+        message("c", None, ROW | {"name": None, "price": None}),
+        message("u", None, ROW, key={"id": 1}),
+        message("u", ROW | {"name": "b"}, ROW, key={"id": 1}),
+        message("u", ROW, ROW),
+        message("d", ROW, None),
+        message("c", None, ROW, source=PG | {"snapshot": "true"}),
+        message("r", None, ROW, source=MYSQL),
+        message("d", ROW, None, source=MYSQL, key={"id": 1}),
+        message("c", None, ROW, transaction=BLOCK),
+        message("c", None, ROW, ts_ns=1_700_000_000_000_000_001, ts_us=None),
+        message("c", None, ROW, ts_ns=None, ts_us=None, ts_ms=None),
+    ],
+)
+def test_plain_messages(plain: Message, options: dict[str, Any]) -> None:
+    assert plain_count([plain] * 4, options) == 2
+    assert plain_count([plain] * 4, options, policy=OnLoss.RAISE) == 0
+
+
+@pytest.mark.parametrize("options", [{}, TYPED], ids=["untyped", "typed"])
+def test_a_delete_with_fillers(options: dict[str, Any]) -> None:
+    fillers = dict.fromkeys(ROW) | {"id": 1}
+    one = message("d", fillers, None, key={"id": 1})
+    assert plain_count([message("c", None, ROW, key={"id": 1}), *[one] * 4], options) == 0
+    # the mark of unavailable values is a loss of data, which the policy must accept
+    accepted = plain_count([one] * 4, options, policy=OnLoss.WARN)
+    assert accepted == 2
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        message("c", None, ROW | {"id": "x"}),
+        message("c", None, ROW | {"name": PLACEHOLDER}),
+        message("c", None, {name: ROW[name] for name in ("id", "name")}),
+        message("c", None, ROW, source=PG | {"txId": None}),
+        message("c", None, ROW, source=PG | {"lsn": None}),
+        message("c", None, ROW, source=PG | {"table": "other"}),
+        message("c", None, ROW, ts_ns=10**21, ts_us=10**18, ts_ms=10**15),
+        message("c", None, ROW, source=PG_IN_1970),
+        message("c", None, ROW, transaction=BLOCK | {"total_order": 0}),
+        message("c", None, ROW | {"n": 2**31}),
+        message("c", None, ROW | {"j": None}),
+        message("c", None, ROW | {"at": 10**18}),
+        message("t", None, None),
+        Message(None, b'{"id":1}', (), "t"),
+        Message(b"{", None, (), "t"),
+        Message(b"", None, (), "t"),
+    ],
+)
+def test_other_messages_take_the_event_path(other: Message) -> None:
+    plain = message("c", None, ROW)
+    assert plain_count([plain, plain, plain, other], TYPED) == 1
+    assert plain_count([plain, plain, plain, other, plain, plain, other, plain], TYPED) >= 2
+    plain_count([plain, plain, plain, other, plain, other] * 2)
+
+
+def test_an_undeclared_column_ends_the_lane() -> None:
+    plain, more = message("c", None, ROW), message("c", None, ROW | {"new": 1})
+    assert plain_count([plain, plain, plain, more, plain, plain, plain, plain], TYPED) > 1
+
+
+def test_losses_of_untyped_values() -> None:
+    texts, numbers = (message("c", None, {"id": value}) for value in ("1", 1))
+    assert plain_count([texts, texts, texts, numbers, numbers, texts, numbers]) == 4
+    nested = message("c", None, {"id": [1, {"a": "b"}]})
+    deep = message("c", None, {"id": json.loads("[" * 250 + "]" * 250)})
+    assert plain_count([nested, nested, nested, deep, nested]) == 0
+
+
+def test_changes_between_the_halves_of_an_update() -> None:
+    half = message("d", {"id": 1}, None, key={"id": 1})
+    header = (("__debezium.newkey", b'{"id":2}'),)
+    first = Message(half.value, half.key, header, "t")
+    created = message("c", None, {"id": 2}, key={"id": 2})
+    second = Message(created.value, created.key, (("__debezium.oldkey", b'{"id":1}'),), "t")
+    plain = [message("c", None, {"id": number}, key={"id": number}) for number in (5, 1, 2)]
+    sent = [*plain, *plain, first, *plain, second, *plain]
+    assert plain_count(sent, policy=OnLoss.WARN) > 0
+    # after a join, plain changes are plain again
+    assert plain_count([*plain * 3, first, second, *plain], policy=OnLoss.WARN) == 10
+
+
+def test_targets_without_lanes() -> None:
+    plain = message("c", None, ROW)
+    for dialect in ("ticdc", "tencent", "inlong", "flink", "dts_legacy"):
+        assert plain_count([plain] * 4, TYPED, {"dialect": dialect}) == 0
+
+
+def test_lines_of_values() -> None:
+    codecs, form = (CODEC, get_codec("canal-json")), LineFormat.VALUE
+    sent = [message("c", None, ROW, key={"id": 1}), message("u", None, ROW, key={"id": 1})] * 4
+    expected, _ = converted(sent, *codecs, DEFAULT, has_lanes=False, form=form)
+    found, count = converted(sent, *codecs, DEFAULT, has_lanes=True, form=form)
+    assert found == expected
+    assert count == 5
+
+
+# -- one partition of a topic ----------------------------------------------------------------------
+
+
+def delivered(
+    messages: list[Message], source: str, on_loss: Any, *, has_lanes: bool, **options: Any
+) -> tuple[Any, int]:
+    """Return the outcomes and the counts of a partition, and the number of plain messages."""
+    place = {name: options.pop(name) for name in ("by_source", "topic") if name in options}
+    address = Address(place.pop("topic", "out"), **place)
+    write = EventEncoder(get_codec("canal-json"), on_loss, address, {"out": 4, "cdc.orders": 2}.get)
+    counts = empty_counts()
+    delivery = Delivery(get_codec(source), write, counts=counts, lanes=has_lanes, **options)
+    outcomes = [outcome for message in messages for outcome in delivery.push(message)]
+    outcomes += delivery.flush()
+    count = 0
+    if delivery.lanes is not None:
+        assert delivery.lanes.difference_count == 0
+        count = delivery.lanes.count
+    return (outcomes, counts), count
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"event_id": True, "by_source": True},
+        {"topic": "cdc.{table}"},
+        {"blocks_keys": True, "topic": "cdc.{table}"},
+    ],
+    ids=str,
+)
+def test_messages_of_a_partition(options: dict[str, Any]) -> None:
+    streams = [("native-json", NATIVE), *(("debezium-json", one) for one in CAPTURED.values())]
+    total = 0
+    for source, messages in streams:
+        sent = [
+            Message(one.value, one.key, one.headers, "in", 3, offset)
+            for offset, one in enumerate(messages * 3)
+        ]
+        expected, _ = delivered(sent, source, "warn", has_lanes=False, **options)
+        found, count = delivered(sent, source, "warn", has_lanes=True, **options)
+        assert found == expected
+        total += count
+    assert total > (100 if "topic" not in options else 0)
+
+
+def test_messages_of_a_partition_without_accepted_losses() -> None:
+    sent = [message("c", None, ROW), message("u", None, ROW)] * 4
+    expected, _ = delivered(sent, "debezium-json", "raise", has_lanes=False)
+    found, count = delivered(sent, "debezium-json", "raise", has_lanes=True)
+    assert found == expected
+    assert count == 0
