@@ -9,10 +9,12 @@ from changelane.testing.conformance import EFFORT
 
 CHEAP: Final = {
     "spark.sql.shuffle.partitions": "2",
-    # for few rows, the JIT, large pages and parallel collection cost more than they save
+    # for few rows, the JIT, large pages and parallel collection cost more than they save; a plan is
+    # short-lived, and in a small young generation each collection copies the plans in use again
     "spark.driver.extraJavaOptions": (
         f"-Dlog4j2.configurationFile={LOG4J.as_uri()} "
-        "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC"
+        "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC "
+        "-Xms1g -XX:NewSize=600m -XX:MetaspaceSize=384m"
     ),
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",

@@ -75,7 +75,7 @@ def default_collector(user_options: str, environment: Mapping[str, str] | None =
         user_options: The options of the JVM that the user has set.
         environment: The environment variables; by default those of this process.
     """
-    options = _all_options(user_options, environment)
+    options = all_options(user_options, environment)
     if _COLLECTOR.search(options) or (os.cpu_count() or 1) > FEW_CORES:
         return ""
     return "-XX:+UseParallelGC"
@@ -88,10 +88,11 @@ def default_compilation(user_options: str, environment: Mapping[str, str] | None
         user_options: The options of the JVM that the user has set.
         environment: The environment variables; by default those of this process.
     """
-    options = _all_options(user_options, environment)
+    options = all_options(user_options, environment)
     return "" if _COMPILATION.search(options) else _LATE_COMPILATION
 
 
-def _all_options(user_options: str, environment: Mapping[str, str] | None) -> str:
+def all_options(user_options: str, environment: Mapping[str, str] | None = None) -> str:
+    """Return the JVM options of the user and of the environment variables that a JVM reads."""
     variables = os.environ if environment is None else environment
     return " ".join([user_options, *(variables.get(name, "") for name in _JVM_VARIABLES)])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from changelane.errors import ConfigError, MissingExtraError
-from changelane.spark.runtime import executors, jvm, jvm_options
+from changelane.spark.runtime import class_archive, executors, jvm, jvm_options, python_daemon
 from changelane.spark.runtime.jars import (
     EXCLUDES,
     LOG4J,
@@ -36,6 +36,8 @@ SETTINGS: Final[dict[str, str]] = {
     "spark.sql.codegen.cache.maxEntries": "2000",
     # rows are cached for one batch: the choice of a compression takes long and gains nothing
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
+    # PySpark calls the JVM several times for each column, to add the line of Python to an error
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 """The settings of :func:`session`; the user's settings override them."""
 
@@ -133,8 +135,11 @@ def session(
         spark_settings |= SETTINGS | _lake_settings(lakes)
         if is_local:
             spark_settings |= LOCAL_SETTINGS
+            if not submitted:
+                user_settings |= class_archive.settings(user_settings)
             # the workers must use the driver's interpreter, and not `python3` of the PATH
-            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            if os.environ.setdefault("PYSPARK_PYTHON", sys.executable) == sys.executable:
+                spark_settings["spark.python.daemon.module"] = python_daemon.MODULE
         else:
             python = executors.python_of(user_settings, os.environ.get("PYSPARK_PYTHON"))
             os.environ["PYSPARK_PYTHON"] = python
@@ -152,6 +157,7 @@ def session(
                     builder = builder.config(key, value)
             with jvm.in_utf8(), jvm.stderr_into(None if submitted else log):
                 spark = _create_session(builder)
+    _keep_java_names(spark)
     check(spark)
     executors.check(spark, notify)
     return spark
@@ -170,6 +176,13 @@ def _create_session(builder: "SparkSession.Builder") -> "SparkSession":
             "JAVA_TOOL_OPTIONS, --master), and whether its packages can be fetched"
         )
         raise ConfigError(msg) from error
+
+
+def _keep_java_names(spark: "SparkSession") -> None:
+    """Keep the names of the JVM that PySpark would look up again for each column."""
+    names: Any = spark._jvm
+    for name in ("functions", "PythonUtils", "PythonSQLUtils"):
+        setattr(names, name, getattr(names, name))
 
 
 def _submit_settings() -> dict[str, str]:

@@ -16,6 +16,9 @@ DEPARTED: Final = "_changelane_departed"
 LIVE: Final = "_changelane_live"
 """The columns of a merge's source in addition to those of the table."""
 
+JSON_OPTIONS: Final = {"ignoreNullFields": "true"}
+"""The options of ``to_json`` for text that is stored or compared, whatever a session's defaults."""
+
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")
 _MAX_FOLDER: Final = 200
 _HASH_DIGITS: Final = 32

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process from which Spark forks the Python workers of a local run (``spark.python.daemon``).
+
+Spark's own daemon imports PySpark from ``pyspark.zip``, which has no byte code, and each of its
+workers imports pandas, pyarrow and changelane. This one imports PySpark from where it is installed,
+and the other modules before it forks. A local run uses it; in a cluster Spark's own one runs.
+"""
+
+import contextlib
+import importlib
+import sys
+from pathlib import Path
+from typing import Final
+
+MODULE: Final = "changelane.spark.runtime.python_daemon"
+
+_ARCHIVES_FOLDER: Final = ("pyspark", "python", "lib")
+_MODULES: Final = ("pyarrow", "pandas", "changelane.spark.rows.decode")
+"""The modules of almost every task."""
+
+
+def remove_archives_of_spark(paths: list[str]) -> None:
+    """Remove the archives with PySpark's sources from an import path that has PySpark itself."""
+    folders = {Path(path).resolve() for path in paths}
+    paths[:] = [path for path in paths if not _is_archive_of_spark(Path(path).resolve(), folders)]
+
+
+def _is_archive_of_spark(path: Path, folders: set[Path]) -> bool:
+    return path.parent.parts[-3:] == _ARCHIVES_FOLDER and path.parents[3] in folders
+
+
+def main() -> None:
+    """Import the modules of tasks, and fork workers until Spark ends the process."""
+    remove_archives_of_spark(sys.path)
+    sys.path_importer_cache.clear()  # the importers of the archives, too
+    if sys.platform == "linux":  # libraries of other systems may not work after a fork
+        with contextlib.suppress(ImportError):  # the task reports it
+            for name in _MODULES:
+                importlib.import_module(name)
+    daemon = importlib.import_module("pyspark.daemon")
+    daemon.manager()
+
+
+if __name__ == "__main__":
+    main()
