@@ -1,12 +1,14 @@
 """Applies events to tables as a pipeline does, and reads the tables back."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from uncommitted import COMPARES_ALWAYS, compared
 
 from changelane import get_codec
 from changelane.apply import key_bytes, unpack_orders
@@ -53,15 +55,24 @@ def apply(
     batch: int = 0,
     query: str = "test",
     is_small: bool | None = None,
+    is_compared: bool = COMPARES_ALWAYS,
     **options: Any,
 ) -> BatchReport:
-    """Apply one batch of events; every other batch as a small one, unless *is_small* is given."""
+    """Apply one batch of events; every other batch as a small one, unless *is_small* is given.
+
+    With *is_compared* the tables are compared with those of the batch without a commit.
+    """
     event_rows = decode(messages(spark, events), "native-json")
-    return Applier(spark, lake, table_format=Path(lake).name, **options).apply(
-        event_rows,
-        Marker("test", query, batch),
-        is_small=bool(batch % 2) if is_small is None else is_small,
-    )
+    marker = Marker("test", query, batch)
+    is_small = bool(batch % 2) if is_small is None else is_small
+    with (
+        compared(spark, lake, event_rows, marker, options, is_small=is_small)
+        if is_compared
+        else nullcontext()
+    ):
+        return Applier(spark, lake, table_format=Path(lake).name, **options).apply(
+            event_rows, marker, is_small=is_small
+        )
 
 
 def land(

@@ -103,7 +103,7 @@ BATCHES: Final[Sequence[Sequence[ChangeEvent]]] = [
 ]
 
 
-@pytest.mark.parametrize("kind", lakes("delta"))
+@pytest.mark.parametrize("kind", lakes("iceberg"))
 def test_older_rows_do_not_know_a_column_that_came_without_a_statement(
     spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:

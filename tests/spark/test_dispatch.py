@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many tables in one stream: the change log, and tables that are paused alone."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from changelane.spark.evolution.evolution_state import Evolution
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker
 from changelane.spark.rows.batch_stats import BatchReport
+from changelane.spark.rows.schema import table_id_text
 from changelane.spark.state.change_log import ChangeLog
 from changelane.spark.state.paused_tables import PausedTables
 
@@ -32,6 +33,14 @@ DIRECT: Final = MergeSchedule()
 
 class DiedError(Exception):
     """The process is gone."""
+
+
+@pytest.fixture
+def null_fields_in_json(spark: SparkSession) -> Iterator[None]:
+    """A program's session may write NULL fields of JSON; those of commits do not."""
+    spark.conf.set("spark.sql.jsonGenerator.ignoreNullFields", "false")
+    yield
+    spark.conf.unset("spark.sql.jsonGenerator.ignoreNullFields")
 
 
 def dispatcher(
@@ -50,6 +59,26 @@ def take(
 ) -> BatchReport:
     events = decode(lake_tables.messages(spark, batch), "native-json")
     return to.apply(events, Marker("test", "q", number))
+
+
+@pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
+def test_a_pipeline_leaves_the_events_of_another_in_the_log(spark: SparkSession, lake: str) -> None:
+    """They share the folder; events without a pipeline are of a log of an older version."""
+    take(spark, dispatcher(spark, lake, LATER), [insert(LOG, 1, 1)], 0)
+    log = open_lake(spark, lake, Path(lake).name)
+    other = TableDispatcher(log, Applier(spark, lake), "other", LATER)
+    assert other.merge(all_of_them=True) is None
+    assert held(spark, lake) == [(table_id_text(LOG), 0)]
+    assert [table.events for table in _merged(spark, lake).tables] == [1]
+    take(spark, dispatcher(spark, lake, LATER), [insert(ONE, 2, 1)], 1)
+    log.drop_columns("_changelane/log", ["pipeline"])
+    assert [table.table for table in _merged(spark, lake).tables] == ["shop.one"]
+
+
+def _merged(spark: SparkSession, lake: str) -> BatchReport:
+    report = dispatcher(spark, lake, LATER).merge(all_of_them=True)
+    assert report is not None
+    return report
 
 
 def ends_as_in_memory(spark: SparkSession, lake: str, tables: Sequence[TableId]) -> None:
@@ -89,6 +118,7 @@ UNREAD: Final = "ALTER TABLE one FROBNICATE"
 PARTLY: Final = f"ALTER TABLE one ADD COLUMN z INT; {UNREAD}"
 
 
+@pytest.mark.usefixtures("null_fields_in_json")
 @pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_what_is_unread_of_statements_is_set_aside_once(spark: SparkSession, lake: str) -> None:
     """With and without rows of its table in the batch, and where a part of it is read."""
@@ -178,9 +208,8 @@ def test_a_table_is_merged_once_enough_events_wait_for_it(spark: SparkSession, l
     assert to.merge() is None
 
 
-@pytest.mark.parametrize(
-    ("lake", "schedule"), [("delta", DIRECT), ("iceberg", AT_ONCE)], indirect=["lake"]
-)
+@pytest.mark.parametrize("schedule", [DIRECT, AT_ONCE])
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_a_table_that_fails_is_paused_and_the_others_go_on(
     spark: SparkSession, lake: str, schedule: MergeSchedule
 ) -> None:
@@ -215,9 +244,9 @@ def test_a_table_that_fails_is_paused_and_the_others_go_on(
     assert held(spark, lake) == []
 
 
-@pytest.mark.parametrize(
-    ("lake", "schedule"), [("delta", DIRECT), ("iceberg", AT_ONCE)], indirect=["lake"]
-)
+@pytest.mark.usefixtures("null_fields_in_json")
+@pytest.mark.parametrize("schedule", [DIRECT, AT_ONCE])
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_what_a_paused_table_without_key_refused_waits_for_its_replay_alone(
     spark: SparkSession, lake: str, schedule: MergeSchedule
 ) -> None:

@@ -134,7 +134,7 @@ def test_a_batch_that_came_to_its_end_is_not_read_again(
     assert [batch.finished_before for batch in report.batches] == [1, 0]
     assert len(read) == 1
     check(spark, told.folder, ALL[:2])
-    *_, unread = status(open_lake(spark, told.folder, "delta"))
+    *_, unread = status(open_lake(spark, told.folder, told.table_format))
     assert (unread.table, unread.quarantined) == (NO_TABLE, 2)
 
 

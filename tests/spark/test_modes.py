@@ -30,7 +30,8 @@ from changelane.spark.maintenance.trace import trace
 from changelane.spark.runtime.sql import COLUMNS
 from changelane.types import UNAVAILABLE, Integer, String
 
-pytestmark = pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
+ON_DELTA: Final = pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
+ON_ICEBERG: Final = pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 
 SCHEMA: Final = TableSchema((Column("id", Integer()), Column("a", String()), Column("b", String())))
 LOG: Final = TableId("shop", None, "log")
@@ -104,6 +105,7 @@ def dies_at(place: str, patch: pytest.MonkeyPatch) -> None:
             patch.setattr(Applier, "_apply", late)
 
 
+@ON_DELTA
 def test_logs_hold_every_event_once_and_histories_every_version_through_crashes(
     spark: SparkSession, lake: str
 ) -> None:
@@ -141,6 +143,7 @@ def test_logs_hold_every_event_once_and_histories_every_version_through_crashes(
     ]
 
 
+@ON_DELTA
 def test_a_table_keeps_its_mode(spark: SparkSession, lake: str) -> None:
     lake_tables.apply(spark, lake, [change("c", 1, id=1, a="a", b="b")])
     report = lake_tables.apply(
@@ -160,6 +163,7 @@ def test_a_table_keeps_its_mode(spark: SparkSession, lake: str) -> None:
         assert report.quarantined == {code: 1}
 
 
+@ON_DELTA
 def test_logs_without_positions_are_exactly_once_by_their_batch(
     spark: SparkSession, lake: str
 ) -> None:
@@ -175,6 +179,7 @@ def test_logs_without_positions_are_exactly_once_by_their_batch(
     assert sorted(row[1] for row in logged(spark, lake)) == [0, 0, 1, 1]
 
 
+@ON_ICEBERG
 def test_an_event_that_comes_again_beside_a_statement_is_not_appended_again(
     spark: SparkSession, lake: str
 ) -> None:
@@ -198,6 +203,7 @@ def test_an_event_that_comes_again_beside_a_statement_is_not_appended_again(
         assert sorted(map(tuple, rows)) == [(1, None, None), (2, None, None), (3, 3, None)]
 
 
+@ON_ICEBERG
 def test_an_event_that_is_set_aside_does_not_make_others_come_twice(
     spark: SparkSession, lake: str
 ) -> None:
@@ -210,6 +216,7 @@ def test_an_event_that_is_set_aside_does_not_make_others_come_twice(
     assert [row[1] for row in logged(spark, lake)] == [1, 2]
 
 
+@ON_ICEBERG
 def test_rows_that_swap_their_keys_are_set_aside(spark: SparkSession, lake: str) -> None:
     """Nothing but the before image tells which of two rows left a key, and it is not asked."""
 

@@ -23,7 +23,7 @@ from changelane.spark.rows.schema import table_id_text
 from changelane.spark.state import change_log
 from changelane.spark.state.change_log import ChangeLog
 
-pytestmark = pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
+pytestmark = pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 
 MODES: Final = Modes(TableMode(), {"log": TableMode("append")})
 Told = tuple[str, dict[str, Any], str, int | None]

@@ -13,11 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 from changelane.event import DataChange, Key, Op
 from changelane.position import SequencePosition
 from changelane.schema import Column, TableId, TableSchema
-from changelane.spark.apply import applier, upsert
+from changelane.spark.apply import applier, history, table_writer, upsert
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Lake
 from changelane.spark.lake.key_filter import key_filter
 from changelane.spark.lake.merge import Merge
+from changelane.spark.lake.modes import HISTORY, Modes, TableMode
 from changelane.spark.rows import latest_per_key
 from changelane.types import UNAVAILABLE, Integer, String
 
@@ -74,6 +75,22 @@ def values(spark: SparkSession, lake: str) -> dict[int, int]:
     return dict(rows)
 
 
+def counted_rows(
+    monkeypatch: pytest.MonkeyPatch, module: Any, name: str, *, argument: int
+) -> list[int]:
+    """Return a list that gets the number of rows of an argument, at each call of a function."""
+    counts: list[int] = []
+    function = getattr(module, name)
+
+    def counted(*arguments: Any) -> DataFrame:
+        counts.append(arguments[argument].count())
+        result: DataFrame = function(*arguments)
+        return result
+
+    monkeypatch.setattr(module, name, counted)
+    return counts
+
+
 def test_the_keys_of_a_small_batch_limit_its_merge(
     spark: SparkSession, lake: str, merges: Callable[[], list[Merge]]
 ) -> None:
@@ -116,14 +133,7 @@ def test_updates_that_lack_columns_read_only_the_rows_of_their_keys(
     lake_tables.apply(spark, lake, full_rows, batch=0)
     if is_outside:
         monkeypatch.setattr(upsert, "key_filter", lambda _keys, *args: key_filter(["[0]"], *args))
-    read: list[int] = []
-    join = latest_per_key.with_stored_rows
-
-    def counted(rows: DataFrame, table: DataFrame, target: Any) -> DataFrame:
-        read.append(table.count())
-        return join(rows, table, target)
-
-    monkeypatch.setattr(latest_per_key, "with_stored_rows", counted)
+    read = counted_rows(monkeypatch, latest_per_key, "with_stored_rows", argument=1)
     merges()
     events = [
         row(at, schema=WITH_TEXT, id=key, v=value, s=UNAVAILABLE)
@@ -142,6 +152,56 @@ def test_updates_that_lack_columns_read_only_the_rows_of_their_keys(
         3: (8, "s3"),
         9: (9, None),
     }
+
+
+@pytest.mark.parametrize("is_outside", [False, True])
+@pytest.mark.parametrize("track", [None, ("v",)])
+def test_the_keys_of_a_small_batch_limit_the_versions_that_are_read(
+    spark: SparkSession,
+    lake: str,
+    merges: Callable[[], list[Merge]],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_outside: bool,
+    track: tuple[str, ...] | None,
+) -> None:
+    """A version whose key is outside of the filter would not end."""
+    modes = Modes(TableMode(HISTORY, track))
+    full_rows = [row(1 + n, schema=WITH_TEXT, id=n, v=0, s=f"s{n}") for n in range(6)]
+    lake_tables.apply(spark, lake, full_rows, batch=0, is_small=False, modes=modes)
+    if is_outside:
+        monkeypatch.setattr(
+            table_writer, "key_filter", lambda _keys, *args: key_filter(["[0]"], *args)
+        )
+    read = counted_rows(monkeypatch, history, "of_keys", argument=0)
+    merges()
+    # a delete has no row in the source of the merge: its key is checked where versions are read
+    deleted = [row(11, "d", id=5, v=0)]
+    lake_tables.apply(spark, lake, deleted, batch=1, is_small=True, modes=modes)
+    filtered = "t.`id` IN (0L)" if is_outside else "t.`id` IN (5L)"
+    assert [merge.target_filter for merge in merges()] == [filtered] + [""] * is_outside
+    counts = [1, 6] if is_outside else [1]
+    # the full history, and then both tables
+    assert read == (counts if track is None else [*counts, *(n for n in counts for _ in range(2))])
+    table = open_lake(spark, lake, Path(lake).name).read("tables/shop.orders")
+    current = {found["id"] for found in table.where("_is_current").collect()}
+    assert (current, table.count()) == ({0, 1, 2, 3, 4}, 6)
+    lake_tables.apply(
+        spark,
+        lake,
+        [row(12, schema=WITH_TEXT, id=4, v=1, s=UNAVAILABLE), row(13, schema=WITH_TEXT, id=7, v=2)],
+        batch=2,
+        is_small=True,
+        modes=modes,
+    )
+    table = open_lake(spark, lake, Path(lake).name).read("tables/shop.orders")
+    found_rows = [(found["id"], found["v"], found["s"]) for found in table.collect()]
+    assert sorted(found_rows, key=str) == [
+        *((n, 0, f"s{n}") for n in range(5)),
+        (4, 1, "s4"),
+        (5, 0, "s5"),
+        (7, 2, None),
+    ]
 
 
 def test_a_batch_with_older_changes_compares_them_with_the_table(

@@ -4,8 +4,7 @@
 from typing import TYPE_CHECKING, Any
 
 from changelane.cli.session import session_of
-from changelane.errors import ConfigError
-from changelane.pipeline.config import load
+from changelane.pipeline.config import load, with_tables
 
 if TYPE_CHECKING:
     from changelane.pipeline.config import Pipeline
@@ -20,7 +19,7 @@ def open_pipeline(file: str, master: str | None) -> "tuple[Pipeline, Lake]":
         ConfigError: The file is invalid.
         MissingExtraError: pyspark is not installed.
     """
-    pipeline, spark = _session(file, master)
+    pipeline, spark = open_session(file, master)
     from changelane.spark.lake import lake_of
 
     return pipeline, lake_of(spark, pipeline)
@@ -33,24 +32,19 @@ def open_applier(file: str, master: str | None) -> "tuple[Pipeline, Applier]":
         ConfigError: The file is invalid.
         MissingExtraError: pyspark is not installed.
     """
-    pipeline, spark = _session(file, master)
+    pipeline, spark = open_session(file, master)
     from changelane.spark.apply.applier import Applier
     from changelane.spark.lake import lake_of
 
     return pipeline, Applier(spark, lake_of(spark, pipeline))
 
 
-def tables_of(pipeline: "Pipeline") -> "Pipeline":
-    """Return the pipeline if it has tables.
+def open_session(file: str, master: str | None) -> "tuple[Pipeline, Any]":
+    """Return a pipeline that has tables, and a new session.
 
     Raises:
-        ConfigError: The pipeline writes into topics.
+        ConfigError: The file is invalid.
+        MissingExtraError: pyspark is not installed.
     """
-    if pipeline.sink.is_topics:
-        raise ConfigError(f"pipeline {pipeline.name} writes into topics and has no tables")
-    return pipeline
-
-
-def _session(file: str, master: str | None) -> "tuple[Pipeline, Any]":
-    pipeline = tables_of(load(file))
+    pipeline = with_tables(load(file))
     return pipeline, session_of(pipeline, master)

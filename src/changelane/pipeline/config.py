@@ -181,6 +181,17 @@ def load(path: str | Path, environment: Mapping[str, str] | None = None) -> Pipe
         return pipeline
 
 
+def with_tables(pipeline: Pipeline) -> Pipeline:
+    """Return a pipeline if it has tables.
+
+    Raises:
+        ConfigError: The pipeline writes into topics.
+    """
+    if pipeline.sink.is_topics:
+        raise ConfigError(f"pipeline {pipeline.name} writes into topics and has no tables")
+    return pipeline
+
+
 def load_transforms(
     path: str | Path, environment: Mapping[str, str] | None = None
 ) -> tuple[registry.PureTransform, ...]:

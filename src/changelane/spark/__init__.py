@@ -15,13 +15,16 @@ from changelane.spark.runtime.zip_imports import is_worker, keep_zip_directories
 if TYPE_CHECKING:
     from changelane.spark.apply.apply_changes import apply_changes
     from changelane.spark.rows.decode import decode
+    from changelane.spark.run.latest import create_latest_views, latest_tables
     from changelane.spark.runtime.session import session
 
-__all__ = ["apply_changes", "decode", "session"]
+__all__ = ["apply_changes", "create_latest_views", "decode", "latest_tables", "session"]
 
 _WHERE: Final = {
     "apply_changes": "apply.apply_changes",
+    "create_latest_views": "run.latest",
     "decode": "rows.decode",
+    "latest_tables": "run.latest",
     "session": "runtime.session",
 }
 

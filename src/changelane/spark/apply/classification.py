@@ -130,7 +130,8 @@ def classified(
     try:
         yield _classified(batch, stored, isolation, cached)
     finally:
-        for frame in cached:
+        # a frame that depends on another one first: Spark plans what stays cached again
+        for frame in reversed(cached):
             frame.unpersist()
 
 

@@ -80,7 +80,7 @@ class TableDispatcher:
         self._related = applier.evolver.related_tables
         self._pipeline = pipeline
         self._schedule = schedule
-        self._log = ChangeLog(lake)
+        self._log = ChangeLog(lake, pipeline)
         self._paused_tables = PausedTables(self._log)
         self._lock = threading.Lock()
         self._pending: dict[str, dict[str, _PendingEvents]] = {}

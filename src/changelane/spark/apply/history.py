@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from changelane.spark.evolution.table_plan import TablePlan
+from changelane.spark.lake.key_filter import KeyFilter, filtered_rows
 from changelane.spark.lake.modes import IS_CURRENT, OWN_ORDER, UNTIL, VALID_FROM, VALID_TO
 from changelane.spark.rows import key_operations, latest_per_key
 from changelane.spark.rows.added_columns import version_exceptions
@@ -36,6 +37,7 @@ def versions(
     ends: HistoryTombstones,
     *,
     has_truncates: bool,
+    batch_keys: KeyFilter | None = None,
 ) -> DataFrame:
     """Return the versions that a batch adds or changes, with every column of the table.
 
@@ -45,13 +47,15 @@ def versions(
         table: The table.
         ends: The ends of versions, those of this batch included.
         has_truncates: Whether the table was ever truncated.
+        batch_keys: The filter on the table that the keys of the batch imply; ``None`` = unknown.
+            A key outside of it fails the statement.
     """
     names = key_columns(plan.target)
     frames: list[DataFrame] = []
     touched: list[DataFrame] = []
     if plan.table_batch.schemas:
         operations = _operations(rows.where("kind = 'data' AND key IS NOT NULL"), plan)
-        keys = _keys(operations, plan.target)
+        keys = _keys(operations, plan.target, batch_keys)
         upserts = operations.where("NOT is_end").drop("key")
         are_few = plan.table_batch.has_few_keys
         ends_of_keys = ends.for_keys(plan.table_batch.table_id, keys, are_few=are_few)
@@ -66,7 +70,7 @@ def versions(
         spanned = _spanned(table, plan.target, rows)
         frames.append(_end(spanned, names, F.col("cut"), F.col("cut_time")))
         touched.append(spanned)
-    stored_versions = _stored_versions(table, touched, plan)
+    stored_versions = _stored_versions(filtered_rows(table, batch_keys), touched, plan)
     ended = stored_versions.where("substring(stored_until, -1, 1) = unhex('00')")
     frames += [stored_versions, _end(ended, names, F.col("stored_until"), F.col("stored_to"))]
     return _written(_placed(frames, plan), plan)
@@ -113,11 +117,14 @@ def _operations(rows: DataFrame, plan: TablePlan) -> DataFrame:
     )
 
 
-def _keys(rows: DataFrame, target: Target) -> DataFrame:
+def _keys(rows: DataFrame, target: Target, batch_keys: KeyFilter | None) -> DataFrame:
     """Return each touched key once: its canonical text, and its columns."""
     values = F.struct(*key_columns(target))
-    key_rows = rows.groupBy("key").agg(F.first(values).alias("k"))
-    return key_rows.select("key", "k.*")
+    key_rows = rows.groupBy("key").agg(F.first(values).alias("k")).select("key", "k.*")
+    if batch_keys is None:
+        return key_rows
+    # a delete has no row in the source of the merge, whose keys are checked, too
+    return batch_keys.checked(key_rows, column_aliases(target))
 
 
 def _next_truncates(upserts: DataFrame, names: Sequence[str], truncates: DataFrame) -> DataFrame:
@@ -138,18 +145,22 @@ def _end(frame: DataFrame, names: Sequence[str], order: Column, time: Column) ->
     return frame.select(*names, order.alias("o"), time.alias("time"), end)
 
 
-def touched_keys(rows: DataFrame, plan: TablePlan, table: DataFrame) -> list[DataFrame]:
+def touched_keys(
+    rows: DataFrame, plan: TablePlan, table: DataFrame, batch_keys: KeyFilter | None
+) -> list[DataFrame]:
     """Return the keys that a batch touches, in the key columns.
 
     Args:
         rows: ``data`` and ``truncate`` rows of one table.
         plan: The plan of the table.
         table: The table.
+        batch_keys: The filter that the keys of the batch imply; ``None`` = unknown. A key outside
+            of it fails the statement.
     """
     touched: list[DataFrame] = []
     if plan.table_batch.schemas:
         upserts = _operations(rows.where("kind = 'data' AND key IS NOT NULL"), plan)
-        touched.append(_keys(upserts, plan.target))
+        touched.append(_keys(upserts, plan.target, batch_keys))
     if plan.table_batch.newest_truncate:
         touched.append(_spanned(table, plan.target, rows))
     return touched

@@ -17,8 +17,9 @@ from changelane.spark.apply.upsert import UpsertWriter
 from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.commit_totals import CommitTotals
 from changelane.spark.lake.interface import Lake, Marker, set_small_batch
-from changelane.spark.lake.merge import Form, version_merge, version_replacement
-from changelane.spark.lake.modes import HISTORY, UPSERT
+from changelane.spark.lake.key_filter import KeyFilter, key_filter, merge_filtered
+from changelane.spark.lake.merge import version_merge, version_replacement
+from changelane.spark.lake.modes import HISTORY, STATE_TYPES, UPSERT
 from changelane.spark.rows import key_operations, latest_per_key
 from changelane.spark.rows.batch_stats import APPLIED_BEFORE, TableReport
 from changelane.spark.rows.schema import table_id_of
@@ -164,23 +165,52 @@ class TableWriter:
         full_history = full_history_of(plan.name) if plan.table_mode.is_tracked else plan.name
         marker = write.batch.marker
         last = self._lake.last_batch(full_history, marker)
+        target = plan.target
+        columns = (*target.columns, *STATE_TYPES[HISTORY])
+        # a truncate touches rows of other keys, too
+        keys = None if plan.table_batch.newest_truncate else plan.table_batch.keys
+        filter_of_keys = key_filter(keys, target.columns, target.keys)
         if last is None or last < marker.batch:
-            source = history.versions(
-                rows,
-                plan,
-                self._lake.read(full_history),
-                self._history_tombstones,
-                has_truncates=bool(table_tombstones.truncated),
-            )
-            self._merge(session, source, plan._replace(name=full_history), version_merge)
-        if full_history != plan.name:
-            source = tracked_columns.shown(
-                rows, plan, self._lake.read(plan.name), self._lake.read(full_history)
-            )
-            self._merge(session, source, plan, version_replacement)
 
-    def _merge(self, session: SparkSession, source: DataFrame, plan: TablePlan, form: Form) -> None:
-        self._lake.merge(session, plan.name, source, form(plan.target.keys, source.columns))
+            def versions(batch_keys: KeyFilter | None) -> DataFrame:
+                return history.versions(
+                    rows,
+                    plan,
+                    self._lake.read(full_history),
+                    self._history_tombstones,
+                    has_truncates=bool(table_tombstones.truncated),
+                    batch_keys=batch_keys,
+                )
+
+            merge = version_merge(target.keys, columns)
+            merge_filtered(
+                self._lake,
+                session,
+                full_history,
+                merge,
+                batch_keys=filter_of_keys,
+                source_of=versions,
+            )
+        if full_history != plan.name:
+
+            def shown(batch_keys: KeyFilter | None) -> DataFrame:
+                return tracked_columns.shown(
+                    rows,
+                    plan,
+                    self._lake.read(plan.name),
+                    self._lake.read(full_history),
+                    batch_keys,
+                )
+
+            merge = version_replacement(target.keys, columns)
+            merge_filtered(
+                self._lake,
+                session,
+                plan.name,
+                merge,
+                batch_keys=filter_of_keys,
+                source_of=shown,
+            )
 
 
 class _TableWrite:

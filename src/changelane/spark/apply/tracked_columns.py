@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from changelane.spark.apply import history
 from changelane.spark.evolution.table_plan import TablePlan
+from changelane.spark.lake.key_filter import KeyFilter, filtered_rows
 from changelane.spark.lake.modes import (
     IS_CURRENT,
     OWN_ORDER,
@@ -26,7 +27,13 @@ from changelane.spark.rows.target import Target
 from changelane.spark.runtime.sql import COLUMNS, LIVE, ORDER, quoted
 
 
-def shown(rows: DataFrame, plan: TablePlan, table: DataFrame, full_history: DataFrame) -> DataFrame:
+def shown(
+    rows: DataFrame,
+    plan: TablePlan,
+    table: DataFrame,
+    full_history: DataFrame,
+    batch_keys: KeyFilter | None = None,
+) -> DataFrame:
     """Return the versions of touched keys, and the stored versions to remove.
 
     Args:
@@ -34,10 +41,13 @@ def shown(rows: DataFrame, plan: TablePlan, table: DataFrame, full_history: Data
         plan: The plan of the table.
         table: The table.
         full_history: All versions, this batch included.
+        batch_keys: The filter on both tables that the keys of the batch imply; ``None`` = unknown.
+            A key outside of it fails the statement.
     """
     target = plan.target
-    touched = history.touched_keys(rows, plan, table)
-    every = _versions(full_history, touched, plan)
+    touched = history.touched_keys(rows, plan, table, batch_keys)
+    table = filtered_rows(table, batch_keys)
+    every = _versions(filtered_rows(full_history, batch_keys), touched, plan)
     shown_rows = _runs(every, history.key_columns(target), _tracked(plan), target)
     stored_versions = _versions(table, touched, plan).select(*history.key_columns(target), "o")
     keys = [*history.key_columns(target), "o"]

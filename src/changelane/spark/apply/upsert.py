@@ -11,7 +11,14 @@ from changelane.spark.apply.classify import key_changes
 from changelane.spark.apply.classify.classifier import ChangedKeys
 from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.interface import Lake
-from changelane.spark.lake.key_filter import MAX_KEYS, KeyFilter, is_outside, key_filter
+from changelane.spark.lake.key_filter import (
+    MAX_KEYS,
+    KeyFilter,
+    SourceOf,
+    filtered_rows,
+    key_filter,
+    merge_filtered,
+)
 from changelane.spark.lake.merge import Form, column_form, row_form
 from changelane.spark.rows import key_operations, latest_per_key
 from changelane.spark.state.tombstones import TableTombstones, TombstoneTable
@@ -20,10 +27,6 @@ MAX_TOMBSTONE_BYTES: Final = 32 << 20
 """Up to this size all tombstones of a table are read, which is faster than a lookup by key."""
 _BYTES_BESIDE_KEY: Final = 100
 """The size of a tombstone without its key: an order, and the overhead of a row in a join."""
-
-
-_SourceOf = Callable[[KeyFilter | None], DataFrame]
-"""Returns the rows to merge; it reads only those rows of the table that a filter includes."""
 
 
 class _TableChanges(NamedTuple):
@@ -122,7 +125,7 @@ class UpsertWriter:
         self._merge(session, self._final_rows(table_changes, by_column=True), table_changes, form)
 
     def _merge_without_conflicts(
-        self, session: SparkSession, source_of: _SourceOf, table_changes: _TableChanges, form: Form
+        self, session: SparkSession, source_of: SourceOf, table_changes: _TableChanges, form: Form
     ) -> bool:
         """Merge, unless two full rows have one position; return whether it was done."""
         try:
@@ -134,23 +137,20 @@ class UpsertWriter:
         return True
 
     def _merge(
-        self, session: SparkSession, source_of: _SourceOf, table_changes: _TableChanges, form: Form
+        self, session: SparkSession, source_of: SourceOf, table_changes: _TableChanges, form: Form
     ) -> None:
-        plan, keys = table_changes.plan, table_changes.key_filter
+        plan = table_changes.plan
         merge = form(plan.target.keys, tuple(plan.target.columns))
-        if keys is not None:
-            filtered_merge = merge._replace(target_filter=keys.sql("t"))
-            try:
-                source = keys.checked(source_of(keys))
-                self._lake.merge(session, plan.name, source, filtered_merge)
-            except Exception as error:  # of many kinds, too: the text tells which
-                if not is_outside(error):
-                    raise
-            else:
-                return
-        self._lake.merge(session, plan.name, source_of(None), merge)
+        merge_filtered(
+            self._lake,
+            session,
+            plan.name,
+            merge,
+            batch_keys=table_changes.key_filter,
+            source_of=source_of,
+        )
 
-    def _final_rows(self, table_changes: _TableChanges, *, by_column: bool) -> _SourceOf:
+    def _final_rows(self, table_changes: _TableChanges, *, by_column: bool) -> SourceOf:
         """Return the source of rows of the table whose columns may have different orders.
 
         It has a row for each key of the batch, so that the check of the keys sees all of them.
@@ -165,7 +165,7 @@ class UpsertWriter:
         table, changed_keys = self._lake.read(plan.name), table_changes.changed_keys
 
         def source_of(batch_keys: KeyFilter | None) -> DataFrame:
-            stored_rows = table if batch_keys is None else table.where(batch_keys.sql())
+            stored_rows = filtered_rows(table, batch_keys)
             source = latest_per_key.merge_source(
                 latest_per_key.with_stored_rows(latest, stored_rows, plan.target), plan.target
             )

@@ -364,6 +364,8 @@ def delivery_findings(
                 continue
             if delivery is None or message.partition != partition:
                 # an unpaired half is dropped: its other half may come after the sample
+                if delivery is not None:
+                    delivery.add_counts()
                 partition = message.partition
                 delivery = delivery_of(
                     source, sink, partitions, pipeline.pure_steps, delivery_counts
@@ -375,6 +377,8 @@ def delivery_findings(
                     reasons.add(outcome.code, outcome.reason)
                 else:
                     sent_counts[outcome.topic or ""] += 1
+        if delivery is not None:
+            delivery.add_counts()
         losses.update(delivery_counts.losses)
         yield _sample_finding(name, source.format, messages, good_count, reasons)
     if sent_counts:

@@ -23,6 +23,7 @@ from changelane.spark.lake.interface import (
     Files,
     Marker,
     MergeMode,
+    commit_metadata,
     commit_of,
     file_system,
     own_properties,
@@ -149,7 +150,7 @@ class Delta(SqlLake):
 
     def commit_session(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
         session = separate_session(self.spark)
-        metadata = msgspec.json.encode(marker.details | dict(details)).decode()
+        metadata = commit_metadata(marker, details)
         session.conf.set("spark.databricks.delta.write.txnAppId", marker.app)
         session.conf.set("spark.databricks.delta.write.txnVersion", str(marker.batch))
         session.conf.set("spark.databricks.delta.commitInfo.userMetadata", metadata)
@@ -162,6 +163,13 @@ class Delta(SqlLake):
 
     def commits(self, table: str) -> int:
         return int(self._log(table).unsafeVolatileSnapshot().version())
+
+    def version(self, table: str) -> int:
+        return self.commits(table)
+
+    def pinned(self, table: str) -> DataFrame:
+        version = self.commits(table)
+        return self.spark.sql(f"SELECT * FROM {self.sql(table)} VERSION AS OF {version}")
 
     def size(self, table: str) -> int:
         return int(self._log(table).unsafeVolatileSnapshot().sizeInBytes())

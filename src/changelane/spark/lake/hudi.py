@@ -37,6 +37,7 @@ from changelane.spark.lake.interface import (
     TABLES,
     Commit,
     Marker,
+    commit_metadata,
     computed_once,
     folders,
     in_session,
@@ -284,7 +285,7 @@ class Hudi:
         _configure(session)
         session.conf.set(_APP, marker.app)
         session.conf.set(_BATCH, str(marker.batch))
-        session.conf.set(_DETAILS, msgspec.json.encode(marker.details | dict(details)).decode())
+        session.conf.set(_DETAILS, commit_metadata(marker, details))
         return session
 
     def merge(self, session: SparkSession, table: str, source: DataFrame, merge: Merge) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from changelane.pipeline.lake_sinks import is_hive
@@ -29,6 +29,7 @@ from changelane.spark.lake.interface import (
     Files,
     Marker,
     MergeMode,
+    commit_metadata,
     name_of,
     own_properties,
     separate_session,
@@ -204,13 +205,39 @@ class Iceberg(SqlLake):
         self._configure(session)
         session.conf.set(_SNAPSHOT + _APP, marker.app)
         session.conf.set(_SNAPSHOT + _BATCH, str(marker.batch))
-        summary = msgspec.json.encode(marker.details | dict(details)).decode()
+        summary = commit_metadata(marker, details)
         session.conf.set(_SNAPSHOT + _DETAILS, summary)
         return session
 
     def commits(self, table: str) -> int:
         snapshot = self._table(table).currentSnapshot()
         return 0 if snapshot is None else int(snapshot.sequenceNumber())
+
+    def version(self, table: str) -> str:
+        # a change of the schema or of properties makes no snapshot
+        current = self._table(table).operations().current()
+        return f"{current.metadataFileLocation()} {current.lastUpdatedMillis()}"
+
+    def pinned(self, table: str) -> DataFrame:
+        loaded = self._table(table)
+        snapshot = loaded.currentSnapshot()
+        if snapshot is None:
+            return self.spark.createDataFrame([], self.read(table).schema)
+        rows = self.spark.sql(
+            f"SELECT * FROM {self.sql(table)} VERSION AS OF {snapshot.snapshotId()}"
+        )
+        # a snapshot is read with the columns of its own commit: the table may have renamed them
+        stored_schema = loaded.schemas().get(snapshot.schemaId())
+        stored_names = {field.fieldId(): field.name() for field in stored_schema.columns()}
+        jvm: Any = self.spark._jvm
+        kinds = jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(loaded.schema())
+        values = []
+        for index, field in enumerate(loaded.schema().columns()):
+            stored_name = stored_names.get(field.fieldId())
+            value = F.lit(None) if stored_name is None else F.col(quoted(stored_name))
+            kind = kinds.apply(index).dataType().sql()
+            values.append(value.cast(kind).alias(field.name()))
+        return rows.select(*values)
 
     def size(self, table: str) -> int:
         return self._total(table, "total-files-size")

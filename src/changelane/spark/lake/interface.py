@@ -23,6 +23,8 @@ TABLES: Final = "tables"
 """The folder of the sources' tables."""
 INTERNAL: Final = "_changelane"
 """The folder of changelane's own tables."""
+FULL_HISTORIES: Final = f"{INTERNAL}/versions."
+"""The begin of the names of full histories, of tables that track some columns only."""
 PREFIX: Final = "changelane."
 """The prefix of changelane's own table properties."""
 
@@ -68,6 +70,11 @@ class Commit(msgspec.Struct, frozen=True):
 
     time_ms: int
     details: Mapping[str, Any]
+
+
+def commit_metadata(marker: Marker, details: Mapping[str, object]) -> str:
+    """Return the user metadata of a commit, which :func:`commit_of` reads."""
+    return msgspec.json.encode(marker.details | dict(details)).decode()
 
 
 def commit_of(time_ms: int, metadata: str) -> Commit | None:

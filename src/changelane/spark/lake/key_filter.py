@@ -4,19 +4,22 @@
 MERGE would otherwise read or shuffle the whole table. The condition may be true for other rows of
 the table, too, but never false for a row with one of the keys. A key column takes part if its
 values are the same in SQL as in the canonical keys: numbers without a fraction, texts, dates and
-decimals. The merge checks the very rows of its source against the condition
-(:mod:`changelane.spark.apply.upsert`).
+decimals. A merge checks the very rows that it reads the keys from against the condition
+(:func:`merge_filtered`).
 """
 
 import datetime as dt
 import decimal
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from changelane.apply import key_values
+from changelane.spark.lake.interface import Lake
+from changelane.spark.lake.merge import Merge
 from changelane.spark.runtime.sql import quoted, sql_literal
 
 MAX_KEYS: Final = 5_000
@@ -27,6 +30,7 @@ MAX_PRUNED: Final = 200
 """Iceberg prunes files by lists of up to so many values; it also gets a range."""
 
 _OUTSIDE: Final = "_changelane_outside: a key is not in the filter of its batch"
+_NO_ALIASES: Final[Mapping[str, str]] = MappingProxyType({})
 
 Literal = Callable[[Any], str | None]
 
@@ -112,23 +116,65 @@ class KeyFilter:
             _condition(f"{prefix}{quoted(name)}", values) for name, values in self._columns.items()
         )
 
-    def checked(self, rows: DataFrame) -> DataFrame:
+    def checked(self, rows: DataFrame, aliases: Mapping[str, str] = _NO_ALIASES) -> DataFrame:
         """Return rows that fail a statement that reads a key outside of the filter.
 
-        Such a key would be added although the table has it. :func:`is_outside` tests the error.
+        Such a key would be added although the table has it.
+
+        Args:
+            rows: Rows with the key columns.
+            aliases: Key column -> its name in *rows*, if it has another one there.
         """
         kinds = dict(rows.dtypes)
         checked_keys = {}
-        for name, values in self._columns.items():
+        for key_column, values in self._columns.items():
+            name = aliases.get(key_column, key_column)
             failure = F.raise_error(F.lit(_OUTSIDE)).cast(kinds[name])
             is_inside = F.expr(_condition(quoted(name), values, has_range=False))
             checked_keys[name] = F.when(is_inside, F.col(quoted(name))).otherwise(failure)
         return rows.withColumns(checked_keys)
 
 
-def is_outside(error: Exception) -> bool:
-    """Return whether a statement failed because of a key outside of its filter."""
-    return _OUTSIDE in str(error)
+def filtered_rows(table: DataFrame, batch_keys: KeyFilter | None) -> DataFrame:
+    """Return the rows of a table that a filter includes; ``None`` = all."""
+    return table if batch_keys is None else table.where(batch_keys.sql())
+
+
+SourceOf = Callable[[KeyFilter | None], DataFrame]
+"""Returns the rows to merge; it reads only those rows of the table that a filter includes."""
+
+
+def merge_filtered(
+    lake: Lake,
+    session: SparkSession,
+    name: str,
+    merge: Merge,
+    *,
+    batch_keys: KeyFilter | None,
+    source_of: SourceOf,
+) -> None:
+    """Merge into a table; a source with a key outside of the filter is merged without it.
+
+    Args:
+        lake: The tables.
+        session: The session of the commit.
+        name: The table.
+        merge: The merge.
+        batch_keys: The filter that the keys of the batch imply; ``None`` = unknown.
+        source_of: Returns the source. What it reads keys from, other than its rows, it checks
+            itself (:meth:`KeyFilter.checked`).
+    """
+    if batch_keys is not None:
+        filtered_merge = merge._replace(target_filter=batch_keys.sql("t"))
+        try:
+            source = batch_keys.checked(source_of(batch_keys))
+            lake.merge(session, name, source, filtered_merge)
+        except Exception as error:  # PySpark's and Py4J's have no common class: the text tells
+            if _OUTSIDE not in str(error):
+                raise
+        else:
+            return
+    lake.merge(session, name, source_of(None), merge)
 
 
 def _condition(column: str, values: _Values, *, has_range: bool = True) -> str:

@@ -17,7 +17,7 @@ from changelane.spark.runtime.redact import FAILURES
 from changelane.spark.runtime.sql import sql_literal
 
 NAME: Final = "_changelane/log"
-_LOG_COLUMNS: Final = {"query": "STRING", "batch": "BIGINT"}
+_LOG_COLUMNS: Final = {"query": "STRING", "batch": "BIGINT", "pipeline": "STRING"}
 COLUMNS: Final = {name: kind for name, kind, _ in schema.FIELDS} | _LOG_COLUMNS
 _ATTEMPTS: Final = 10
 _APPLIED: Final = "_changelane_taken"
@@ -62,10 +62,17 @@ def _applied_batch_rows(events: DataFrame, applied_batches: Mapping[str, int]) -
 
 
 class ChangeLog:
-    """The change log of one lake; the first write creates it."""
+    """The change log of one lake; the first write creates it.
 
-    def __init__(self, lake: Lake) -> None:
+    Args:
+        lake: The lake.
+        pipeline: The pipeline whose events are pending; ``None`` = all pipelines. Events in a log
+            of an older version have no pipeline, and belong to each.
+    """
+
+    def __init__(self, lake: Lake, pipeline: str | None = None) -> None:
         self._lake = lake
+        self._pipeline = pipeline
         self._exists = lake.exists(NAME)
         self._is_complete = not self._exists
 
@@ -128,6 +135,7 @@ class ChangeLog:
             *(name for name, _, _ in schema.FIELDS),
             F.lit(marker.query).alias("query"),
             batch.alias("batch"),
+            F.lit(marker.pipeline).alias("pipeline"),
         ).sortWithinPartitions("table_id")
         self._lake.append(session, NAME, rows)
 
@@ -146,9 +154,12 @@ class ChangeLog:
         """Return the pending events by query and table."""
         if not self._exists:
             return []
+        rows = self._lake.read(NAME)
+        if self._pipeline is not None and "pipeline" in rows.columns:
+            is_own = F.coalesce("pipeline", F.lit(self._pipeline)) == self._pipeline
+            rows = rows.where(is_own)
         pending_rows = (
-            self._lake.read(NAME)
-            .groupBy("query", "table_id")
+            rows.groupBy("query", "table_id")
             .agg(
                 F.min("batch").alias("first"),
                 F.max("batch").alias("last"),
@@ -168,9 +179,10 @@ class ChangeLog:
         is_pending = (F.col("query") == query) & (
             F.col("batch") > min(applied_batches.values(), default=-1)
         )
-        stored = self._lake.read(NAME).where(is_pending).drop("query")
+        stored = self._lake.read(NAME).where(is_pending).drop("query", "pipeline")
         for name, kind in self._missing_columns().items():
-            stored = stored.withColumn(name, F.lit(None).cast(kind))
+            if name not in _LOG_COLUMNS:
+                stored = stored.withColumn(name, F.lit(None).cast(kind))
         joined_rows = stored.join(_applied_batch_rows(stored, applied_batches), "table_id")
         return joined_rows.where(F.col("batch") > F.col(_APPLIED)).drop(_APPLIED)
 

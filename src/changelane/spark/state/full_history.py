@@ -3,13 +3,13 @@
 
 from collections.abc import Mapping
 
-from changelane.spark.lake.interface import TABLES, Lake
+from changelane.spark.lake.interface import FULL_HISTORIES, TABLES, Lake
 from changelane.spark.lake.modes import HISTORY, STATE_TYPES
 
 
 def full_history_of(name: str) -> str:
     """Return the path of a table's full history in the lake."""
-    return f"_changelane/versions.{name.removeprefix(TABLES + '/')}"
+    return FULL_HISTORIES + name.removeprefix(f"{TABLES}/")
 
 
 def prepare_full_history(lake: Lake, name: str, columns: Mapping[str, str]) -> str | None:

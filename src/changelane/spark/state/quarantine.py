@@ -17,6 +17,7 @@ from changelane.reason_codes import ReasonCode
 from changelane.spark.lake.interface import Lake, Marker
 from changelane.spark.rows.batch_stats import BatchReport, event_schema_id
 from changelane.spark.rows.schema import DATA, REJECTED
+from changelane.spark.runtime.sql import JSON_OPTIONS
 
 NAME: Final = "_changelane/quarantine"
 COLUMNS: Final = {
@@ -151,9 +152,7 @@ class Quarantine:
         if stored_rows.isEmpty():
             return events
         # the text of a row only where it may be quarantined
-        event = F.when(
-            (F.col("kind") == DATA) & F.col("key").isNull(), F.to_json(_event_struct(events))
-        )
+        event = F.when((F.col("kind") == DATA) & F.col("key").isNull(), _event_text(events))
         batch_columns = {"event": event}
         if not is_logged:
             batch_columns["batch"] = F.lit(marker.batch).cast("bigint")
@@ -207,7 +206,7 @@ class Quarantine:
             "table_id",
             "raw_key",
             "raw_value",
-            F.when(is_event, F.to_json(_event_struct(events))).alias("event"),
+            F.when(is_event, _event_text(events)).alias("event"),
             batch.alias("batch"),
             F.lit(_version()).alias("decoder"),
             F.when(~is_event, F.col("after")).alias("message"),
@@ -288,12 +287,12 @@ def _with_schemas(events: DataFrame, rows: Column) -> DataFrame:
     return events.where(rows).join(F.broadcast(schemas), is_same_schema, "left")
 
 
-def _event_struct(events: DataFrame) -> Column:
-    """Return an event row as a struct: :class:`~changelane.spark.rows.rejected.RejectedEvent`."""
+def _event_text(events: DataFrame) -> Column:
+    """Return an event row as JSON: :class:`~changelane.spark.rows.rejected.RejectedEvent`."""
     has_source_names = SOURCE_NAMES in events.columns
     table = F.col(f"{SOURCE_NAMES}.table_id") if has_source_names else F.col("table_id")
     is_full_image = F.col(f"{SOURCE_NAMES}.whole") if has_source_names else F.col("whole")
-    return F.struct(
+    event = F.struct(
         *_EVENT_COLUMNS,
         table.alias("table"),
         is_full_image.alias("whole"),
@@ -301,6 +300,7 @@ def _event_struct(events: DataFrame) -> Column:
         F.hex("order").alias("order"),
         F.unix_micros("source_time").alias("source_time_us"),
     )
+    return F.to_json(event, JSON_OPTIONS)
 
 
 def _version() -> str:

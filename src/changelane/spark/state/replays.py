@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from changelane.spark.lake.interface import Lake, Marker
 from changelane.spark.rows.rejected import QuarantineEntry
 from changelane.spark.rows.schema import DATA, REJECTED
+from changelane.spark.runtime.sql import JSON_OPTIONS
 from changelane.spark.state import quarantine
 
 NAME: Final = "_changelane/replays"
@@ -100,7 +101,7 @@ def quarantine_entries(lake: Lake, pipeline: str | None = None) -> DataFrame:
     batch_columns = ("pipeline", "query", "batch", "table_id", "code", "event")
     coordinates = ("topic", "partition", "offset", "row_index")
     raw_columns = (F.hex(name).alias(name) for name in ("raw_key", "raw_value"))
-    text = F.to_json(F.struct(*batch_columns, *coordinates, *raw_columns))
+    text = F.to_json(F.struct(*batch_columns, *coordinates, *raw_columns), JSON_OPTIONS)
     return stored_rows.withColumn(ENTRY, F.substring(F.sha2(text, 256), 1, _DIGITS))
 
 

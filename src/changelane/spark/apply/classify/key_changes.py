@@ -30,7 +30,7 @@ from changelane.spark.lake.lookup import existing_rows, json_type, value_of_text
 from changelane.spark.rows import key_operations, latest_per_key
 from changelane.spark.rows.added_columns import lacks_column
 from changelane.spark.rows.target import Target, with_defaults
-from changelane.spark.runtime.sql import COLUMNS, DELETED, LIVE, ORDER
+from changelane.spark.runtime.sql import COLUMNS, DELETED, JSON_OPTIONS, LIVE, ORDER
 from changelane.spark.state.quarantine import RejectedRows
 from changelane.spark.state.tombstones import TombstoneTable
 
@@ -287,7 +287,7 @@ def _as_text(row: Column, kind: str, name: str) -> Column:
     if kind == "binary":
         return F.base64(value)
     if kind.startswith(("array", "struct")):
-        return F.to_json(F.struct(value.cast(json_type(kind)).alias("v")))
+        return F.to_json(F.struct(value.cast(json_type(kind)).alias("v")), JSON_OPTIONS)
     return value.cast("string")
 
 

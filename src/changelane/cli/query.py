@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``changelane query``: an SQL query over the newest rows of a pipeline's tables."""
+
+from collections.abc import Iterable, Sequence
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from changelane.cli.pipeline_tables import open_session
+from changelane.conversion.terminal_text import printable
+from changelane.errors import ConfigError
+
+
+@click.command()
+@click.argument("file", metavar="PIPELINE.yaml", type=click.Path(dir_okay=False))
+@click.argument("sql", metavar="SQL")
+@click.option(
+    "--table",
+    "tables",
+    multiple=True,
+    metavar="TABLE",
+    help="Only views of this table, by its name at the source or its last part; repeatable.",
+)
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="Maximum of rows."
+)
+@click.option("--master", metavar="URL", help="Spark master URL; default: local[*].")
+@click.option("--output", type=click.Choice(["text", "json"]), default="text")
+def query(
+    file: str, sql: str, *, tables: tuple[str, ...], limit: int, master: str | None, output: str
+) -> None:
+    """Run an SQL query over the views TABLE_latest of a pipeline's tables.
+
+    A view shows the rows of its table and, with `merge: deferred`, the events that wait in the
+    change log: the rows that the table has after its next merge. The command only reads; the
+    pipeline may be running.
+
+    \b
+    changelane query shop.yaml "SELECT state, count(*) FROM orders_latest GROUP BY state"
+    """  # noqa: D301 - click takes the character, not its name
+    pipeline, spark = open_session(file, master)
+    from changelane.spark.run.latest import create_latest_views
+
+    if not create_latest_views(pipeline, tables, spark=spark):
+        raise ConfigError("no tables yet: `changelane run` creates them")
+    # a subquery must be a query: other statements fail
+    query_text = sql.strip().removesuffix(";")
+    rows = spark.sql(f"SELECT * FROM (\n{query_text}\n)").limit(limit + 1)  # noqa: S608 - the user's own
+    if output == "json":
+        lines = rows.selectExpr("to_json(struct(*), map('ignoreNullFields', 'false'))").collect()
+        for (line,) in lines[:limit]:
+            click.echo(line)
+    else:
+        names = rows.columns
+        texts = rows.toDF(*(f"c{index}" for index in range(len(names))))
+        lines = texts.select(*(texts[name].cast("string") for name in texts.columns)).collect()
+        show(names, lines[:limit], Console())
+    if len(lines) > limit:
+        click.echo(f"changelane: only the first {limit:,} rows are shown: --limit", err=True)
+
+
+def show(names: Sequence[str], rows: Iterable[Iterable[str | None]], console: Console) -> None:
+    """Print rows of texts; ``None`` is NULL."""
+    table = Table(box=None, pad_edge=False)
+    for name in names:
+        table.add_column(escape(printable(name)), overflow="fold")
+    for row in rows:
+        table.add_row(*("NULL" if cell is None else escape(printable(cell)) for cell in row))
+    console.print(table)
