@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From message bytes to committed rows, against a bare MERGE of the same rows. See README.md.
 
-Usage: apply.py [--changes N] [--lake delta|iceberg] [PART ...]
+Usage: apply.py [--changes N] [--rows N] [--lake delta|iceberg] [PART ...]
 
 The baseline is hand-written: each batch is Parquet, already parsed, typed and reduced to one row
 per key, and one MERGE applies it.
@@ -18,10 +18,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import msgspec
+import load
+import orders
 import pyarrow as pa
 import pyarrow.parquet as pq
 from measuring import local_spark, processor_seconds, resident_mb
+from orders import TEXTS, TYPES
 from pyspark.sql import functions as F
 
 from changelane.pipeline.options import Maintenance
@@ -38,14 +40,6 @@ KEYS: Final = 300_000
 ROW_FORM_TABLE: Final = "tables/shop.public.orders0"
 """The table of the row form, as changelane names it; the baseline's is ``tables/orders0``."""
 UNAVAILABLE: Final = "__debezium_unavailable_value"
-TEXTS: Final = ("o_orderstatus", "o_orderpriority", "o_clerk", "o_comment")
-TYPES: Final = {
-    "o_orderkey": "int64",
-    "o_custkey": "int64",
-    "o_totalprice": "float64",
-    "o_shippriority": "int32",
-    **dict.fromkeys(TEXTS, "string"),
-}
 SPARK: Final = {"int64": "BIGINT", "int32": "INT", "float64": "DOUBLE", "string": "STRING"}
 ARROW: Final = {
     "int64": pa.int64(),
@@ -118,30 +112,11 @@ def changes(work: Work) -> Iterator[tuple[str, str, dict[str, Any], set[str]]]:
 
 
 def message(table: str, op: str, row: dict[str, Any], missing: set[str], at: int) -> bytes:
-    """Return a change as Debezium writes it for PostgreSQL, without a schema block."""
+    """Return a change as Debezium writes it, with the key as the image before a delete."""
+    if op == "d":
+        return orders.message(op, {"o_orderkey": row["o_orderkey"]}, None, at, table)
     shown = {name: UNAVAILABLE if name in missing else value for name, value in row.items()}
-    time_ms = 1_795_248_497_484 + at
-    value = {
-        "before": {"o_orderkey": row["o_orderkey"]} if op == "d" else None,
-        "after": None if op == "d" else shown,
-        "source": {
-            "version": "3.6.1",
-            "connector": "postgresql",
-            "name": "shop",
-            "ts_ms": time_ms,
-            "snapshot": "false",
-            "db": "shop",
-            "sequence": f'["{100 * at}","{100 * at + 50}"]',
-            "schema": "public",
-            "table": table,
-            "txId": 800 + at,
-            "lsn": 100 * at + 50,
-            "xmin": None,
-        },
-        "op": op,
-        "ts_ms": time_ms + 250,
-    }
-    return msgspec.json.encode(value)
+    return orders.message(op, None, shown, at, table)
 
 
 def written(work: Work, folder: Path) -> tuple[list[Path], dict[str, list[Path]]]:
@@ -349,7 +324,13 @@ def main() -> None:
     parser.add_argument("parts", nargs="*")
     parser.add_argument("--changes", type=int, default=1_000_000)
     parser.add_argument("--lake", choices=["delta", "iceberg"], action="append")
+    parser.add_argument("--rows", type=int, default=10_000_000, help="rows of the part load")
     arguments = parser.parse_args()
+    if "load" in arguments.parts:  # before Spark starts here
+        arguments.parts.remove("load")
+        load.measure(arguments.rows, arguments.lake or ("iceberg", "delta"))
+        if not arguments.parts:
+            return
     count = arguments.changes
     works = {
         "full": Work("full images", count),

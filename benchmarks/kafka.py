@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import messages
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+import topics
 from measuring import largest_kb, local_spark, processor_seconds
 
 from changelane.pipeline.config import parse
@@ -38,33 +37,15 @@ class Duration(NamedTuple):
 
 def fill(servers: str, topic: str, count: int) -> int:
     """Send messages to a new topic; return the mean size of a value, bytes."""
-    create_topic(servers, topic)
-    producer = Producer(
-        {
-            "bootstrap.servers": servers,
-            "linger.ms": 50,
-            "queue.buffering.max.messages": 200_000,
-            "queue.buffering.max.kbytes": 262_144,
-        }
-    )
+    topics.create(servers, topic, PARTITIONS)
+    producer = topics.producer(servers)
     size = 0
     pairs = messages.messages(messages.ORDERS, "orders", count, keys=300_000, with_schema=False)
     for number, (key, value) in enumerate(pairs):
         size += len(value)
-        while True:
-            try:
-                producer.produce(topic, value, key, number % PARTITIONS)
-                break
-            except BufferError:
-                producer.poll(0.1)
+        topics.send(producer, topic, value, key, number % PARTITIONS)
     producer.flush()
     return size // count
-
-
-def create_topic(servers: str, topic: str) -> None:
-    """Create a topic."""
-    admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
 
 
 def measured(run: Callable[[], object]) -> Duration:
@@ -93,7 +74,7 @@ def copy(spark: Any, servers: str, topic: str, target: str | None, folder: Path)
     if target is None:
         writer = records.writeStream.format("noop")
     else:
-        create_topic(servers, target)
+        topics.create(servers, target, PARTITIONS)
         writer = records.writeStream.format("kafka").option("kafka.bootstrap.servers", servers)
         writer = writer.option("topic", target)
     writer = writer.option("checkpointLocation", str(folder / f"checkpoint-{target}"))
@@ -102,7 +83,7 @@ def copy(spark: Any, servers: str, topic: str, target: str | None, folder: Path)
 
 def convert(spark: Any, servers: str, topic: str, format: str, folder: Path) -> None:
     """Send a topic to a new one in another format."""
-    create_topic(servers, f"{topic}-converted")
+    topics.create(servers, f"{topic}-converted", PARTITIONS)
     configuration = {
         "name": f"bench-{topic}",
         "source": {

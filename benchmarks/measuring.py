@@ -6,21 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from process_tree import descendants, running_processes
+
 
 def processor_seconds() -> float:
     """Return the processor time of this process and its descendants: the JVM, Python workers."""
-    processes: dict[int, tuple[int, float]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parts = path.read_text().rpartition(") ")[2].split()
-        except OSError:  # the process has ended
-            continue
-        ticks = sum(map(int, parts[11:15]))  # of itself, and of children that have ended
-        processes[int(path.parent.name)] = int(parts[1]), ticks / os.sysconf("SC_CLK_TCK")
-    ours = {os.getpid()}
-    while more := {one for one, (parent, _) in processes.items() if parent in ours} - ours:
-        ours |= more
-    return sum(processes[one][1] for one in ours if one in processes)
+    processes = running_processes()
+    return sum(processes[pid].processor for pid in descendants(os.getpid(), processes))
 
 
 def resident_mb() -> int:
@@ -31,17 +23,8 @@ def resident_mb() -> int:
 
 def largest_kb() -> int:
     """Return the peak memory of the largest Python worker of this process, kB."""
-    parents: dict[int, int] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(path.parent.name)] = int(path.read_text().rpartition(") ")[2].split()[1])
-        except OSError:  # the process has ended
-            continue
-    ours = {os.getpid()}
-    while more := {one for one, parent in parents.items() if parent in ours} - ours:
-        ours |= more
     largest = 0
-    for one in ours - {os.getpid()}:
+    for one in descendants(os.getpid(), running_processes()) - {os.getpid()}:
         try:
             status = Path(f"/proc/{one}/status").read_text()
             command = Path(f"/proc/{one}/cmdline").read_bytes()

@@ -24,8 +24,13 @@ from messages import ORDERS, ORDERS_TYPES, WIDE, Columns, messages
 
 from changelane import Message, get_codec
 from changelane import formats as names
+from changelane.codec import OnLoss
+from changelane.conversion.lines import Conversion
+from changelane.conversion.message_files import Lines
+from changelane.conversion.summary import Summary
 from changelane.errors import EncodeError
 from changelane.formats.dts.avro import SCHEMA_V2
+from changelane.pipeline.error_budget import Budget
 from changelane.spark.rows.builder import RowBuilder, row_builder
 
 ROUNDS = 5
@@ -136,7 +141,11 @@ def decode() -> None:
 
 
 def convert() -> None:
-    """Per core: Debezium message to Canal message, against the same baseline."""
+    """Per core: Debezium lines to Canal lines, against the same baseline.
+
+    *events* decodes and encodes each message; *command* is the loop of ``changelane convert`` over
+    the lines of a file, with and without lanes.
+    """
     for case in CASES:
         records = messages_of(case, 4000)
         base = rate(bare(case), [message.value for message in records])
@@ -146,7 +155,29 @@ def convert() -> None:
             for event in reader.decode(message):
                 writer.encode(event, on_loss="warn")
 
-        line("convert to canal-json", case, rate(one, records), base)
+        line("convert, events", case, rate(one, records), base)
+        lines = b"".join((message.value or b"") + b"\n" for message in records)
+        for has_lanes in (False, True):
+            run, conversion = _command(case, lines, has_lanes=has_lanes)
+            ours = len(records) * rate(lambda _, run=run: run(), [None])
+            what = "convert, command" if has_lanes else "without lanes"
+            line(what, case, ours, base)
+            if conversion.lanes is not None:
+                share = conversion.lanes.count / (len(records) * ROUNDS)
+                print(f"{'':<24} {share:.1%} in lanes", flush=True)
+
+
+def _command(case: Case, lines: bytes, *, has_lanes: bool) -> tuple[Callable[[], None], Conversion]:
+    """Return the conversion of the lines of a file, as the command does it."""
+    summary = Summary("debezium-json", "canal-json", OnLoss.WARN, Budget.parse("0", "--max-errors"))
+    reader, writer = get_codec("debezium-json", **options(case)), get_codec("canal-json")
+    conversion = Conversion(reader, writer, summary, lanes=has_lanes)
+
+    def run() -> None:
+        for _ in conversion.run(Lines(io.BytesIO(lines)), io.BytesIO()):
+            pass
+
+    return run, conversion
 
 
 def rows() -> None:
@@ -169,10 +200,10 @@ def plain_share(builder: RowBuilder, records: list[Message]) -> str:
     """Return the share of messages that take the lanes of a builder, as text."""
     if builder.lanes is None:
         return "no lanes"
-    before = builder.lanes.count
+    before = builder.lanes.result_count
     for message in records:
         builder.rows(message)
-    return f"{(builder.lanes.count - before) / len(records):.1%} in lanes"
+    return f"{(builder.lanes.result_count - before) / len(records):.1%} in lanes"
 
 
 def _stored(spark: Any, case: Case, count: int, folder: Path) -> Any:

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processor time and peak memory of a command and of all processes that it starts.
+
+Usage: process_tree.py REPORT COMMAND ...
+
+The command runs as a child of this program, which adopts its orphans (Linux), so that the processor
+time is that of every process until its end. REPORT gets the figures as JSON.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, Final, NamedTuple
+
+_PARENT_DEATH_SIGNAL: Final = 1
+_SUBREAPER: Final = 36
+"""``PR_SET_PDEATHSIG`` and ``PR_SET_CHILD_SUBREAPER`` of ``prctl``."""
+_INTERVAL_S: Final = 0.2
+_ROLES: Final = ("jvm", "worker", "python", "all")
+
+
+class Usage(NamedTuple):
+    """The resources of a command.
+
+    Attributes:
+        wall: Time from start to end, seconds.
+        processor: Processor time of all processes, seconds.
+        peak_mb: Role (``jvm``, ``worker`` = Spark's Python workers, ``python`` = other processes,
+            ``all``) -> the maximum of the resident memory of these processes together, megabytes.
+            Pages that processes share count several times.
+        exit_code: The exit code of the command.
+    """
+
+    wall: float
+    processor: float
+    peak_mb: dict[str, int]
+    exit_code: int
+
+
+class Job:
+    """A command that runs, with its figures.
+
+    Args:
+        command: The command.
+        log: The file for its output.
+        environment: More environment variables.
+    """
+
+    def __init__(
+        self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.log = log
+        self._report = Path(tempfile.mkstemp(suffix=".json")[1])
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(self._report), *command],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **(environment or {})},
+                start_new_session=True,
+            )
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the command has not ended."""
+        return self._process.poll() is None
+
+    @property
+    def processor_seconds(self) -> float:
+        """The processor time until now, seconds."""
+        processes = running_processes()
+        members = descendants(self._process.pid, processes) - {self._process.pid}
+        return sum(processes[pid].processor for pid in members)
+
+    def check(self) -> None:
+        """Check that the command runs.
+
+        Raises:
+            SystemExit: It has ended; the message has the end of its output.
+        """
+        if not self.is_running:
+            raise SystemExit(f"the command ended too early:\n{self._tail()}")
+
+    def wait(self) -> Usage:
+        """Wait for the end of the command, which must be successful.
+
+        Raises:
+            SystemExit: The command failed; the message has the end of its output.
+        """
+        self._process.wait()
+        usage = self._usage()
+        if usage.exit_code != 0:
+            raise SystemExit(f"the command failed ({usage.exit_code}):\n{self._tail()}")
+        return usage
+
+    def stop(self) -> Usage:
+        """End the command; return its figures."""
+        self._process.terminate()
+        self._process.wait()
+        return self._usage()
+
+    def _usage(self) -> Usage:
+        text = self._report.read_text("utf-8")
+        self._report.unlink()
+        return Usage(**json.loads(text))
+
+    def _tail(self) -> str:
+        return "\n".join(self.log.read_text("utf-8", "replace").splitlines()[-40:])
+
+
+class Process(NamedTuple):
+    """A process of this machine.
+
+    Attributes:
+        parent: The id of its parent.
+        processor: Its processor time, and that of its children that have ended, seconds.
+        resident: Its resident memory, bytes.
+    """
+
+    parent: int
+    processor: float
+    resident: int
+
+
+def running_processes() -> dict[int, Process]:
+    """Return all processes by their id."""
+    ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+    processes: dict[int, Process] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(") ")[2].split()
+        except OSError:  # the process has ended
+            continue
+        used = sum(map(int, fields[11:15])) / ticks  # of itself, and of children that have ended
+        processes[int(path.parent.name)] = Process(int(fields[1]), used, int(fields[21]) * page)
+    return processes
+
+
+def descendants(root: int, processes: Mapping[int, Process]) -> set[int]:
+    """Return a process and all that descend from it."""
+    members = {root} & set(processes)
+    while (
+        more := {one for one, process in processes.items() if process.parent in members} - members
+    ):
+        members |= more
+    return members
+
+
+def _role(command: bytes) -> str:
+    if b"pyspark.daemon" in command or b"python_daemon" in command:
+        return "worker"
+    return "jvm" if command.partition(b"\0")[0].endswith(b"java") else "python"
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # the process has ended
+        return b""
+
+
+def resident_mb(root: int) -> dict[str, int]:
+    """Return the resident memory of the processes below a process by role, megabytes."""
+    processes = running_processes()
+    commands = {pid: _command(pid) for pid in descendants(root, processes) - {root}}
+    resident = dict.fromkeys(_ROLES, 0)
+    for pid, command in commands.items():
+        role = _role(command)
+        # between fork and exec a child of a JVM seems to have all of its memory
+        if role != "jvm" or commands.get(processes[pid].parent) != command:
+            resident[role] += processes[pid].resident
+            resident["all"] += processes[pid].resident
+    return {role: size >> 20 for role, size in resident.items()}
+
+
+def _sample(peak: dict[str, int], is_over: threading.Event) -> None:
+    while not is_over.wait(_INTERVAL_S):
+        for role, size in resident_mb(os.getpid()).items():
+            peak[role] = max(peak[role], size)
+
+
+def measured(command: Sequence[str], output: IO[Any] | None = None) -> Usage:
+    """Run a command as the only child of this process; return its figures."""
+    prctl = ctypes.CDLL(None).prctl
+    prctl(_SUBREAPER, 1, 0, 0, 0)
+    prctl(_PARENT_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
+    peak, is_over = dict.fromkeys(_ROLES, 0), threading.Event()
+    started = time.monotonic()
+    process = subprocess.Popen(command, stdout=output, start_new_session=True)
+
+    def end(*_: object) -> None:
+        os.killpg(process.pid, signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, end)
+    sampler = threading.Thread(target=_sample, args=(peak, is_over))
+    sampler.start()
+    exit_code = -1
+    with contextlib.suppress(ChildProcessError):  # all have ended
+        while True:
+            pid, status = os.wait()
+            if pid == process.pid:
+                exit_code = process.returncode = os.waitstatus_to_exitcode(status)
+    wall = time.monotonic() - started
+    is_over.set()
+    sampler.join()
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return Usage(wall, used.ru_utime + used.ru_stime, peak, exit_code)
+
+
+def main() -> int:
+    """Run the command of the command line."""
+    report, *command = sys.argv[1:]
+    usage = measured(command)
+    Path(report).write_text(json.dumps(usage._asdict()), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Endless runs: the processor time of small batches, and the latency of single messages.
+
+Both figures are of a run that is warm, without its start.
+"""
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import orders
+import readers
+import topics
+from process_tree import Job
+from race_tables import LATEST, PEERS, Peer, Source, check
+
+SMALL_BATCH: Final = 1000
+_POLL_S: Final = 0.5
+_LIMIT_S: Final = 1800.0
+_WARM_S: Final = 30.0
+_READER: Final = Path(__file__).with_name("latest_reader.py")
+
+
+class Commit(NamedTuple):
+    """A commit of a table.
+
+    Attributes:
+        at: The time at which it became visible, seconds since 1970.
+        rows: The number of rows that the table has with it, if it only gets inserts.
+    """
+
+    at: float
+    rows: int
+
+
+class Small(NamedTuple):
+    """The figures of small batches.
+
+    Attributes:
+        processor: Processor time of a batch, seconds; the idle time between batches is included.
+        load: Processor time until the table had its first rows, seconds.
+    """
+
+    processor: float
+    load: float
+
+
+class Latency(NamedTuple):
+    """The figures of a steady stream.
+
+    Attributes:
+        median: Seconds from the send of a message until a commit contains it.
+        high: The same, of the slowest hundredth.
+        processor: Processor time of a second of the stream, seconds.
+        commits: The number of commits; of a reader of the newest rows, of its reads.
+    """
+
+    median: float
+    high: float
+    processor: float
+    commits: int
+
+
+def commits(kind: str, folder: Path) -> list[Commit]:
+    """Return the commits of a table that only gets inserts, in their order."""
+    return sorted(_COMMITS[kind](folder)) if folder.exists() else []
+
+
+def _delta(folder: Path) -> Iterator[Commit]:
+    rows: dict[str, int] = {}
+    for path in sorted((folder / "_delta_log").glob("*.json")):
+        for line in path.read_text("utf-8").splitlines():
+            action = json.loads(line)
+            if removed := action.get("remove"):
+                rows.pop(removed["path"], None)
+            if added := action.get("add"):
+                rows[added["path"]] = json.loads(added["stats"])["numRecords"]
+        yield Commit(path.stat().st_mtime, sum(rows.values()))
+
+
+def _iceberg(folder: Path) -> Iterator[Commit]:
+    for path in (folder / "metadata").glob("v*.metadata.json"):
+        metadata = json.loads(path.read_text("utf-8"))
+        current = metadata.get("current-snapshot-id")
+        for snapshot in metadata.get("snapshots", ()):
+            if snapshot["snapshot-id"] == current:
+                yield Commit(path.stat().st_mtime, int(snapshot["summary"]["total-records"]))
+
+
+def _paimon(folder: Path) -> Iterator[Commit]:
+    rows = 0
+    paths = (folder / "snapshot").glob("snapshot-*")
+    for path in sorted(paths, key=lambda path: int(path.name.rpartition("-")[2])):
+        snapshot = json.loads(path.read_text("utf-8"))
+        if snapshot["commitKind"] == "APPEND":
+            rows += snapshot["deltaRecordCount"]
+            yield Commit(path.stat().st_mtime, rows)
+
+
+_COMMITS: Final[dict[str, Callable[[Path], Iterator[Commit]]]] = {
+    "delta": _delta,
+    "iceberg": _iceberg,
+    "paimon": _paimon,
+}
+
+
+def small_batches(
+    name: str, folder: Path, servers: str, *, rows: int, rounds: int, period_s: float
+) -> Small:
+    """Load a table, then send 1,000 changes every *period_s* seconds; return the figures.
+
+    Args:
+        name: The peer.
+        folder: A folder for its files, which is created.
+        servers: The broker.
+        rows: The number of rows of the table.
+        rounds: How many small batches are measured, after three others.
+        period_s: The interval between two batches, and the interval of the peer's commits.
+    """
+    peer, shop = PEERS[name], orders.Shop()
+    folder.mkdir()
+    stream = topics.Stream(servers, f"small-{name.replace(' ', '-')}", partitions=2)
+    stream.send(shop.inserts(rows))
+    job = Job(peer.command(Source(servers, stream.topic, period_s), folder), folder / "log")
+    try:
+        _wait_for(peer, folder, rows, job)
+        load = job.processor_seconds
+        for _ in range(3):
+            _send(stream, shop.updates(SMALL_BATCH), period_s)
+        before = job.processor_seconds
+        for _ in range(rounds):
+            _send(stream, shop.updates(SMALL_BATCH), period_s)
+        time.sleep(period_s)  # the last batch was sent at the end of the period
+        processor = job.processor_seconds - before
+        time.sleep(3 * period_s)  # so that nothing is pending at the end
+        job.check()
+    finally:
+        job.stop()
+    expected = readers.store(shop.rows(), folder / "expected")
+    check(name, peer, folder, expected)
+    return Small(processor / rounds, load)
+
+
+def _send(stream: topics.Stream, changes: Iterator[orders.Change], period_s: float) -> None:
+    started = time.monotonic()
+    stream.send(changes)
+    time.sleep(max(0.0, started + period_s - time.monotonic()))
+
+
+def latency(
+    name: str, folder: Path, servers: str, *, rate: int, seconds: int, interval_s: float
+) -> Latency:
+    """Send inserts at a steady rate; return the figures of the second half.
+
+    Args:
+        name: The peer.
+        folder: A folder for its files, which is created.
+        servers: The broker.
+        rate: Messages a second.
+        seconds: The length of the stream.
+        interval_s: The interval of the peer's commits.
+    """
+    peer, shop = (PEERS | LATEST)[name], orders.Shop()
+    folder.mkdir()
+    stream = topics.Stream(servers, f"latency-{name.replace(' ', '-')}", partitions=1)
+    stream.send(shop.inserts(rate))
+    job = Job(peer.command(Source(servers, stream.topic, interval_s), folder), folder / "log")
+    jobs, counted = [job], folder / "counted"
+    sent_at: list[float] = []
+    try:
+        _wait_for(peer, folder, rate, job)
+        if peer.reads_latest:
+            reader = [sys.executable, str(_READER), str(folder / "run.yaml"), orders.TABLE]
+            jobs.append(Job([*reader, peer.kind], counted))
+            time.sleep(_WARM_S)
+        started, pieces = time.time(), 50
+        middle = 0.0
+        for piece in range(seconds * pieces):
+            time.sleep(max(0.0, started + piece / pieces - time.time()))
+            if piece == seconds * pieces // 2:
+                middle = sum(running.processor_seconds for running in jobs)
+            stream.send(shop.inserts(rate // pieces))
+            sent_at.append(time.time())
+        used = sum(running.processor_seconds for running in jobs) - middle
+        total = rate + len(sent_at) * (rate // pieces)
+        _wait_for(peer, folder, total, job)
+        for running in jobs:
+            running.check()
+    finally:
+        for running in jobs:
+            running.stop()
+    check(name, peer, folder, readers.store(shop.rows(), folder / "expected"))
+    table = _counts(counted) if peer.reads_latest else commits(peer.kind, folder / peer.table)
+    measured = range(len(sent_at) // 2, len(sent_at))
+    delays = [
+        _visible_at(table, rate + (piece + 1) * (rate // pieces)) - sent_at[piece]
+        for piece in measured
+    ]
+    count = sum(sent_at[measured[0]] <= commit.at <= sent_at[-1] for commit in table)
+    high = statistics.quantiles(delays, n=100)[-1]
+    return Latency(statistics.median(delays), high, used / (seconds / 2), count)
+
+
+def _counts(file: Path) -> list[Commit]:
+    """Return the counts of a reader."""
+    lines = file.read_text("utf-8").splitlines()
+    return [Commit(*json.loads(line)) for line in lines if line.startswith("[")]
+
+
+def _visible_at(table: list[Commit], rows: int) -> float:
+    return next(commit.at for commit in table if commit.rows >= rows)
+
+
+def _wait_for(peer: Peer, folder: Path, rows: int, job: Job) -> None:
+    deadline = time.monotonic() + _LIMIT_S
+    while (
+        max((commit.rows for commit in commits(peer.kind, folder / peer.table)), default=0) < rows
+    ):
+        job.check()
+        if time.monotonic() > deadline:
+            raise SystemExit(f"the table has less than {rows:,} rows after {_LIMIT_S:,.0f} s")
+        time.sleep(_POLL_S)
