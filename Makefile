@@ -10,6 +10,7 @@ JARS   := delta iceberg kafka broker sqlite
 
 INSTALLED := $(VENV)/.installed
 FETCHED   := .cache/jars-fetched
+PREPARED  := .cache/classes-archived
 
 # Hudi needs Spark 3.5: an environment of its own, made only when Hudi is used.
 HUDI_VENV      := .venv-hudi
@@ -33,6 +34,9 @@ DATAHUB_TESTS     := tests/unit/datahub/test_sdk.py tests/spark/test_datahub_sin
 # Local Spark listens on this machine only.
 export SPARK_LOCAL_IP ?= 127.0.0.1
 
+# The folders have no other tests than those of their marker, and take long to import.
+FAST := -m "not spark and not services" --ignore=tests/spark --ignore=tests/integration
+
 # A file's tests share a Spark, and the longest files begin first.
 ON_SPARK := -n 2 --dist loadfile --no-loadscope-reorder
 
@@ -43,7 +47,7 @@ SECONDS_OF_FUZZ ?= 300
 KILLS ?= 200
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-all check golden fuzz soak bench bench-apply bench-kafka clean java hudi test-hudi test-spark40 test-datahub
+.PHONY: help demo test test-long test-all check golden fuzz soak bench bench-apply bench-kafka bench-peers clean java hudi test-hudi test-spark40 test-datahub
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -54,13 +58,13 @@ demo: java $(INSTALLED) $(FETCHED) ## land a small shop's changes in Delta table
 	@$(PYTHON_IN_VENV) demo/run.py
 
 # pytest's exit code 5 says that ARGS left no test of this part.
-test: java $(INSTALLED) $(FETCHED) ## run the fast tests, and those on Spark but the longest (ARGS="-k canal" for some)
+test: java $(INSTALLED) $(FETCHED) $(PREPARED) ## run the fast tests, and those on Spark but the longest (ARGS="-k canal" for some)
 	@echo "changelane: the fast tests"
-	@$(PYTHON_IN_VENV) -m pytest -m "not spark and not services" -n 2 $(ARGS) || [ $$? -eq 5 ]
+	@$(PYTHON_IN_VENV) -m pytest $(FAST) -n 2 $(ARGS) || [ $$? -eq 5 ]
 	@echo "changelane: the tests on Spark (some ten minutes)"
 	@$(PYTHON_IN_VENV) -m pytest -m "(spark or services) and not long" $(ON_SPARK) $(ARGS) || [ $$? -eq 5 ]
 
-test-long: java $(INSTALLED) $(FETCHED) ## run the longest tests on Spark: many histories, tables and kills
+test-long: java $(INSTALLED) $(FETCHED) $(PREPARED) ## run the longest tests on Spark: many histories, tables and kills
 	@echo "changelane: the longest tests on Spark (half an hour)"
 	@$(PYTHON_IN_VENV) -m pytest -m long $(ON_SPARK) $(ARGS) || [ $$? -eq 5 ]
 
@@ -96,7 +100,7 @@ golden: $(INSTALLED) ## write the golden files anew; review the difference befor
 
 fuzz: $(INSTALLED) ## mutated messages for every decoder, and the fast tests with more examples
 	@$(PYTHON_IN_VENV) scripts/fuzz.py --seconds $(SECONDS_OF_FUZZ) $(ARGS)
-	@CHANGELANE_EFFORT=10 $(PYTHON_IN_VENV) -m pytest -q -m "not spark and not services" -n 2
+	@CHANGELANE_EFFORT=10 $(PYTHON_IN_VENV) -m pytest -q $(FAST) -n 2
 
 soak: java $(INSTALLED) $(FETCHED) ## kill pipelines again and again and compare their tables (KILLS=200)
 	@$(PYTHON_IN_VENV) scripts/soak.py --kills $(KILLS) $(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)
@@ -109,6 +113,9 @@ bench-apply: java $(INSTALLED) $(FETCHED) ## measure messages to tables against 
 
 bench-kafka: java $(INSTALLED) $(FETCHED) ## measure topic to topic against Spark's own copy (ARGS="--messages 100000 --flat")
 	@$(PYTHON_IN_VENV) benchmarks/kafka.py $(ARGS)
+
+bench-peers: java $(INSTALLED) $(FETCHED) ## measure beside Flink with Paimon and Iceberg (long; ARGS="convert --messages 10000")
+	@$(PYTHON_IN_VENV) benchmarks/peers.py $(ARGS)
 
 clean: ## remove everything that make made: the environment, the jars, the caches
 	rm -rf $(VENV) $(HUDI_VENV) $(SPARK40_VENV) $(DATAHUB_VENV) .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
@@ -138,6 +145,12 @@ $(DATAHUB_INSTALLED): pyproject.toml constraints.txt scripts/make_datahub_venv.s
 $(FETCHED): src/changelane/spark/runtime/jars.py Makefile $(INSTALLED) | java
 	@$(PYTHON_IN_VENV) scripts/fetch_jars.py $(JARS)
 	@mkdir -p $(@D) && touch $@
+
+# The demo starts Spark too few times to gain a minute.
+$(PREPARED): $(FETCHED)
+	@echo "changelane: archiving the JVM's classes once, for faster starts of Spark (about 1 minute)"
+	@$(VENV)/bin/changelane prepare > /dev/null || echo "changelane: Spark starts without it"
+	@touch $@
 
 $(SPARK40_FETCHED): src/changelane/spark/runtime/jars.py Makefile $(SPARK40_INSTALLED) | java
 	@$(SPARK40_VENV)/bin/python scripts/fetch_jars.py delta iceberg kafka broker
