@@ -1,0 +1,376 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The capture log on storage: read by many, extended by one fenced writer.
+
+A writer creates the next epoch before it reads the newest manifest, and each manifest is created
+only if its number is free. A former writer that still runs can therefore publish at most the
+manifest that the new writer would have published; one of the two fails, and no record is lost.
+"""
+
+import hashlib
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Final, cast
+
+import msgspec
+import zstandard
+
+from changelane.capture.manifest import (
+    CapturedRecord,
+    EngineOffset,
+    Manifest,
+    Segment,
+    decode_manifest,
+    encode_manifest,
+)
+from changelane.capture.storage import Folder
+from changelane.errors import ChangelaneError, ConfigError
+
+_NUMBER: Final = re.compile(r"([0-9]{20})\.json")
+_SEGMENT_NAME: Final = re.compile(r"([0-9]{8})-[0-9]{12}\.jsonl\.zst")
+_CONSUMER_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
+SEGMENT_BYTES: Final = 64 << 20
+"""The size of the records of a segment, before compression, after which the next one begins."""
+_LEVEL: Final = 3
+"""The level of zstd: higher levels cost more time than the storage that they save."""
+
+
+class CaptureFencedError(ChangelaneError):
+    """Another capture process took over the capture log."""
+
+
+class _Consumer(msgspec.Struct, frozen=True):
+    """The content of a consumer's file: the newest manifest that its tables contain."""
+
+    sequence: int
+    time_ms: int
+
+
+class CaptureLog:
+    """The capture log of a folder, for readers.
+
+    Args:
+        folder: The storage.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+
+    def sequences(self) -> list[int]:
+        """Return the numbers of the manifests, ascending."""
+        return _numbers(self.folder, "manifests")
+
+    def manifest(self, sequence: int) -> Manifest:
+        """Return a manifest.
+
+        Raises:
+            ChangelaneError: It does not exist, or is damaged.
+        """
+        name = f"manifests/{sequence:020}.json"
+        try:
+            content = self.folder.read(name)
+        except FileNotFoundError as error:
+            msg = f"the capture log {self.folder.label} has no manifest {sequence} any more"
+            raise ChangelaneError(f"{msg}: its retention deleted it") from error
+        manifest = decode_manifest(content, name)
+        if manifest.sequence != sequence:
+            raise ChangelaneError(f"the manifest {name} of the capture log has another number")
+        return manifest
+
+    def newest(self) -> Manifest | None:
+        """Return the newest manifest; ``None`` = the log is empty."""
+        sequences = self.sequences()
+        return self.manifest(sequences[-1]) if sequences else None
+
+    def manifests_after(self, sequence: int) -> Iterator[Manifest]:
+        """Yield the manifests after a number, in order.
+
+        Raises:
+            ChangelaneError: The retention deleted the manifests that follow.
+        """
+        later = [number for number in self.sequences() if number > sequence]
+        for expected, _ in enumerate(later, sequence + 1):  # a gap raises
+            yield self.manifest(expected)
+
+    def consumed(self) -> dict[str, int]:
+        """Return the newest manifest that each consumer's tables contain, by consumer."""
+        consumers: dict[str, int] = {}
+        for name in self.folder.names("consumers"):
+            if name.endswith(".json") and not name.startswith("."):
+                content = self.folder.read(f"consumers/{name}")
+                consumer = msgspec.json.decode(content, type=_Consumer)
+                consumers[name.removesuffix(".json")] = consumer.sequence
+        return consumers
+
+    def set_consumed(self, consumer: str, sequence: int) -> None:
+        """Record the newest manifest that a consumer's tables contain.
+
+        Raises:
+            ConfigError: The name of the consumer cannot be the name of a file.
+        """
+        if _CONSUMER_NAME.fullmatch(consumer) is None:
+            raise ConfigError(f"{consumer!r} cannot be the name of a consumer of a capture log")
+        content = msgspec.json.encode(_Consumer(sequence, int(time.time() * 1000)))
+        self.folder.replace(f"consumers/{consumer}.json", content)
+
+    def delete_expired(self, *, retention_s: float) -> int:
+        """Delete manifests that all consumers have applied and that exceed the retention.
+
+        The newest manifest stays, because the capture continues from it. Nothing is deleted if
+        there is no consumer.
+
+        Args:
+            retention_s: The age at which an applied manifest is deleted, seconds.
+
+        Returns:
+            The number of deleted manifests.
+        """
+        applied = min(self.consumed().values(), default=0)
+        oldest_ms = int((time.time() - retention_s) * 1000)
+        deleted_count = 0
+        for sequence in self.sequences()[:-1]:
+            if sequence > applied or (manifest := self.manifest(sequence)).created_ms > oldest_ms:
+                break
+            # first the manifest: a manifest without its segments would be a damaged log
+            self.folder.delete(f"manifests/{sequence:020}.json")
+            for segment in manifest.segments:
+                self.folder.delete(f"segments/{segment.name}")
+            deleted_count += 1
+        return deleted_count
+
+
+def _numbers(folder: Folder, name: str) -> list[int]:
+    matches = (_NUMBER.fullmatch(file) for file in folder.names(name))
+    return sorted(int(match[1]) for match in matches if match)
+
+
+class SegmentWriter:
+    """The writer of a capture log; its creation fences earlier writers.
+
+    Args:
+        folder: The storage.
+        spool: A local folder for segments that are not complete; its older files are deleted.
+        segment_bytes: The size of a segment's records after which the next segment begins.
+
+    Attributes:
+        newest: The newest manifest; ``None`` = the log is empty.
+        pending_bytes: The size of the records that are not published yet.
+        pending_count: Their number.
+        pending_since_s: ``time.monotonic`` of the first of them; ``None`` = there is none.
+
+    Raises:
+        CaptureFencedError: Another writer started at the same time.
+    """
+
+    def __init__(self, folder: Folder, spool: Path, *, segment_bytes: int = SEGMENT_BYTES) -> None:
+        self._folder = folder
+        self._spool = spool
+        self._segment_bytes = segment_bytes
+        self._log = CaptureLog(folder)
+        self.epoch = max(_numbers(folder, "epochs"), default=0) + 1
+        try:
+            created = msgspec.json.encode({"created_ms": int(time.time() * 1000)})
+            folder.create(f"epochs/{self.epoch:020}.json", created)
+        except FileExistsError as error:
+            raise _fenced(folder) from error
+        spool.mkdir(parents=True, exist_ok=True)
+        for file in spool.iterdir():
+            if _SEGMENT_NAME.fullmatch(file.name):
+                file.unlink()
+        self.newest = self._log.newest()
+        self._has_published = False
+        self._segment_number = 0
+        self._open: _OpenSegment | None = None
+        self._closed: list[Segment] = []
+        self._next_offset = 0 if self.newest is None else self.newest.next_offset
+        self.pending_bytes = 0
+        self.pending_count = 0
+        self.pending_since_s: float | None = None
+
+    def append(self, record: CapturedRecord) -> None:
+        """Write a record, which the next publication makes visible."""
+        line = _LINES.encode(
+            _Line(
+                record.topic,
+                0,
+                self._next_offset,
+                record.timestamp_ms,
+                record.key,
+                record.value,
+                record.headers,
+            )
+        )
+        if self._open is None:
+            self._segment_number += 1
+            name = f"{self.epoch:08}-{self._segment_number:012}.jsonl.zst"
+            self._open = _OpenSegment(self._spool / name, self._next_offset)
+        self._open.write(line)
+        self._next_offset += 1
+        self.pending_bytes += len(line) + 1
+        self.pending_count += 1
+        if self.pending_since_s is None:
+            self.pending_since_s = time.monotonic()
+        if self._open.raw_bytes >= self._segment_bytes:
+            self._close_segment()
+
+    def _close_segment(self) -> None:
+        if self._open is not None:
+            segment = self._open.close()
+            self._open = None
+            try:
+                self._folder.put(self._spool / segment.name, f"segments/{segment.name}")
+            except FileNotFoundError as error:  # a newer writer cleared the spool
+                raise _fenced(self._folder) from error
+            self._closed.append(segment)
+
+    def publish(
+        self, engine_offset: EngineOffset, *, detail: dict[str, object] | None = None
+    ) -> Manifest:
+        """Make all pending records visible at once; they are durable when this returns.
+
+        Args:
+            engine_offset: The position from which the engine continues after these records.
+            detail: What the manifest records beside them.
+
+        Raises:
+            CaptureFencedError: Another writer took over; nothing became visible.
+        """
+        newest_epoch = max(_numbers(self._folder, "epochs"), default=0)
+        if newest_epoch != self.epoch:
+            raise _fenced(self._folder)
+        self._close_segment()
+        sequence = 1 if self.newest is None else self.newest.sequence + 1
+        manifest = Manifest(
+            self.epoch,
+            sequence,
+            self._next_offset - self.pending_count,
+            tuple(self._closed),
+            dict(engine_offset),
+            detail or {},
+            int(time.time() * 1000),
+        )
+        try:
+            self._folder.create(f"manifests/{sequence:020}.json", encode_manifest(manifest))
+        except FileExistsError as error:
+            raise _fenced(self._folder) from error
+        self.newest = manifest
+        self._closed = []
+        self._set_nothing_pending()
+        if not self._has_published:
+            self._has_published = True
+            self._delete_unpublished()
+        return manifest
+
+    def discard(self) -> None:
+        """Delete the pending records."""
+        if self._open is not None:
+            segment = self._open.close()
+            (self._spool / segment.name).unlink()
+            self._open = None
+        for segment in self._closed:
+            self._folder.delete(f"segments/{segment.name}")
+        self._closed = []
+        self._next_offset -= self.pending_count
+        self._set_nothing_pending()
+
+    def close(self) -> None:
+        """Close the open file; pending records are never published."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def _set_nothing_pending(self) -> None:
+        self.pending_bytes = 0
+        self.pending_count = 0
+        self.pending_since_s = None
+
+    def _delete_unpublished(self) -> None:
+        """Delete the segments that earlier writers did not publish.
+
+        Only a publication proves that no earlier writer can publish them any more.
+        """
+        published = {
+            segment.name
+            for sequence in self._log.sequences()
+            for segment in self._log.manifest(sequence).segments
+        }
+        for name in self._folder.names("segments"):
+            match = _SEGMENT_NAME.fullmatch(name)
+            if match and int(match[1]) < self.epoch and name not in published:
+                self._folder.delete(f"segments/{name}")
+
+
+def _fenced(folder: Folder) -> CaptureFencedError:
+    return CaptureFencedError(
+        f"another capture process writes the capture log {folder.label}: stop one of the two"
+    )
+
+
+class _Line(msgspec.Struct):
+    """A line of a segment, in the format *records* of ``conversion/message_files.py``."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int | None
+    key: str | None
+    value: str | None
+    headers: tuple[tuple[str, str], ...]
+
+
+_LINES: Final = msgspec.json.Encoder()
+
+
+class _OpenSegment:
+    """A segment that is being written."""
+
+    def __init__(self, path: Path, first_offset: int) -> None:
+        self._path = path
+        self._first_offset = first_offset
+        self._record_count = 0
+        self.raw_bytes = 0
+        self._file = _HashedFile(path.open("xb"))
+        compressor = zstandard.ZstdCompressor(level=_LEVEL)
+        self._stream = compressor.stream_writer(cast("IO[bytes]", self._file), closefd=False)
+
+    def write(self, line: bytes) -> None:
+        self._stream.write(line + b"\n")
+        self.raw_bytes += len(line) + 1
+        self._record_count += 1
+
+    def close(self) -> Segment:
+        self._stream.close()  # type: ignore[no-untyped-call]
+        self._file.close()
+        return Segment(
+            self._path.name,
+            self._first_offset,
+            self._record_count,
+            self._file.size_bytes,
+            self._file.sha256,
+        )
+
+
+class _HashedFile:
+    """A file that knows the size and the hash of what was written."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._hash = hashlib.sha256()
+        self.size_bytes = 0
+
+    def write(self, data: bytes) -> int:
+        self._stream.write(data)
+        self._hash.update(data)
+        self.size_bytes += len(data)
+        return len(data)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def close(self) -> None:
+        self._stream.close()
+
+    @property
+    def sha256(self) -> str:
+        return self._hash.hexdigest()
