@@ -16,8 +16,7 @@ from changelane.pipeline.error_budget import over_budget_text
 from changelane.pipeline.options import Options
 from changelane.spark.run.interrupts import InterruptedRunError, Interrupts
 from changelane.spark.runtime.redact import sentence_of
-from changelane.spark.sources.file_batches import FileStream
-from changelane.spark.sources.files import FilesInput
+from changelane.spark.sources.batch_stream import BatchedInput, BatchStream
 from changelane.spark.sources.interface import Input
 from changelane.spark.sources.kafka import data_loss_hint, is_data_loss
 from changelane.spark.sources.kafka_admin import exception_names
@@ -182,7 +181,7 @@ _NO_LATEST_OFFSETS: Final = 'because the return value of "scala.Option.get()" is
 
 
 class RunningQuery(Protocol):
-    """A running stream: Spark's ``StreamingQuery``, or a stream of files."""
+    """A running stream: Spark's ``StreamingQuery``, or a :class:`BatchStream`."""
 
     def awaitTermination(self, timeout: int) -> bool | None:  # noqa: N802 - Spark's name
         """Wait for the end; return whether the stream ended within the timeout, seconds."""
@@ -212,9 +211,9 @@ def stream_of(
     Raises:
         ConfigError: The source does not exist.
     """
-    if isinstance(source, FilesInput):
-        _ = source.root  # raises before the stream starts
-        return FileStream(spark, source, f"changelane {pipeline.name}", pipeline.options, apply)
+    if isinstance(source, BatchedInput):
+        source.verify()  # raises before the stream starts
+        return BatchStream(spark, source, f"changelane {pipeline.name}", pipeline.options, apply)
     return topic_stream(source.stream(), pipeline, apply)
 
 

@@ -152,7 +152,7 @@ def run(
             on_batch(skipped_report)
             return
         is_small = is_small_batch(source.message_count(batch_offsets))
-        decoded = source.events(batch.coalesce(1) if is_small else batch, pipeline)
+        decoded = source.events(batch, pipeline, is_small=is_small)
         with apply_expressions(decoded, expressions) as events:
             applied_report = dispatcher.apply(
                 events,

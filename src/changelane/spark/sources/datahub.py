@@ -114,12 +114,12 @@ class DataHubInput:
         stream: DataFrame = self._spark.readStream.format(NAME).load()
         return stream
 
-    def events(self, batch: DataFrame, pipeline: Pipeline) -> DataFrame:
+    def events(self, batch: DataFrame, pipeline: Pipeline, *, is_small: bool) -> DataFrame:
         """Return the event rows of messages."""
         schema = self._topic_schema()
         topic_options = {} if schema is None else {"topic_schema": schema}
         return decode(
-            batch,
+            batch.coalesce(1) if is_small else batch,
             self._source.format,
             options=topic_options | self._source.format_options,
             **decode_options_of(pipeline),

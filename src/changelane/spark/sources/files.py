@@ -153,7 +153,25 @@ class FilesInput:
             reverse=self._source.is_newest_first,
         )
 
-    def batches(self, files: Sequence[File]) -> Iterator[Files]:
+    def pending_batch(self) -> tuple[Files, int] | None:
+        """Return the batch that started and did not complete, with its number."""
+        pending = self.file_log.pending
+        return None if pending is None else (pending.files, pending.number)
+
+    def new_batches(self) -> Iterator[Files]:
+        """Yield the batches of the files that no batch has read."""
+        yield from self._batches(self.unread_files())
+
+    def start_batch(self, batch: Files) -> int:
+        """Record a batch before it runs; return its number."""
+        return self.file_log.start_batch(batch, int(time.time() * 1000))
+
+    def complete_batch(self, batch: Files) -> None:
+        """Record that the newest batch is complete, and clean its files up."""
+        self.file_log.complete_batch()
+        self.clean(batch)
+
+    def _batches(self, files: Sequence[File]) -> Iterator[Files]:
         """Yield files in batches within the limits of the options."""
         max_files, max_bytes = self._source.max_files, self._source.max_bytes
         batch: list[File] = []
@@ -184,15 +202,16 @@ class FilesInput:
             self._notify(f"the same applies to {len(new_warnings) - MAX_WARNINGS:,} more files")
 
     def stream(self) -> DataFrame:
-        """Fail: :class:`~changelane.spark.sources.file_batches.FileStream` is the stream.
+        """Fail: :class:`~changelane.spark.sources.batch_stream.BatchStream` is the stream.
 
         Raises:
             NotImplementedError: Always.
         """
         raise NotImplementedError
 
-    def events(self, batch: Files, pipeline: Pipeline) -> DataFrame:
+    def events(self, batch: Files, pipeline: Pipeline, *, is_small: bool) -> DataFrame:
         """Return the event rows of a batch."""
+        del is_small  # the tasks depend on the sizes of the files
         source = self._source
         make_builder = partial(
             row_builder, source.format, dict(source.format_options), **decode_options_of(pipeline)
@@ -273,12 +292,13 @@ class FilesInput:
                 apply_batch(files, entry.query, entry.batch, entry.newest)
         return None
 
-    def reject_unreadable(self, files: Files) -> bool:
+    def reject_unreadable(self, batch: Files) -> bool:
         """Find the files of a failed batch that Hadoop can never read; the next attempt skips them.
 
         Returns:
             Whether there are such files.
         """
+        files = batch
         rejections: dict[str, str] = {}
         for file in files:
             if is_local(file.path) or file.path in self._rejections:

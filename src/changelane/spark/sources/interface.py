@@ -23,8 +23,8 @@ Notify = Callable[[str], None]
 class Input(Protocol):
     """The input of a pipeline, in batches.
 
-    A batch is a DataFrame of messages; only files, which Spark's sources cannot read exactly once
-    and reject one by one, have a type of batch and a stream of their own.
+    A batch is a DataFrame of messages. Inputs that Spark's sources cannot read exactly once have
+    a type of batch of their own (:class:`~changelane.spark.sources.batch_stream.BatchedInput`).
     """
 
     def verify(self) -> None:
@@ -39,8 +39,8 @@ class Input(Protocol):
         """Return the messages as a stream."""
         ...
 
-    def events(self, batch: Any, pipeline: Pipeline) -> DataFrame:
-        """Return the event rows of a batch."""
+    def events(self, batch: Any, pipeline: Pipeline, *, is_small: bool) -> DataFrame:
+        """Return the event rows of a batch; a small one is read by one task."""
         ...
 
     def without_applied(self, batch: Any, query: str) -> Any:

@@ -154,10 +154,10 @@ class KafkaInput:
         )
         return messages
 
-    def events(self, batch: DataFrame, pipeline: Pipeline) -> DataFrame:
+    def events(self, batch: DataFrame, pipeline: Pipeline, *, is_small: bool) -> DataFrame:
         """Return the event rows of messages."""
         return decode(
-            batch,
+            batch.coalesce(1) if is_small else batch,
             self._source.format,
             options=self._source.format_options,
             **decode_options_of(pipeline),

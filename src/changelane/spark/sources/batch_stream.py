@@ -1,41 +1,65 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the batches of a ``files`` source, as Spark runs the batches of its streams."""
+"""Runs the batches of a source that Spark does not stream, as Spark runs those of its streams."""
 
 import re
 import threading
 import time
 import uuid
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Protocol, runtime_checkable
 
 from pyspark.sql import SparkSession
 
 from changelane.formats.contract.options import seconds
 from changelane.pipeline.options import Options
 from changelane.spark.sources.file_reader import ReadingError
-from changelane.spark.sources.files import FilesInput
-from changelane.spark.state.file_log import Files
+from changelane.spark.sources.interface import Input
 
-Apply = Callable[[Files, int], None]
+Apply = Callable[[Any, int], None]
 _READING_ERROR: Final = re.compile(rf"{ReadingError.__name__}: (.*)")
 _MILLISECONDS: Final = re.compile(r"(.*\D)?\b([0-9]+)\s*milliseconds?")
 _LOOK_S: Final = 1.0
 """The interval between two attempts to cancel the jobs, seconds."""
 
 
-class FileStream:
-    """A stream of files, which starts after its last complete batch.
+@runtime_checkable
+class BatchedInput(Input, Protocol):
+    """An input whose batches changelane determines and records itself."""
+
+    def pending_batch(self) -> tuple[Any, int] | None:
+        """Return the batch that started and did not complete, with its number."""
+        ...
+
+    def new_batches(self) -> Iterator[Any]:
+        """Yield the batches of what no batch has read, in order."""
+        ...
+
+    def start_batch(self, batch: Any) -> int:
+        """Record a batch before it runs; return its number."""
+        ...
+
+    def complete_batch(self, batch: Any) -> None:
+        """Record that the newest batch is complete."""
+        ...
+
+    def reject_unreadable(self, batch: Any) -> bool:
+        """Return whether a failed batch has parts that can never be read; a retry skips them."""
+        ...
+
+
+class BatchStream:
+    """A stream of batches, which starts after its last complete batch.
 
     Args:
         spark: The session.
-        source: The files.
+        source: The input.
         name: The description of the Spark jobs.
         options: The trigger and the interval.
         apply: Applies a batch.
     """
 
     def __init__(
-        self, spark: SparkSession, source: FilesInput, name: str, options: Options, apply: Apply
+        self, spark: SparkSession, source: BatchedInput, name: str, options: Options, apply: Apply
     ) -> None:
         self._spark = spark
         self._source = source
@@ -44,40 +68,37 @@ class FileStream:
         is_once = options.trigger == "available_now" or options.max_interval is not None
         self._interval_s = None if is_once else interval_s(options.interval)
 
-    def start(self) -> "FileQuery":
+    def start(self) -> "BatchQuery":
         """Start a stream."""
-        return FileQuery(self._spark, self._name, self._run)
+        return BatchQuery(self._spark, self._name, self._run)
 
     def _run(self, stopped: threading.Event) -> None:
         source = self._source
-        if (pending := source.file_log.pending) is not None:
-            self._apply_batch(pending.files, pending.number)
+        if (pending := source.pending_batch()) is not None:
+            self._apply_batch(*pending)
         while not stopped.is_set():
             began = time.monotonic()
-            for batch in source.batches(source.unread_files()):
+            for batch in source.new_batches():
                 if stopped.is_set():
                     return
-                self._apply_batch(
-                    batch, source.file_log.start_batch(batch, int(time.time() * 1000))
-                )
+                self._apply_batch(batch, source.start_batch(batch))
                 if self._interval_s is not None:
                     break
             if self._interval_s is None:
                 return
             stopped.wait(max(0.0, began + self._interval_s - time.monotonic()))
 
-    def _apply_batch(self, files: Files, number: int) -> None:
-        """Apply a batch, and retry it without files that can never be read."""
+    def _apply_batch(self, batch: Any, number: int) -> None:
+        """Apply a batch, and retry it without parts that can never be read."""
         try:
-            self._apply(files, number)
+            self._apply(batch, number)
         except Exception as error:
             if match := _READING_ERROR.search(str(error)):
                 raise ReadingError(match[1]) from error
-            if not self._source.reject_unreadable(files):
+            if not self._source.reject_unreadable(batch):
                 raise
-            self._apply(files, number)
-        self._source.file_log.complete_batch()
-        self._source.clean(files)
+            self._apply(batch, number)
+        self._source.complete_batch(batch)
 
 
 def interval_s(text: str) -> float:
@@ -94,7 +115,7 @@ def interval_s(text: str) -> float:
     return (seconds(match[1].strip()) if match[1] else 0) + int(match[2]) / 1000
 
 
-class FileQuery:
+class BatchQuery:
     """A running stream, in a thread, with methods of Spark's ``StreamingQuery``.
 
     Args:
