@@ -3,6 +3,7 @@
 
 A capture log is a folder::
 
+    log.json                               the id of the log
     epochs/00000000000000000002.json       one for each writer; the newest writer owns the log
     segments/00000002-000000000017.jsonl.zst
     manifests/00000000000000000012.json    the segments of one publication, in order

@@ -9,7 +9,10 @@ manifest that the new writer would have published; one of the two fails, and no 
 import hashlib
 import re
 import time
+import uuid
+from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final, cast
 
@@ -29,7 +32,8 @@ from changelane.errors import ChangelaneError, ConfigError
 
 _NUMBER: Final = re.compile(r"([0-9]{20})\.json")
 _SEGMENT_NAME: Final = re.compile(r"([0-9]{8})-[0-9]{12}\.jsonl\.zst")
-_CONSUMER_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
+_CONSUMER_NAME: Final = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]{0,250}")
+_IDENTITY: Final = "log.json"
 SEGMENT_BYTES: Final = 64 << 20
 """The size of the records of a segment, before compression, after which the next one begins."""
 _LEVEL: Final = 3
@@ -38,6 +42,12 @@ _LEVEL: Final = 3
 
 class CaptureFencedError(ChangelaneError):
     """Another capture process took over the capture log."""
+
+
+class _Identity(msgspec.Struct, frozen=True):
+    """The content of :data:`_IDENTITY`."""
+
+    id: str
 
 
 class _Consumer(msgspec.Struct, frozen=True):
@@ -67,16 +77,52 @@ class CaptureLog:
         Raises:
             ChangelaneError: It does not exist, or is damaged.
         """
-        name = f"manifests/{sequence:020}.json"
         try:
-            content = self.folder.read(name)
+            content = self.folder.read(_manifest_name(sequence))
         except FileNotFoundError as error:
             msg = f"the capture log {self.folder.label} has no manifest {sequence} any more"
             raise ChangelaneError(f"{msg}: its retention deleted it") from error
+        return self._decoded(content, sequence)
+
+    def _decoded(self, content: bytes, sequence: int) -> Manifest:
+        name = _manifest_name(sequence)
         manifest = decode_manifest(content, name)
         if manifest.sequence != sequence:
             raise ChangelaneError(f"the manifest {name} of the capture log has another number")
         return manifest
+
+    def identity(self) -> str | None:
+        """Return the id of the log; ``None`` = it does not exist.
+
+        A log that is created again has another id.
+
+        Raises:
+            ChangelaneError: The file is damaged.
+        """
+        try:
+            content = self.folder.read(_IDENTITY)
+        except FileNotFoundError:
+            return None
+        try:
+            return msgspec.json.decode(content, type=_Identity).id
+        except msgspec.DecodeError as error:
+            raise ChangelaneError(f"{_IDENTITY} of {self.folder.label} is damaged") from error
+
+    def create(self) -> None:
+        """Create the log, if it does not exist."""
+        with suppress(FileExistsError):
+            self.folder.create(_IDENTITY, msgspec.json.encode(_Identity(str(uuid.uuid4()))))
+
+    def oldest(self) -> Manifest | None:
+        """Return the oldest manifest; ``None`` = the log is empty."""
+        sequences = self.sequences()
+        return self.manifest(sequences[0]) if sequences else None
+
+    def manifest_at(self, offset: int) -> Manifest | None:
+        """Return the newest manifest that begins at an offset or before; ``None`` = none does."""
+        sequences = self.sequences()
+        count = bisect_right(sequences, offset, key=lambda n: self.manifest(n).first_offset)
+        return self.manifest(sequences[count - 1]) if count else None
 
     def newest(self) -> Manifest | None:
         """Return the newest manifest; ``None`` = the log is empty."""
@@ -86,12 +132,19 @@ class CaptureLog:
     def manifests_after(self, sequence: int) -> Iterator[Manifest]:
         """Yield the manifests after a number, in order.
 
+        Only the names of these manifests are read: a long log has too many to list each time.
+
         Raises:
-            ChangelaneError: The retention deleted the manifests that follow.
+            ChangelaneError: A manifest is damaged.
         """
-        later = [number for number in self.sequences() if number > sequence]
-        for expected, _ in enumerate(later, sequence + 1):  # a gap raises
-            yield self.manifest(expected)
+        while True:
+            sequence += 1
+            name = _manifest_name(sequence)
+            try:
+                content = self.folder.read(name)
+            except FileNotFoundError:
+                return
+            yield self._decoded(content, sequence)
 
     def consumed(self) -> dict[str, int]:
         """Return the newest manifest that each consumer's tables contain, by consumer."""
@@ -133,11 +186,15 @@ class CaptureLog:
             if sequence > applied or (manifest := self.manifest(sequence)).created_ms > oldest_ms:
                 break
             # first the manifest: a manifest without its segments would be a damaged log
-            self.folder.delete(f"manifests/{sequence:020}.json")
+            self.folder.delete(_manifest_name(sequence))
             for segment in manifest.segments:
                 self.folder.delete(f"segments/{segment.name}")
             deleted_count += 1
         return deleted_count
+
+
+def _manifest_name(sequence: int) -> str:
+    return f"manifests/{sequence:020}.json"
 
 
 def _numbers(folder: Folder, name: str) -> list[int]:
@@ -168,6 +225,7 @@ class SegmentWriter:
         self._spool = spool
         self._segment_bytes = segment_bytes
         self._log = CaptureLog(folder)
+        self._log.create()
         self.epoch = max(_numbers(folder, "epochs"), default=0) + 1
         try:
             created = msgspec.json.encode({"created_ms": int(time.time() * 1000)})
@@ -251,7 +309,7 @@ class SegmentWriter:
             int(time.time() * 1000),
         )
         try:
-            self._folder.create(f"manifests/{sequence:020}.json", encode_manifest(manifest))
+            self._folder.create(_manifest_name(sequence), encode_manifest(manifest))
         except FileExistsError as error:
             raise _fenced(self._folder) from error
         self.newest = manifest

@@ -45,6 +45,7 @@ from changelane.pipeline.lake_sinks import (
     check_properties,
 )
 from changelane.pipeline.options import Mode, Options, TableOptions
+from changelane.pipeline.segments_source import SegmentsSource
 from changelane.pipeline.topic_sink import check_blocked_keys
 from changelane.pipeline.yaml import hide_variables, read_yaml
 from changelane.transforms import registry
@@ -52,7 +53,7 @@ from changelane.transforms.filter_compute import SqlTransform, check_use
 from changelane.transforms.mask import masks_of
 from changelane.validation import check_keys, parse_as
 
-Source = FilesSource | KafkaSource | DataHubSource
+Source = FilesSource | KafkaSource | DataHubSource | SegmentsSource
 Sink = DeltaSink | IcebergSink | HudiSink | KafkaSink | DataHubSink
 
 
@@ -61,7 +62,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     Attributes:
         name: The pipeline's name, which identifies its checkpoint, logs and quarantine.
-        source: The source of the messages: files, Kafka or DataHub.
+        source: The source of the messages: files, Kafka, DataHub, or the capture log of a database.
         sink: The sink of the changes: tables of Delta, Iceberg or Hudi, or topics of Kafka or
             DataHub.
         transforms: The transforms of each event, in this order (``docs/transforms.md``). Names of

@@ -162,6 +162,23 @@ def test_discarded_records_leave_no_file_and_no_offset(tmp_path: Path) -> None:
     assert [read_record(line).offset for line in lines_of(tmp_path)] == [0]
 
 
+def test_a_manifest_is_found_by_an_offset(tmp_path: Path) -> None:
+    log = log_of(tmp_path)
+    assert log.manifest_at(0) is None
+    assert log.identity() is None
+    writer = writer_of(tmp_path)
+    for count in (3, 0, 2):
+        for number in range(count):
+            writer.append(record(number))
+        writer.publish({})
+    found = [manifest.sequence if (manifest := log.manifest_at(n)) else 0 for n in range(6)]
+    assert found == [1, 1, 1, 3, 3, 3]
+    assert log.identity() is not None
+    identity = log.identity()
+    writer_of(tmp_path)
+    assert log.identity() == identity
+
+
 def test_a_publication_without_records_moves_the_offset_of_the_engine(tmp_path: Path) -> None:
     writer = writer_of(tmp_path)
     manifest = writer.publish({"lsn": 5})
@@ -186,7 +203,8 @@ def test_retention_deletes_what_all_consumers_have(tmp_path: Path) -> None:
     assert log.delete_expired(retention_s=-1) == 1
     assert log.sequences() == [4], "the capture continues from the newest"
     with pytest.raises(ChangelaneError, match="no manifest 1 any more: its retention deleted it"):
-        list(log.manifests_after(0))
+        log.manifest(1)
+    assert [manifest.sequence for manifest in log.manifests_after(3)] == [4]
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "a" * 300, "x\0"])

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The segments source: what the tables have of a capture log that grows, ends, and is damaged."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import lake_tables
+import pytest
+from pyspark.sql import SparkSession
+
+from changelane.capture.manifest import CapturedRecord
+from changelane.capture.segment_store import CaptureLog, SegmentWriter
+from changelane.capture.storage import LocalFolder
+from changelane.errors import ConfigError
+from changelane.pipeline.config import Pipeline, parse
+from changelane.schema import TableId
+from changelane.spark.run.query import RunError
+from changelane.spark.run.tables import RunReport, run
+from changelane.spark.sources import segments
+from changelane.spark.sources.segments import SegmentsInput
+
+
+class Capture:
+    """A capture log that a test extends, with the pipeline that reads it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "log"
+        self.lake = folder / "iceberg"
+        self.log = CaptureLog(LocalFolder(self.path))
+        self.writer = self.new_writer(folder)
+        self.count = 0
+
+    def new_writer(self, folder: Path) -> SegmentWriter:
+        return SegmentWriter(LocalFolder(self.path), folder / "spool", segment_bytes=2000)
+
+    def publish(self, count: int) -> None:
+        """Publish inserts of rows without a key, whose repetition would be seen."""
+        for _ in range(count):
+            self.writer.append(CapturedRecord("shop.events", None, self.value(self.count)))
+            self.count += 1
+        self.writer.publish({"lsn": self.count})
+
+    @staticmethod
+    def value(number: int) -> str:
+        return json.dumps(
+            {
+                "op": "c",
+                "table": {"name": "events"},
+                "after": {"id": number},
+                "schema": [{"name": "id", "type": "int64"}],
+            }
+        )
+
+    def pipeline(self, **source: Any) -> Pipeline:
+        return parse(
+            {
+                "name": "shop",
+                "source": {
+                    "type": "segments",
+                    "path": str(self.path),
+                    "format": "native-json",
+                    **source,
+                },
+                "sink": {"type": "iceberg", "path": str(self.lake)},
+                "options": {"tables_without_key": "append"},
+            }
+        )
+
+    def run(self, spark: SparkSession, *, recover: bool = False, **source: Any) -> RunReport:
+        return run(spark, self.pipeline(**source), is_checkpoint_recovery=recover)
+
+    def ids(self, spark: SparkSession) -> list[int]:
+        frame = lake_tables.table_of(spark, str(self.lake), TableId(name="events"))
+        return sorted(row["id"] for row in frame.select("id").collect())
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Iterator[Capture]:
+    made = Capture(tmp_path)
+    yield made
+    made.writer.close()
+
+
+def test_every_record_is_applied_once_by_runs_that_fail_in_between(
+    spark: SparkSession, capture: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capture.publish(30)
+    report = capture.run(spark)
+    assert [(batch.messages, batch.events) for batch in report.batches] == [(30, 30)]
+    assert capture.ids(spark) == [*range(30)]
+    assert capture.run(spark).batches == []
+    assert capture.log.consumed() == {"shop~p1": 1}
+
+    capture.publish(5)
+    with monkeypatch.context() as patch:
+
+        def fail(*_: object, **__: object) -> None:
+            raise RuntimeError("killed after the commit")
+
+        patch.setattr(SegmentsInput, "complete_batch", fail)
+        with pytest.raises(RunError):
+            capture.run(spark)
+        patch.undo()
+        capture.publish(7)  # the repeated batch must not contain them
+        patch.setattr(SegmentsInput, "events", fail)
+        with pytest.raises(RunError):
+            capture.run(spark)
+    capture.publish(2)
+    report = capture.run(spark)
+    assert capture.ids(spark) == [*range(44)]
+    assert capture.log.consumed() == {"shop~p1": 4}
+    assert report.batches[-1].lag == {"segments": {0: 0}}
+
+
+def test_a_batch_is_limited_and_begins_again_inside_a_manifest(
+    spark: SparkSession, capture: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capture.publish(60)  # several segments of one manifest
+    assert len(capture.log.manifest(1).segments) >= 4
+    size = capture.log.manifest(1).segments[0].size_bytes
+    applied: list[int] = []
+    complete = SegmentsInput.complete_batch
+
+    def complete_once(source: SegmentsInput, batch: segments.Batch) -> None:
+        complete(source, batch)
+        applied.append(batch.offsets.end)
+        if len(applied) == 1:
+            raise RuntimeError("killed between two batches")
+
+    monkeypatch.setattr(SegmentsInput, "complete_batch", complete_once)
+    with pytest.raises(RunError):
+        capture.run(spark, max_bytes_per_batch=size)
+    assert capture.log.consumed() == {"shop~p1": 0}, "the manifest is not applied completely"
+    capture.run(spark, max_bytes_per_batch=2 * size + 50)
+    assert capture.ids(spark) == [*range(60)]
+    assert len(applied) >= 3
+    assert capture.log.consumed() == {"shop~p1": 1}
+
+
+def test_a_lost_checkpoint_is_rebuilt_from_the_tables(
+    spark: SparkSession, capture: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capture.publish(10)
+    capture.run(spark)
+    capture.publish(10)
+    with monkeypatch.context() as patch:
+
+        def fail(*_: object) -> None:
+            raise RuntimeError("killed after the commit")
+
+        patch.setattr("changelane.spark.state.offset_log.OffsetLog.record_finished", fail)
+        with pytest.raises(RunError):
+            capture.run(spark)
+    capture.publish(10)
+    checkpoint = Path(capture.pipeline().checkpoint)
+    checkpoint.rename(checkpoint.with_name("gone"))
+    with pytest.raises(ConfigError, match="--recover-checkpoint"):
+        capture.run(spark)
+    capture.run(spark, recover=True)
+    assert capture.ids(spark) == [*range(30)]
+
+
+def test_what_is_damaged_or_gone_stops_the_run_with_a_sentence(
+    spark: SparkSession, capture: Capture, tmp_path: Path
+) -> None:
+    missing = parse(
+        {
+            "name": "none",
+            "source": {"type": "segments", "path": str(tmp_path / "none")},
+            "sink": {"type": "iceberg", "path": str(tmp_path / "other")},
+        }
+    )
+    with pytest.raises(ConfigError, match="there is no capture log in"):
+        run(spark, missing)
+    capture.publish(10)
+    capture.run(spark)
+    capture.publish(10)
+    segment = capture.log.manifest(2).segments[-1]
+    file = capture.path / "segments" / segment.name
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(RunError, match=r"segments/.* is damaged: restore it"):
+        capture.run(spark)
+    file.write_bytes(content)
+    capture.run(spark)
+    assert capture.ids(spark) == [*range(20)]
+
+    capture.publish(10)
+    capture.publish(10)
+    kept = {
+        path: path.read_bytes()
+        for path in (capture.path / "manifests").iterdir()
+        if not path.name.endswith("4.json")
+    }
+    for path in kept:
+        path.unlink()
+    with pytest.raises(ConfigError, match="its retention deleted records"):
+        capture.run(spark)
+    (capture.path / "manifests" / f"{4:020}.json").rename(tmp_path / "fourth")
+    first = capture.path / "manifests" / f"{1:020}.json"
+    first.write_bytes(kept[first])
+    with pytest.raises(ConfigError, match="the log is an older copy of itself, or lost files"):
+        capture.run(spark)
+    (capture.path / "log.json").write_text('{"id":"another"}')
+    with pytest.raises(ConfigError, match="was created again after this pipeline read it"):
+        capture.run(spark)
+    assert capture.ids(spark) == [*range(20)]
+
+
+def test_a_record_that_cannot_be_read_is_quarantined(spark: SparkSession, capture: Capture) -> None:
+    capture.publish(2)
+    capture.writer.append(CapturedRecord("shop.events", None, '{"op":"x"}'))
+    capture.writer.publish({})
+    report = capture.run(spark)
+    assert sum(report.quarantined.values()) == 1
+    assert capture.ids(spark) == [0, 1]
