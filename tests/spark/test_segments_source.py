@@ -16,6 +16,7 @@ from changelane.capture.storage import LocalFolder
 from changelane.errors import ConfigError
 from changelane.pipeline.config import Pipeline, parse
 from changelane.schema import TableId
+from changelane.spark.check.pipeline import check
 from changelane.spark.run.query import RunError
 from changelane.spark.run.tables import RunReport, run
 from changelane.spark.sources import segments
@@ -207,6 +208,22 @@ def test_what_is_damaged_or_gone_stops_the_run_with_a_sentence(
     with pytest.raises(ConfigError, match="was created again after this pipeline read it"):
         capture.run(spark)
     assert capture.ids(spark) == [*range(20)]
+
+
+def test_check_reads_a_sample_and_writes_nothing(spark: SparkSession, capture: Capture) -> None:
+    def findings() -> list[tuple[str, str]]:
+        return [(found.state, found.text) for found in check(spark, capture.pipeline())]
+
+    assert any("has no records yet" in text for _, text in findings())
+    capture.publish(3)
+    texts = [text for _, text in findings()]
+    assert any("has 3 records; the newest manifest is" in text for text in texts)
+    assert any("events" in text for text in texts), "the dry run knows the table"
+    assert capture.log.consumed() == {}
+    assert not capture.lake.exists()
+    (segment,) = (capture.path / "segments").iterdir()
+    segment.write_bytes(b"damaged")
+    assert any("is damaged: restore it" in text for _, text in findings())
 
 
 def test_a_record_that_cannot_be_read_is_quarantined(spark: SparkSession, capture: Capture) -> None:
