@@ -29,7 +29,7 @@ import msgspec
 
 from changelane.codec import get_codec
 from changelane.errors import ConfigError, MissingExtraError, UnknownNameError
-from changelane.pipeline.datahub_sink import DataHubSink, check_secrets
+from changelane.pipeline.datahub_sink import DataHubSink
 from changelane.pipeline.datahub_source import DataHubSource
 from changelane.pipeline.files_source import FilesSource
 from changelane.pipeline.kafka_sink import KafkaSink
@@ -45,6 +45,8 @@ from changelane.pipeline.lake_sinks import (
     check_properties,
 )
 from changelane.pipeline.options import Mode, Options, TableOptions
+from changelane.pipeline.postgres_source import PostgresSource
+from changelane.pipeline.secret_options import check_secrets
 from changelane.pipeline.segments_source import SegmentsSource
 from changelane.pipeline.topic_sink import check_blocked_keys
 from changelane.pipeline.yaml import hide_variables, read_yaml
@@ -53,7 +55,7 @@ from changelane.transforms.filter_compute import SqlTransform, check_use
 from changelane.transforms.mask import masks_of
 from changelane.validation import check_keys, parse_as
 
-Source = FilesSource | KafkaSource | DataHubSource | SegmentsSource
+Source = FilesSource | KafkaSource | DataHubSource | SegmentsSource | PostgresSource
 Sink = DeltaSink | IcebergSink | HudiSink | KafkaSink | DataHubSink
 
 
@@ -62,7 +64,8 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     Attributes:
         name: The pipeline's name, which identifies its checkpoint, logs and quarantine.
-        source: The source of the messages: files, Kafka, DataHub, or the capture log of a database.
+        source: The source of the messages: files, Kafka, DataHub, a database,
+            or the capture log of a database.
         sink: The sink of the changes: tables of Delta, Iceberg or Hudi, or topics of Kafka or
             DataHub.
         transforms: The transforms of each event, in this order (``docs/transforms.md``). Names of

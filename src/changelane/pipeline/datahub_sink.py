@@ -15,21 +15,15 @@
 """
 
 import re
-from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
 import msgspec
 
-from changelane.errors import ConfigError
 from changelane.pipeline.topic_sink import PLACEHOLDER, TopicSinkOptions
-
-SECRETS: Final = ("access_id", "access_key", "security_token")
-"""The options that must come from the environment, and are never shown."""
 
 PLACEHOLDERS: Final = ("database", "schema", "table")
 """The placeholders in the topic of ``datahub-tuple``."""
 
-_VARIABLE: Final = re.compile(r"\$\{[^}]+\}")
 _PROJECT: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{2,31}")
 _TOPIC: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 _ENDPOINT: Final = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+/?")
@@ -183,23 +177,3 @@ class DataHubSink(
     def is_one_topic(self) -> bool:
         """Whether all records go into one topic."""
         return PLACEHOLDER.search(self.topic) is None
-
-
-def check_secrets(raw: object, section: str = "sink") -> None:
-    """Reject access keys in a pipeline's file.
-
-    Args:
-        raw: The source or sink as written in the file.
-        section: ``source`` or ``sink``.
-
-    Raises:
-        ConfigError: The file contains an access key; the error does not quote it.
-    """
-    if not isinstance(raw, Mapping) or raw.get("type") != "datahub":
-        return
-    for name in SECRETS:
-        secret = raw.get(name)
-        if secret is not None and _VARIABLE.fullmatch(str(secret)) is None:
-            where = f"{section}.{name}"
-            msg = f"read {where} from the environment: `{name}: ${{DATAHUB_{name.upper()}}}`"
-            raise ConfigError(msg)

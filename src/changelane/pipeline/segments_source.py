@@ -32,6 +32,11 @@ class SegmentsSource(
     max_bytes_per_batch: Annotated[int, msgspec.Meta(ge=1)] = 128 << 20
 
     @property
+    def capture_log(self) -> Self:
+        """The capture log as a source: this one."""
+        return self
+
+    @property
     def label(self) -> str:
         """The capture log as text."""
         return f"segments of {self.path}"

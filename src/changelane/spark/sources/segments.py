@@ -23,6 +23,7 @@ from changelane.conversion.message_files import raw_lines
 from changelane.errors import ChangelaneError, ConfigError
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.kafka_offsets import Lag, OffsetRange
+from changelane.pipeline.postgres_source import PostgresSource
 from changelane.pipeline.segments_source import SegmentsSource
 from changelane.spark.rows import schema
 from changelane.spark.rows.builder import row_builder
@@ -46,7 +47,8 @@ def open_input(
 ) -> "SegmentsInput":
     """Return the input of a pipeline."""
     del notify
-    source = cast("SegmentsSource", pipeline.source)  # the options that name this module
+    # the options that name this module
+    source = cast("SegmentsSource | PostgresSource", pipeline.source).capture_log
     return SegmentsInput(spark, source, checkpoint, consumer=folder_name(pipeline.name))
 
 
