@@ -1,6 +1,7 @@
 """Settings that keep the tests on Spark short: for few rows, and one table format of two."""
 
-from typing import Final
+from itertools import cycle, product
+from typing import Any, Final
 
 from lake_tables import LAKES
 
@@ -31,3 +32,10 @@ def lakes(usual: str) -> list[str]:
     the usual one, and on both with ``CHANGELANE_EFFORT=2``; PySpark 3.5 has only Hudi.
     """
     return list(LAKES) if EFFORT > 1 or usual not in LAKES else [usual]
+
+
+def lakes_with(*variants: Any) -> list[tuple[str, Any]]:
+    """Return each variant of a test with one table format, in turn; with EFFORT=2 with all."""
+    if EFFORT > 1:
+        return list(product(LAKES, variants))
+    return list(zip(cycle(LAKES), variants, strict=False))

@@ -25,10 +25,16 @@ from changelane.spark.rows.batch_stats import BatchReport
 from changelane.spark.rows.schema import table_id_text
 from changelane.spark.state.change_log import ChangeLog
 from changelane.spark.state.paused_tables import PausedTables
+from changelane.testing.conformance import EFFORT
 
 LATER: Final = MergeSchedule(True, events=1_000_000, seconds=1e6)
 AT_ONCE: Final = MergeSchedule(True, events=1)
 DIRECT: Final = MergeSchedule()
+
+
+def schedules(usual: MergeSchedule) -> list[MergeSchedule]:
+    """Return the schedules to run a long stream with; both with ``CHANGELANE_EFFORT=2``."""
+    return [DIRECT, AT_ONCE] if EFFORT > 1 else [usual]
 
 
 class DiedError(Exception):
@@ -61,7 +67,7 @@ def take(
     return to.apply(events, Marker("test", "q", number))
 
 
-@pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_a_pipeline_leaves_the_events_of_another_in_the_log(spark: SparkSession, lake: str) -> None:
     """They share the folder; events without a pipeline are of a log of an older version."""
     take(spark, dispatcher(spark, lake, LATER), [insert(LOG, 1, 1)], 0)
@@ -136,7 +142,7 @@ def test_what_is_unread_of_statements_is_set_aside_once(spark: SparkSession, lak
     assert [row["code"] for row in found] == ["unread_ddl"] * 5
 
 
-@pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_what_is_unread_of_a_statement_is_set_aside_though_the_batch_died(
     spark: SparkSession, lake: str
 ) -> None:
@@ -208,7 +214,7 @@ def test_a_table_is_merged_once_enough_events_wait_for_it(spark: SparkSession, l
     assert to.merge() is None
 
 
-@pytest.mark.parametrize("schedule", [DIRECT, AT_ONCE])
+@pytest.mark.parametrize("schedule", schedules(DIRECT))
 @pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_a_table_that_fails_is_paused_and_the_others_go_on(
     spark: SparkSession, lake: str, schedule: MergeSchedule
@@ -245,7 +251,7 @@ def test_a_table_that_fails_is_paused_and_the_others_go_on(
 
 
 @pytest.mark.usefixtures("null_fields_in_json")
-@pytest.mark.parametrize("schedule", [DIRECT, AT_ONCE])
+@pytest.mark.parametrize("schedule", schedules(AT_ONCE))
 @pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_what_a_paused_table_without_key_refused_waits_for_its_replay_alone(
     spark: SparkSession, lake: str, schedule: MergeSchedule

@@ -10,6 +10,7 @@ import lake_tables
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from spark_settings import lakes_with
 
 from changelane.event import DataChange, Key, Op
 from changelane.position import SequencePosition
@@ -128,7 +129,7 @@ one_writer = pytest.mark.skipif(
 
 
 @one_writer
-@pytest.mark.parametrize("pipeline", ["shop", "other"])
+@pytest.mark.parametrize(("lake", "pipeline"), lakes_with("shop", "other"), indirect=["lake"])
 def test_two_writers_of_one_new_row_at_the_same_time_leave_it_once(
     spark: SparkSession,
     lake: str,

@@ -80,7 +80,7 @@ def offsets_of(spark: SparkSession, lake: str, told: Pipeline) -> Any:
     return found.details["offsets"]
 
 
-@pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_a_pattern_matches_whole_names_of_topics(
     spark: SparkSession, topics: Topics, lake: str
 ) -> None:
@@ -141,7 +141,7 @@ def test_topics_land_once_and_a_lost_checkpoint_is_resumed_from_their_offsets(
     check(spark, lake, ALL)
 
 
-@pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_messages_of_a_transaction_that_was_aborted_never_land(
     spark: SparkSession, topics: Topics, lake: str
 ) -> None:
@@ -259,7 +259,7 @@ def test_messages_that_are_gone_before_they_were_read_stop_the_run_and_skip_lost
     check(spark, lake, [ALL[0], ALL[1][1:], anew])
 
 
-@pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_where_a_topic_begins_and_which_topics_there_are(
     spark: SparkSession, topics: Topics, lake: str
 ) -> None:

@@ -113,7 +113,7 @@ def test_views_after_a_crash_between_the_tables_of_a_merge(spark: SparkSession, 
     assert committed(spark, lake) == found
 
 
-@pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_a_merge_that_begins_while_the_tables_are_read(spark: SparkSession, lake: str) -> None:
     """Its tombstones would move rows of the tables, with the events of neither state."""
     waiting = dispatcher(spark, lake, LATER)
@@ -174,7 +174,7 @@ def test_a_version_is_read_with_the_columns_of_the_table(spark: SparkSession, la
     assert content(tables.pinned(name)) == content(tables.read(name))
 
 
-@pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_a_renamed_table_has_its_new_name(spark: SparkSession, lake: str) -> None:
     """A new table has the old name; the statement and the rows of both wait for a merge."""
     new = TableId("shop", None, "uno")

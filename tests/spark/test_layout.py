@@ -7,6 +7,7 @@ from typing import Any, Final
 import lake_tables
 import pytest
 from pyspark.sql import SparkSession
+from spark_settings import lakes, lakes_with
 
 from changelane.event import DataChange, Key, Op
 from changelane.pipeline.lake_sinks import DELTA_PROPERTIES
@@ -19,8 +20,6 @@ from changelane.spark.lake.interface import Marker
 from changelane.spark.lake.layout import Layout, Layouts
 from changelane.spark.runtime.sql import quoted
 from changelane.types import Integer, String
-
-pytestmark = pytest.mark.parametrize("lake", ["delta", "iceberg"], indirect=True)
 
 SCHEMA: Final = TableSchema(
     (Column("id", Integer()), Column("the land?", String()), Column("state", String()))
@@ -66,7 +65,7 @@ BESIDE: Final = {
 """What keeps the data files, and tells in others which of their rows went."""
 
 
-@pytest.mark.parametrize("is_beside", [False, True])
+@pytest.mark.parametrize(("lake", "is_beside"), lakes_with(True, False), indirect=["lake"])
 def test_rows_move_between_the_partitions_of_a_table_and_leave_all_of_them(
     spark: SparkSession, lake: str, is_beside: bool
 ) -> None:
@@ -111,6 +110,7 @@ def test_a_table_keeps_its_partitions_and_takes_new_properties(
     assert rows(spark, lake, "state") == [(1, "paid")]
 
 
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_a_text_that_a_partition_would_lose_is_set_aside(spark: SparkSession, lake: str) -> None:
     batches = [
         [change("c", 10, 1, "", "new"), change("c", 11, 2, "fr", "new"), change("c", 12, 3, None)],
@@ -133,6 +133,7 @@ def test_a_partition_that_no_event_has_yet_is_refused(spark: SparkSession, lake:
     assert open_lake(spark, lake, Path(lake).name).tables() == []
 
 
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_what_somebody_wrote_into_a_column_of_their_own_stays(
     spark: SparkSession, lake: str
 ) -> None:

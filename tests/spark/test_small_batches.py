@@ -9,6 +9,7 @@ from typing import Any, Final
 import lake_tables
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from spark_settings import lakes, lakes_with
 
 from changelane.event import DataChange, Key, Op
 from changelane.position import SequencePosition
@@ -105,6 +106,7 @@ def test_the_keys_of_a_small_batch_limit_its_merge(
     assert values(spark, lake) == dict.fromkeys(range(250), 2)
 
 
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_a_key_outside_of_the_filter_is_merged_without_it(
     spark: SparkSession,
     lake: str,
@@ -120,7 +122,7 @@ def test_a_key_outside_of_the_filter_is_merged_without_it(
     assert values(spark, lake) == {0: 1, 1: 1, 2: 1, 3: 0, 4: 0}
 
 
-@pytest.mark.parametrize("is_outside", [False, True])
+@pytest.mark.parametrize(("lake", "is_outside"), lakes_with(False, True), indirect=["lake"])
 def test_updates_that_lack_columns_read_only_the_rows_of_their_keys(
     spark: SparkSession,
     lake: str,
@@ -154,18 +156,20 @@ def test_updates_that_lack_columns_read_only_the_rows_of_their_keys(
     }
 
 
-@pytest.mark.parametrize("is_outside", [False, True])
-@pytest.mark.parametrize("track", [None, ("v",)])
+@pytest.mark.parametrize(
+    ("lake", "variant"),
+    lakes_with((False, None), (True, None), (True, ("v",)), (False, ("v",))),
+    indirect=["lake"],
+)
 def test_the_keys_of_a_small_batch_limit_the_versions_that_are_read(
     spark: SparkSession,
     lake: str,
     merges: Callable[[], list[Merge]],
     monkeypatch: pytest.MonkeyPatch,
-    *,
-    is_outside: bool,
-    track: tuple[str, ...] | None,
+    variant: tuple[bool, tuple[str, ...] | None],
 ) -> None:
     """A version whose key is outside of the filter would not end."""
+    is_outside, track = variant
     modes = Modes(TableMode(HISTORY, track))
     full_rows = [row(1 + n, schema=WITH_TEXT, id=n, v=0, s=f"s{n}") for n in range(6)]
     lake_tables.apply(spark, lake, full_rows, batch=0, is_small=False, modes=modes)
@@ -204,6 +208,7 @@ def test_the_keys_of_a_small_batch_limit_the_versions_that_are_read(
     ]
 
 
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_a_batch_with_older_changes_compares_them_with_the_table(
     spark: SparkSession, lake: str, merges: Callable[[], list[Merge]]
 ) -> None:

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from spark_settings import lakes
 
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import MaintainedLake
@@ -78,6 +79,7 @@ def test_appended_tombstones_count_once_per_key(
     assert maintained.commits(tombstones.NAME) == before  # nothing to do
 
 
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_duplicates_of_table_rows_keep_the_truncate_and_the_watermark(
     spark: SparkSession, maintained: MaintainedLake
 ) -> None:
@@ -93,6 +95,7 @@ def test_duplicates_of_table_rows_keep_the_truncate_and_the_watermark(
     assert tombstones.tombstone_watermarks(maintained) == {"a": b"\7"}
 
 
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_a_state_of_transactions_replaces_every_tombstone_of_its_key(
     spark: SparkSession, maintained: MaintainedLake
 ) -> None:
@@ -113,6 +116,7 @@ def test_a_state_of_transactions_replaces_every_tombstone_of_its_key(
     assert table.transactions_of("a").count() == 1
 
 
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_a_tombstone_that_arrives_during_the_replacement_stays(
     spark: SparkSession, maintained: MaintainedLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +178,7 @@ def test_tombstones_of_tables_are_read_again_only_after_other_writers(
     assert len(reads) == 3
 
 
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_without_the_numbers_after_a_commit_tombstones_are_read_again(
     spark: SparkSession, maintained: MaintainedLake
 ) -> None:
