@@ -18,12 +18,16 @@ import zoneinfo
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from changelane.formats.contract import open_lanes
 from changelane.testing.conformance import EFFORT
+
+if TYPE_CHECKING:
+    from postgres_server import PostgresServer
 
 ROOT = Path(__file__).resolve().parent.parent
 MARKER_OF_FOLDER = {"spark": "spark", "integration": "services"}
@@ -49,7 +53,16 @@ LONGEST_FIRST = [
 LONG = {
     f"test_{name}.py"
     for name in (
-        *("additions", "admission", "catalogs", "check", "cluster", "equality", "expressions"),
+        *(
+            "additions",
+            "admission",
+            "capture_engine",
+            "catalogs",
+            "check",
+            "cluster",
+            "equality",
+            "expressions",
+        ),
         *("fanout", "files_in_folders", "kafka_sink", "keeping", "key_changes", "killed_run"),
         *("late_columns", "merge_on_read", "purge", "readme_blocks", "repeats", "resend"),
         *("schema_changes", "seed_jobs", "shared_names", "soft_deletes", "status", "transforms"),
@@ -121,6 +134,20 @@ def broker() -> Iterator[str]:
 
     with broker() as running:
         yield running.servers
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> "Iterator[PostgresServer]":
+    """A PostgreSQL, which the tests share; each makes its own database (``new_database``)."""
+    pytest.importorskip("psycopg", reason="psycopg is not installed: changelane[capture]")
+    from postgres_server import NotInstalledError, PostgresServer
+
+    try:
+        server = PostgresServer()
+    except NotInstalledError as error:
+        pytest.skip(str(error))
+    with server:
+        yield server
 
 
 @pytest.fixture(scope="session")
