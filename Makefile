@@ -6,7 +6,7 @@ VENV   := .venv
 PYTHON_IN_VENV := $(VENV)/bin/python
 
 # What tests and demo load, by the names in src/changelane/spark/runtime/jars.py.
-JARS   := delta iceberg kafka broker sqlite
+JARS   := delta iceberg kafka broker sqlite debezium
 
 INSTALLED := $(VENV)/.installed
 FETCHED   := .cache/jars-fetched

@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-from changelane.errors import ConfigError
+from changelane.errors import ConfigError, UnknownNameError
 
 PACKAGES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "4.1": {
@@ -61,6 +61,34 @@ BROKERS: Final[dict[str, str]] = {
     "3.5": "org.apache.kafka:kafka_2.12:3.9.1",
 }
 """Spark's version -> the broker of :mod:`.dev_broker`, which is never part of a session."""
+
+_LOG_BINDING: Final = "org.slf4j:slf4j-jdk14:1.7.36"
+"""Debezium logs through SLF4J 1.7 and brings no binding. This one needs nothing else, because it
+writes with ``java.util.logging``, which can rotate its files."""
+
+DEBEZIUM: Final[dict[str, tuple[str, ...]]] = {
+    "postgres": (
+        "io.debezium:debezium-embedded:3.6.1.Final",
+        "io.debezium:debezium-connector-postgres:3.6.1.Final",
+        _LOG_BINDING,
+    ),
+    "mysql": (
+        "io.debezium:debezium-embedded:3.6.1.Final",
+        "io.debezium:debezium-connector-mysql:3.6.1.Final",
+        "io.debezium:debezium-storage-file:3.6.1.Final",
+        _LOG_BINDING,
+    ),
+    # the newest published connector; it needs an engine of its own version
+    "mariadb": (
+        "io.debezium:debezium-embedded:3.5.0.Final",
+        "io.debezium:debezium-connector-mariadb:3.5.0.Final",
+        "io.debezium:debezium-storage-file:3.5.0.Final",
+        _LOG_BINDING,
+    ),
+}
+"""Database product -> Debezium's engine and its connector, which is the second package.
+
+They run in the JVM of the capture process and are never part of a session."""
 
 EXCLUDES: Final = "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime"
 """Dependencies of the Kafka connector that every Spark has already (50 MB)."""
@@ -228,3 +256,40 @@ def fetch_broker() -> None:
         ConfigError: The fetch failed.
     """
     fetch_packages(BROKERS[_spark_line()], _broker_ivy())
+
+
+def debezium_dir(product: str) -> Path:
+    """Return the folder of the jars of Debezium's engine for a database product.
+
+    Raises:
+        ConfigError: No connector for this product.
+    """
+    if product not in DEBEZIUM:
+        raise UnknownNameError("database to capture", product, DEBEZIUM)
+    version = DEBEZIUM[product][1].rpartition(":")[2]
+    folder = (ivy_dir() or Path.home() / ".cache" / "changelane") / "debezium"
+    return folder / f"{product}-{version}"
+
+
+def fetch_debezium(product: str) -> Path:
+    """Fetch the jars of Debezium's engine for a database product, unless they are here.
+
+    Returns:
+        Their folder, which appears at once, with all of them.
+
+    Raises:
+        ConfigError: The fetch failed, or there is no connector for this product.
+    """
+    folder = debezium_dir(product)
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{product}-", dir=folder.parent) as ivy:
+        fetch_packages(",".join(DEBEZIUM[product]), Path(ivy))
+        try:
+            Path(ivy, "jars").rename(folder)
+        except OSError as error:
+            if not folder.is_dir():  # else another process was faster
+                msg = f"changelane could not store jars in {folder}: {error.strerror}"
+                raise ConfigError(msg) from error
+    return folder

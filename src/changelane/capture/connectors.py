@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The properties of Debezium's connectors, from the options of a capture.
+
+The names, values and defaults are those of Debezium 3.6.1 (MariaDB: 3.5.0), as its documentation
+and its source describe them (https://debezium.io/documentation/reference/3.6/). Debezium's
+defaults lose truncates, negate large unsigned numbers and replace NULL with the column's default;
+the properties here lose nothing that ``debezium-json`` can read.
+"""
+
+import re
+import zlib
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from changelane.capture.postgres.connection import PostgresConnection, SslMode
+from changelane.capture.postgres.replication import MARKER_PREFIX, PLUGIN
+from changelane.capture.postgres.sql_text import lsn_text
+from changelane.errors import ConfigError
+from changelane.schema import TableId
+
+Product = Literal["postgres", "mysql", "mariadb"]
+
+ENGINE_NAME: Final = "changelane"
+"""The name of the engine in its offset file."""
+HEARTBEAT_CONTENT: Final = "heartbeat"
+"""The content of the logical messages that heartbeats write."""
+HEARTBEAT_TOPIC_PREFIX: Final = "__debezium-heartbeat"
+
+_SERVER_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
+_PLAIN_CHARACTER: Final = re.compile(r"[A-Za-z0-9_]")
+_PORTS: Final[dict[Product, int]] = {"postgres": 5432, "mysql": 3306, "mariadb": 3306}
+_BINLOG_SSL_MODES: Final[dict[SslMode, str]] = {
+    "disable": "disabled",
+    "allow": "preferred",
+    "prefer": "preferred",
+    "require": "required",
+    "verify-ca": "verify_ca",
+    "verify-full": "verify_identity",
+}
+_SECRET_PROPERTY: Final = re.compile(r"password|secret|token|credential", re.IGNORECASE)
+
+
+class ConnectorOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A database to capture.
+
+    Attributes:
+        product: The database product.
+        name: The name of the server in topics and events, Debezium's ``topic.prefix``. It must
+            never change, and never name another server.
+        host: The host of the database.
+        port: Its port; ``None`` = the product's default.
+        database: The database; for MySQL and MariaDB the captured database.
+        user: The login.
+        password: The password; never part of a text representation.
+        tables: The captured tables; empty = all that the publication (PostgreSQL) or the database
+            contains. PostgreSQL: schema and name; MySQL and MariaDB: database and name.
+        slot: The replication slot; PostgreSQL only.
+        publication: The publication; PostgreSQL only.
+        server_id: The id of the replica; MySQL and MariaDB only. ``None`` = derived from *name*.
+        sslmode: The use of TLS, in the words of PostgreSQL.
+        sslrootcert: The file of the certificate authority; PostgreSQL only.
+        sslcert: The file of the client's certificate; PostgreSQL only.
+        sslkey: The file of the client's key in PEM, named ``*.pem`` or ``*.key``, without a
+            password; PostgreSQL only.
+        heartbeat_s: The interval of heartbeats, seconds.
+        properties: More properties of the connector, such as ``column.exclude.list``.
+
+    Raises:
+        ValueError: An option has no valid value.
+    """
+
+    product: Product
+    name: str
+    host: str
+    database: str
+    user: str
+    password: str = ""
+    port: int | None = None
+    tables: tuple[TableId, ...] = ()
+    slot: str = "changelane"
+    publication: str = "changelane"
+    server_id: int | None = None
+    sslmode: SslMode = "prefer"
+    sslrootcert: str = ""
+    sslcert: str = ""
+    sslkey: str = ""
+    heartbeat_s: float = 10
+    properties: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        """Check names that become parts of other names."""
+        if _SERVER_NAME.fullmatch(self.name) is None:
+            msg = "the name of a captured server has letters, digits, '.', '_' and '-' only"
+            raise ValueError(msg)
+        if _SLOT_NAME.fullmatch(self.slot) is None:
+            raise ValueError("a slot's name has at most 63 lower-case letters, digits and '_'")
+        if not self.heartbeat_s >= 0.1:  # rejects NaN, too
+            raise ValueError("heartbeat_s is at least 0.1 seconds")
+        if self.product == "postgres" and any(table.name is None for table in self.tables):
+            raise ValueError("a captured table needs a name")
+
+    def __repr__(self) -> str:
+        """Return the options without those that may be secret."""
+        return f"ConnectorOptions({self.product!r}, name={self.name!r}, database={self.database!r})"
+
+    @property
+    def effective_port(self) -> int:
+        """The port of the database."""
+        return _PORTS[self.product] if self.port is None else self.port
+
+    @property
+    def postgres_connection(self) -> PostgresConnection:
+        """The login for SQL."""
+        return PostgresConnection(
+            host=self.host,
+            port=self.effective_port,
+            database=self.database,
+            user=self.user,
+            password=self.password,
+            sslmode=self.sslmode,
+            sslrootcert=self.sslrootcert,
+            sslcert=self.sslcert,
+            sslkey=self.sslkey,
+        )
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The values that must never reach a log, an error or a file."""
+        values = [self.password]
+        values += [
+            value for name, value in self.properties.items() if _SECRET_PROPERTY.search(name)
+        ]
+        return tuple(value for value in values if value)
+
+
+def connector_properties(options: ConnectorOptions) -> dict[str, str]:
+    """Return the connector's properties, without those of the engine's files.
+
+    Raises:
+        ConfigError: A property of the user contradicts one of ours.
+    """
+    properties = {**_shared_properties(options), **_PRODUCT_PROPERTIES[options.product](options)}
+    if clashes := sorted(properties.keys() & options.properties.keys()):
+        msg = f"{', '.join(clashes)}: changelane sets these properties of Debezium itself"
+        raise ConfigError(f"{msg}; remove them from the properties of the capture")
+    if reserved := sorted(filter(_is_reserved, options.properties)):
+        msg = f"{', '.join(reserved)}: these properties would change what the capture log contains"
+        raise ConfigError(f"{msg}; remove them from the properties of the capture")
+    return {**options.properties, **properties}
+
+
+_RESERVED_PREFIXES: Final = (
+    *("key.converter", "value.converter", "header.converter", "converter."),
+    *("transforms", "predicates", "offset.", "snapshot.mode", "schema.history.internal"),
+    *("topic.", "transaction.", "signal.", "notification.", "flush.lsn", "read.only", "tasks."),
+)
+
+
+def _is_reserved(name: str) -> bool:
+    return name.startswith(_RESERVED_PREFIXES)
+
+
+def _shared_properties(options: ConnectorOptions) -> dict[str, str]:
+    """Return the properties of every product."""
+    return {
+        "name": ENGINE_NAME,
+        "topic.prefix": options.name,
+        "database.hostname": options.host,
+        "database.port": str(options.effective_port),
+        "database.user": options.user,
+        "database.password": options.password,
+        # an offset is given back to the server only when we say so: after its manifest is durable
+        "offset.flush.interval.ms": "0",
+        # A restart inside the engine would continue from its own offset file while records wait in
+        # the segments, and would take a second snapshot with the slot of the first. The process
+        # restarts as a whole instead.
+        "errors.max.retries": "0",
+        # records of a transaction are published together: BEGIN and END delimit them, and the
+        # position of a change within its transaction is part of its order
+        "provide.transaction.metadata": "true",
+        # the default skips truncates
+        "skipped.operations": "none",
+        # a deleted key for consumers that compact
+        "tombstones.on.delete": "true",
+        # exact numbers: the alternatives round, or lose the type
+        "decimal.handling.mode": "precise",
+        # other modes make text columns of bytes
+        "binary.handling.mode": "bytes",
+        # changelane quarantines an event that it cannot read; a connector that skips one loses it
+        "event.processing.failure.handling.mode": "fail",
+        "event.converting.failure.handling.mode": "fail",
+        # the log of an idle database must move, too
+        "heartbeat.interval.ms": str(round(options.heartbeat_s * 1000)),
+        "heartbeat.topics.prefix": HEARTBEAT_TOPIC_PREFIX,
+        # every message has its schema, so that columns have their types
+        "converter.schemas.enable": "true",
+        # headers as Kafka Connect writes them: a key as JSON, without a schema
+        "header.converter.schemas.enable": "false",
+        # the default writes the default of a column in place of NULL
+        "converter.replace.null.with.default": "false",
+        # four headers with the ids of the connector's run would be in every record
+        "extended.headers.enabled": "false",
+        # the queue is the only part of the engine's memory that grows with the size of rows
+        "max.queue.size": "8192",
+        "max.batch.size": "2048",
+        # the delay before new records are noticed
+        "poll.interval.ms": "100",
+    }
+
+
+def _postgres_properties(options: ConnectorOptions) -> dict[str, str]:
+    properties = {
+        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+        "database.dbname": options.database,
+        "database.sslmode": options.sslmode,
+        # the server's own plugin; decoderbufs would have to be installed
+        "plugin.name": PLUGIN,
+        "slot.name": options.slot,
+        "publication.name": options.publication,
+        # a publication that appears by itself would need ownership of the tables, and would hide
+        # that one of them is missing
+        "publication.autocreate.mode": "disabled",
+        # Only the connector moves the slot, when an offset was given back. With
+        # connector_and_driver the driver's keep-alive moves it beyond the newest manifest.
+        "lsn.flush.mode": "connector",
+        # the slot of a killed predecessor is free after a moment
+        "slot.max.retries": "12",
+        "slot.retry.delay.ms": "1000",
+        # exact: microseconds are PostgreSQL's own precision; connect would cut them off
+        "time.precision.mode": "adaptive",
+        # exact: numeric converts months into days
+        "interval.handling.mode": "string",
+        # both modes are exact; one JSON column in the lake, whatever its keys
+        "hstore.handling.mode": "json",
+        # the default omits columns of unknown types without a word; as bytes they have the text
+        # that the server writes for them
+        "include.unknown.datatypes": "true",
+        # A write into the log of an idle database, so that the slot moves. The message is
+        # transactional: after a restart the connector reads on only when it received a commit.
+        "heartbeat.action.query": (
+            f"SELECT pg_logical_emit_message(true, '{MARKER_PREFIX}', '{HEARTBEAT_CONTENT}')"
+        ),
+        **_table_filter(options, [(table.schema, table.name) for table in options.tables]),
+    }
+    files = {
+        "database.sslrootcert": options.sslrootcert,
+        "database.sslcert": options.sslcert,
+        "database.sslkey": options.sslkey,
+    }
+    return properties | {name: file for name, file in files.items() if file}
+
+
+def _binlog_properties(options: ConnectorOptions) -> dict[str, str]:
+    """Return the properties of MySQL and MariaDB."""
+    if options.sslrootcert or options.sslcert or options.sslkey:
+        raise ConfigError(
+            f"certificates of {options.product} are Java key stores: set "
+            "database.ssl.truststore and database.ssl.truststore.password (keystore for the "
+            "client's) in the properties of the capture"
+        )
+    return {
+        # two readers with one id end each other's connection
+        "database.server.id": str(options.server_id or _derived_server_id(options.name)),
+        "database.ssl.mode": _BINLOG_SSL_MODES[options.sslmode],
+        "database.include.list": _exact_pattern(options.database),
+        # the default turns unsigned numbers from 2^63 on into negative ones
+        "bigint.unsigned.handling.mode": "precise",
+        # exact: TIME beyond 24 hours and below zero, with microseconds
+        "time.precision.mode": "adaptive_time_microseconds",
+        # renames and drops are only known from the statements
+        "include.schema.changes": "true",
+        # other values skip the rows of a table whose schema the connector does not know
+        "inconsistent.schema.handling.mode": "fail",
+        # other values skip statements that cannot be parsed, and rows that follow them
+        "schema.history.internal.skip.unparseable.ddl": "false",
+        "schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
+        **_table_filter(options, [(table.database, table.name) for table in options.tables]),
+    }
+
+
+def _mysql_properties(options: ConnectorOptions) -> dict[str, str]:
+    connector_class = "io.debezium.connector.mysql.MySqlConnector"
+    return {"connector.class": connector_class, **_binlog_properties(options)}
+
+
+def _mariadb_properties(options: ConnectorOptions) -> dict[str, str]:
+    connector_class = "io.debezium.connector.mariadb.MariaDbConnector"
+    return {"connector.class": connector_class, **_binlog_properties(options)}
+
+
+_PRODUCT_PROPERTIES: Final = {
+    "postgres": _postgres_properties,
+    "mysql": _mysql_properties,
+    "mariadb": _mariadb_properties,
+}
+
+
+def _derived_server_id(name: str) -> int:
+    """Return a replica id in the upper half of its range, where people choose none."""
+    return (1 << 31) + zlib.crc32(name.encode()) % (1 << 31)
+
+
+def _table_filter(
+    options: ConnectorOptions, qualified_names: list[tuple[str | None, str | None]]
+) -> dict[str, str]:
+    """Return the property that selects tables by their qualified names.
+
+    Raises:
+        ConfigError: A name lacks a part.
+    """
+    if not qualified_names:
+        return {}
+    patterns = []
+    for qualifier, name in qualified_names:
+        if not qualifier or not name:
+            kind = "schema" if options.product == "postgres" else "database"
+            raise ConfigError(f"a captured table of {options.product} needs a {kind} and a name")
+        if options.product == "postgres" and '"' in f"{qualifier}{name}":
+            msg = "Debezium cannot read a table of PostgreSQL whose name contains a double quote"
+            raise ConfigError(f"{msg} ({qualifier}.{name}): rename it, or leave it out")
+        patterns.append(_exact_pattern(f"{qualifier}.{name}"))
+    return {"table.include.list": ",".join(patterns)}
+
+
+def _exact_pattern(name: str) -> str:
+    """Return a Java regular expression that matches one name.
+
+    Debezium splits its lists at commas, trims their entries and ignores the case of letters. So
+    all characters but letters, digits and the underscore are written as code points, and the flag
+    for case is switched off.
+    """
+    escaped = "".join(
+        character
+        if _PLAIN_CHARACTER.fullmatch(character)
+        else r"\."
+        if character == "."
+        else rf"\x{{{ord(character):x}}}"
+        for character in name
+    )
+    return f"(?-i:{escaped})"
+
+
+def position_text(product: Product, offset: Mapping[str, object]) -> str:
+    """Return the position of an engine's offset as the database writes it; empty if unknown."""
+    if product == "postgres":
+        lsn = lsn_of(offset)
+        return "" if lsn is None else lsn_text(lsn)
+    file, position = offset.get("file"), offset.get("pos")
+    return f"{file}:{position}" if file else ""
+
+
+def lsn_of(offset: Mapping[str, object]) -> int | None:
+    """Return the LSN up to which an offset of PostgreSQL has everything that was committed."""
+    for field in ("lsn_commit", "lsn_proc", "lsn"):
+        value = offset.get(field)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    return None
+
+
+def source_time_ms(offset: Mapping[str, object]) -> int | None:
+    """Return the time of the source in an offset, milliseconds since 1970-01-01 UTC."""
+    for field, per_second in (("ts_usec", 1_000_000), ("ts_sec", 1)):
+        value = offset.get(field)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value * 1000 // per_second
+    return None

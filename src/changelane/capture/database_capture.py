@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Captures the database of a ``postgres`` source: checks, the capture process, and retention."""
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final, Self
+
+from changelane.capture.connectors import ConnectorOptions, lsn_of
+from changelane.capture.engine import CaptureEngine, CaptureError, CaptureStatus
+from changelane.capture.engine_config import EngineConfig, Published
+from changelane.capture.finding import Finding
+from changelane.capture.manifest import EngineOffset
+from changelane.capture.postgres import (
+    PostgresConnection,
+    check_server,
+    connect,
+    create_publication,
+    drop_slot,
+    emit_marker,
+    list_tables,
+    slot_state,
+)
+from changelane.capture.postgres.publication import read_publication
+from changelane.capture.publication import PublicationLimits
+from changelane.capture.segment_store import CaptureLog, SegmentWriter
+from changelane.capture.storage import LocalFolder, folder_of
+from changelane.errors import ConfigError
+from changelane.formats.contract.options import seconds
+from changelane.pipeline.postgres_source import PostgresSource
+
+_ENGINE_FOLDER: Final = "engine"
+"""The folder in the capture log with the files of the engine: its log, spool and offsets."""
+_START_S: Final = 120.0
+_RETENTION_INTERVAL_S: Final = 600.0
+
+
+def connection_of(source: PostgresSource) -> PostgresConnection:
+    """Return the login of a source."""
+    return PostgresConnection(
+        host=source.host,
+        port=source.port,
+        database=source.database,
+        user=source.user,
+        password=source.password,
+        sslmode=source.sslmode,
+        sslrootcert=source.sslrootcert or "",
+    )
+
+
+def database_findings(source: PostgresSource) -> list[Finding]:
+    """Return what prevents or endangers the capture of a database; nothing is written.
+
+    Raises:
+        ConfigError: The server rejects the login.
+        UnreachableError: The server does not answer.
+        MissingExtraError: psycopg is not installed.
+    """
+    offset = _newest_offset(CaptureLog(folder_of(source.segments)))
+    return check_server(
+        connection_of(source),
+        tables=source.tables,
+        publication=source.publication_name,
+        slot=source.slot_name,
+        position=None if offset is None else lsn_of(offset),
+    )
+
+
+class DatabaseCapture:
+    """The capture of a database into its capture log.
+
+    Args:
+        source: The database.
+        jars: The folder of the engine's jars.
+        notify: Shows a note to the user.
+    """
+
+    def __init__(
+        self,
+        source: PostgresSource,
+        jars: Path,
+        *,
+        notify: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        folder = folder_of(source.segments)
+        if not isinstance(folder, LocalFolder):
+            raise ConfigError("source.segments of a database must be a folder of this machine")
+        self._source = source
+        self._jars = jars
+        self._notify = notify
+        self._folder = folder
+        self._log = CaptureLog(folder)
+        self._work = Path(folder.label) / _ENGINE_FOLDER
+        self._engine: CaptureEngine | None = None
+        self._next_retention_s = 0.0
+
+    @property
+    def status(self) -> CaptureStatus:
+        """The state of the capture."""
+        return CaptureStatus() if self._engine is None else self._engine.status
+
+    def start(self, *, is_new_snapshot: bool = False) -> None:
+        """Check the server, and start the capture process.
+
+        Args:
+            is_new_snapshot: Whether all rows are read again, because the slot lost changes.
+
+        Raises:
+            ConfigError: The server cannot be captured; the error has the statements that mend it.
+            UnreachableError: The server does not answer.
+            MissingExtraError: The extra ``capture`` is not installed.
+            CaptureError: The capture process does not start.
+        """
+        source = self._source
+        with connect(connection_of(source)) as connection:
+            if is_new_snapshot:
+                self._request_snapshot()
+                if slot_state(connection, source.slot_name) is not None:
+                    drop_slot(connection, source.slot_name)
+            if read_publication(connection, source.publication_name) is None:
+                for statement in create_publication(
+                    connection, source.publication_name, source.tables
+                ):
+                    self._notify(f"executed: {statement}")
+            self._check(database_findings(source))
+            tables = list_tables(connection, source.tables)
+        self._engine = CaptureEngine(
+            EngineConfig(
+                connector=ConnectorOptions(
+                    product="postgres",
+                    name=source.server_name,
+                    host=source.host,
+                    port=source.port,
+                    database=source.database,
+                    user=source.user,
+                    password=source.password,
+                    tables=tuple(tables),
+                    slot=source.slot_name,
+                    publication=source.publication_name,
+                    sslmode=source.sslmode,
+                    sslrootcert=source.sslrootcert or "",
+                    heartbeat_s=seconds(source.heartbeat_interval),
+                    properties=source.debezium,
+                ),
+                log=source.segments,
+                work=str(self._work),
+                jars=str(self._jars),
+                heap=source.memory,
+                limits=PublicationLimits(max_age_s=seconds(source.publish_interval)),
+                has_snapshot=source.snapshot == "engine",
+            )
+        )
+        self._engine.start()
+        self._wait_started(self._engine)
+
+    def _check(self, findings: Iterable[Finding]) -> None:
+        errors = [finding for finding in findings if finding.severity == "error"]
+        if errors:
+            lines = "\n".join(f"  {finding.text()}" for finding in errors)
+            raise ConfigError(f"{self._source.label} cannot be captured:\n{lines}")
+        for finding in findings:
+            self._notify(finding.text())
+
+    def _request_snapshot(self) -> None:
+        """Publish a manifest without an offset, after which the engine begins with a snapshot."""
+        if self._log.newest() is None:
+            return
+        writer = SegmentWriter(self._folder, self._work / "spool")
+        try:
+            writer.publish({}, detail={"new_snapshot": True})
+        finally:
+            writer.close()
+
+    def _wait_started(self, engine: CaptureEngine) -> None:
+        """Wait until the capture log exists and the engine is connected."""
+        deadline_s = time.monotonic() + _START_S
+        while time.monotonic() < deadline_s:
+            state = engine.status.state
+            if state in {"failed", "stopped"}:
+                raise CaptureError(engine.status.reason or "the capture process ended")
+            if state == "running" and self._log.identity() is not None:
+                return
+            time.sleep(0.05)
+        engine.stop()
+        raise CaptureError(f"the capture process did not start within {_START_S:.0f} seconds")
+
+    def wait_until_now(self, check: Callable[[], None] = lambda: None) -> None:
+        """Wait until the capture log has everything that is committed by now.
+
+        Args:
+            check: Called every second; it raises to stop the wait.
+
+        Raises:
+            CaptureError: The capture failed.
+            ConfigError: The server rejects the marker.
+            UnreachableError: The server does not answer.
+        """
+        engine = self._running_engine()
+        with connect(connection_of(self._source)) as connection:
+            marker = emit_marker(connection, "until now")
+
+        def has_marker(published: Published) -> bool:
+            lsn = lsn_of(published.engine_offset)
+            return lsn is not None and lsn >= marker.lsn
+
+        while True:
+            check()
+            published = engine.status.published
+            if published is not None and has_marker(published):
+                return
+            self.check()
+            time.sleep(0.05)
+
+    def check(self) -> None:
+        """Check that the capture runs, and delete expired segments now and then.
+
+        Raises:
+            CaptureError: The capture failed.
+        """
+        status = self._running_engine().status
+        if status.state in {"failed", "stopped"}:
+            raise CaptureError(status.reason or "the capture process ended")
+        if time.monotonic() >= self._next_retention_s:
+            self._next_retention_s = time.monotonic() + _RETENTION_INTERVAL_S
+            self._log.delete_expired(retention_s=seconds(self._source.retention))
+
+    def stop(self) -> None:
+        """Stop the capture process after a last publication."""
+        if self._engine is not None:
+            self._engine.stop()
+
+    def _running_engine(self) -> CaptureEngine:
+        if self._engine is None:
+            raise CaptureError("the capture is not started")
+        return self._engine
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def _newest_offset(log: CaptureLog) -> EngineOffset | None:
+    """Return the engine's offset of the newest manifest; ``None`` = a snapshot comes first."""
+    newest = log.newest()
+    return None if newest is None else newest.engine_offset or None

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the records of the engine into the log, and gives offsets back after their publication."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from changelane.capture.connectors import ConnectorOptions, position_text, source_time_ms
+from changelane.capture.engine_config import Heartbeat, Published
+from changelane.capture.engine_records import EngineRecord
+from changelane.capture.manifest import EngineOffset, Manifest
+from changelane.capture.publication import (
+    Append,
+    PublicationPlanner,
+    PublicationStep,
+    Publish,
+)
+from changelane.capture.segment_store import SegmentWriter
+
+Acknowledge = Callable[[EngineOffset], None]
+"""Gives an offset back to the engine, which reports it to the database."""
+Report = Callable[[Published | Heartbeat], None]
+"""Reports the progress."""
+
+_HEARTBEAT_S: Final = 1.0
+"""The shortest time between two reports of a heartbeat."""
+
+
+class LogPublisher:
+    """Executes the steps of the plan; its methods may be called by several threads.
+
+    Args:
+        writer: The writer of the log.
+        planner: The plan of its publications.
+        options: The captured database.
+        report: Gets each publication and some heartbeats.
+    """
+
+    def __init__(
+        self,
+        writer: SegmentWriter,
+        planner: PublicationPlanner,
+        options: ConnectorOptions,
+        report: Report,
+    ) -> None:
+        self._writer = writer
+        self._planner = planner
+        self._options = options
+        self._report = report
+        self._lock = threading.Lock()
+        self._acknowledge: Acknowledge | None = None
+        self._is_finished = False
+        self._reported_at_s = 0.0
+        self._offset: EngineOffset = {}
+
+    def write(self, records: Iterable[EngineRecord], acknowledge: Acknowledge) -> None:
+        """Write records, and publish what is due. After :meth:`finish` nothing is written.
+
+        Raises:
+            CaptureFencedError: Another process took over the log.
+        """
+        with self._lock:
+            if self._is_finished:
+                return  # not acknowledged, so the database sends them again
+            self._acknowledge = acknowledge
+            self._execute(self._planner.accept(self._with_offset(records), time.monotonic()))
+            self._report_heartbeat()
+
+    def tick(self) -> None:
+        """Publish what is due by time.
+
+        Raises:
+            CaptureFencedError: Another process took over the log.
+        """
+        with self._lock:
+            if not self._is_finished:
+                self._execute(self._planner.tick(time.monotonic()))
+
+    def finish(self) -> None:
+        """Publish all complete transactions, and discard the rest.
+
+        Raises:
+            CaptureFencedError: Another process took over the log.
+        """
+        with self._lock:
+            self._is_finished = True
+            self._execute(self._planner.finish(time.monotonic()))
+            self._writer.discard()
+
+    def abandon(self) -> None:
+        """Write nothing more. It waits for a running call."""
+        with self._lock:
+            self._is_finished = True
+
+    def _with_offset(self, records: Iterable[EngineRecord]) -> Iterator[EngineRecord]:
+        for record in records:
+            self._offset = record.offset
+            yield record
+
+    def _execute(self, steps: Iterator[PublicationStep]) -> None:
+        for step in steps:
+            match step:
+                case Append(records):
+                    for record in records:
+                        self._writer.append(record)
+                case Publish(offset):
+                    self._publish(offset)
+
+    def _publish(self, offset: EngineOffset) -> None:
+        detail: dict[str, object] = {
+            "position": position_text(self._options.product, offset),
+            "source_time_ms": source_time_ms(offset),
+        }
+        manifest = self._writer.publish(offset, detail=detail)
+        if self._acknowledge is not None:
+            self._acknowledge(offset)
+        self._report(published_status(manifest))
+
+    def _report_heartbeat(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._reported_at_s >= _HEARTBEAT_S:
+            self._reported_at_s = now_s
+            position = position_text(self._options.product, self._offset)
+            self._report(Heartbeat(position, self._writer.pending_count))
+
+
+def published_status(manifest: Manifest) -> Published:
+    """Return the report of a manifest."""
+    position = manifest.detail.get("position")
+    return Published(
+        manifest.sequence,
+        manifest.next_offset,
+        manifest.record_count,
+        sum(segment.size_bytes for segment in manifest.segments),
+        manifest.engine_offset,
+        position if isinstance(position, str) else "",
+        source_time_ms(manifest.engine_offset),
+        manifest.created_ms,
+    )

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The properties of Debezium's connectors, and the positions of their offsets."""
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from changelane.capture.connectors import (
+    ConnectorOptions,
+    connector_properties,
+    lsn_of,
+    position_text,
+    source_time_ms,
+)
+from changelane.errors import ConfigError
+from changelane.schema import TableId
+
+
+def options(product: Any = "postgres", **changes: Any) -> ConnectorOptions:
+    fields = {"name": "shop", "host": "db", "database": "shop", "user": "me", "password": "hidden"}
+    return ConnectorOptions(product=product, **{**fields, **changes})
+
+
+@pytest.mark.parametrize("product", ["postgres", "mysql", "mariadb"])
+def test_offsets_are_given_back_by_us_only(product: str) -> None:
+    properties = connector_properties(options(product))
+    assert properties["offset.flush.interval.ms"] == "0"
+    assert properties["errors.max.retries"] == "0"
+    assert properties.get("lsn.flush.mode", "connector") == "connector"
+
+
+def test_server_ids_are_stable_and_differ() -> None:
+    ids = [connector_properties(options("mysql", name=name)) for name in ("a", "b", "a")]
+    first, second, again = (int(properties["database.server.id"]) for properties in ids)
+    assert first == again != second
+    assert 0 < first < 1 << 32
+    given_id = connector_properties(options("mariadb", server_id=7))["database.server.id"]
+    assert given_id == "7"
+
+
+NAMES = st.text(min_size=1, max_size=12).filter(lambda name: '"' not in name and "\0" not in name)
+
+
+@given(NAMES, NAMES, NAMES)
+def test_table_pattern_matches_one_name_only(schema: str, name: str, another: str) -> None:
+    table = TableId(schema=schema, name=name)
+    pattern = connector_properties(options(tables=(table,)))["table.include.list"]
+    assert "," not in pattern
+    assert pattern == pattern.strip()
+    # Java's \x{h} as Python writes it; the flag for case is on by default in Debezium
+    python = re.sub(r"\\x\{([0-9a-f]+)\}", lambda match: rf"\U{int(match[1], 16):08x}", pattern)
+    matches = re.compile(python, re.IGNORECASE).fullmatch
+    assert matches(f"{schema}.{name}")
+    for text in (f"{schema}.{another}", f"{schema}.{name.swapcase()}", f"{schema}{name}"):
+        assert bool(matches(text)) == (text == f"{schema}.{name}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"properties": {"slot.name": "x"}}, "slot.name: changelane sets these properties"),
+        ({"properties": {"transforms": "x"}}, "would change what the capture log contains"),
+        ({"tables": (TableId(name="t"),)}, "needs a schema and a name"),
+        ({"tables": (TableId(schema="s", name='"'),)}, "contains a double quote"),
+        ({"product": "mysql", "sslrootcert": "ca"}, "are Java key stores"),
+        ({"product": "mysql", "tables": (TableId(name="t"),)}, "needs a database and a name"),
+    ],
+)
+def test_wrong_option_is_an_error_with_its_fix(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        connector_properties(options(**changes))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("name", "a b"), ("name", ""), ("slot", "A"), ("slot", "a-b"), ("heartbeat_s", 0)],
+)
+def test_invalid_value_is_rejected(field: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=r"heartbeat_s|slot|server"):
+        options(**{field: value})
+
+
+def test_properties_of_the_user_are_passed_on() -> None:
+    properties = {"column.exclude.list": "public.t.secret", "snapshot.fetch.size": "10"}
+    assert properties.items() <= connector_properties(options(properties=properties)).items()
+
+
+def test_secrets_are_in_no_text() -> None:
+    secret = options(properties={"database.ssl.truststore.password": "trust", "a": "b"})
+    assert secret.secrets == ("hidden", "trust")
+    assert "hidden" not in repr(secret)
+    assert "hidden" not in repr(secret.postgres_connection)
+
+
+def test_position_is_the_newest_commit() -> None:
+    offset = {"lsn": 5, "lsn_proc": 4, "lsn_commit": (1 << 32) + 255, "ts_usec": 1_500_000}
+    assert lsn_of(offset) == (1 << 32) + 255
+    assert position_text("postgres", offset) == "1/FF"
+    assert source_time_ms(offset) == 1500
+    assert lsn_of({"lsn": 5, "lsn_commit": None}) == 5
+    assert position_text("postgres", {}) == ""
+    assert position_text("mysql", {"file": "binlog.7", "pos": 4, "ts_sec": 2}) == "binlog.7:4"
+    assert position_text("mariadb", {}) == ""
+    assert source_time_ms({"ts_sec": 2}) == 2000
+    assert source_time_ms({}) is None

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When captured records become visible: whole transactions, in order, none lost, none twice."""
+
+from collections.abc import Iterator
+from random import Random
+from typing import NamedTuple
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from changelane.capture.engine_records import EngineRecord, RecordRole
+from changelane.capture.manifest import CapturedRecord, EngineOffset
+from changelane.capture.publication import Append, PublicationLimits, PublicationPlanner, Publish
+
+LIMITS = PublicationLimits(max_bytes=1000, max_age_s=5, idle_s=60, open_bytes=700)
+ROW, BEGIN, END = RecordRole.ROW, RecordRole.BEGIN, RecordRole.END
+HEARTBEAT, MARKER = RecordRole.HEARTBEAT, RecordRole.MARKER
+
+
+def row(name: str) -> CapturedRecord:
+    return CapturedRecord("t", None, name)
+
+
+class Unit(NamedTuple):
+    """Something that must become visible at once.
+
+    ``kind``: ``transaction``, ``statement`` (records of one offset, without a transaction),
+    ``heartbeat`` or ``snapshot``.
+    """
+
+    kind: str
+    rows: tuple[str, ...]
+    has_heartbeat_inside: bool = False
+
+
+def records_of(unit: Unit, lsn: int) -> Iterator[EngineRecord]:
+    """What the engine sends for a unit that ends at an LSN."""
+    match unit.kind:
+        case "snapshot":
+            for number, name in enumerate(unit.rows, 1):
+                offset: EngineOffset = {
+                    "lsn": lsn,
+                    "snapshot": "INITIAL",
+                    "snapshot_completed": number == len(unit.rows),
+                }
+                yield EngineRecord(ROW, offset, row(name))
+            yield EngineRecord(HEARTBEAT, {"lsn": lsn}, row("heartbeat"))
+        case "transaction":
+            inside: EngineOffset = {"lsn": lsn - 1, "transaction_id": str(lsn)}
+            yield EngineRecord(BEGIN, inside, row("BEGIN"))
+            for name in unit.rows:
+                yield EngineRecord(ROW, {**inside, f"transaction_{name}": 1}, row(name))
+                if unit.has_heartbeat_inside:
+                    yield EngineRecord(HEARTBEAT, inside, row("heartbeat"))
+            yield EngineRecord(END, {"lsn": lsn, "transaction_id": str(lsn)}, row("END"))
+        case "statement":
+            for name in unit.rows:
+                yield EngineRecord(ROW, {"lsn": lsn}, row(name))
+        case _:
+            yield EngineRecord(HEARTBEAT, {"lsn": lsn}, row("heartbeat"))
+
+
+UNITS = st.lists(
+    st.builds(
+        Unit,
+        st.sampled_from(["transaction", "statement", "heartbeat"]),
+        st.integers(0, 8).map(lambda count: tuple("rows" * 10 for _ in range(count))),
+        st.booleans(),
+    ),
+    max_size=12,
+)
+
+
+class Log:
+    """A log in memory: what was published, and with which offset."""
+
+    def __init__(self) -> None:
+        self.visible: list[str | None] = []
+        self.pending: list[str | None] = []
+        self.offset: EngineOffset | None = None
+
+    def execute(self, steps: Iterator[Append | Publish]) -> int:
+        count = 0
+        for step in steps:
+            match step:
+                case Append(records):
+                    self.pending += [record.value for record in records]
+                case Publish(offset):
+                    count += 1
+                    self.visible += self.pending
+                    self.pending = []
+                    self.offset = offset
+        return count
+
+
+def numbered(units: list[Unit], snapshot_rows: int) -> list[Unit]:
+    """The units with unique rows, after a snapshot."""
+    snapshot = Unit("snapshot", tuple(f"s{number:030}" for number in range(snapshot_rows)))
+    return [
+        snapshot,
+        *(
+            unit._replace(rows=tuple(f"{place}-{n:030}" for n in range(len(unit.rows))))
+            for place, unit in enumerate(units)
+            if unit.kind != "statement" or unit.rows
+        ),
+    ]
+
+
+KILLS = st.lists(st.integers(0, 60), max_size=4)
+"""The numbers of records after which processes are killed."""
+
+
+@given(UNITS, st.integers(0, 12), st.booleans(), KILLS, st.randoms(use_true_random=False))
+def test_published_records_are_whole_units_and_crashes_lose_and_repeat_none(
+    drawn: list[Unit], snapshot_rows: int, with_markers: bool, kills: list[int], chance: Random
+) -> None:
+    units = numbered(drawn, snapshot_rows)
+    log, now_s = Log(), 0.0
+    ends: list[list[str | None]] = [[]]  # what may be visible: the content after each unit
+    for unit in units:
+        names = list(unit.rows) if unit.kind != "heartbeat" else []
+        if with_markers and unit.kind == "transaction" and names:
+            names = ["BEGIN", *names, "END"]
+        ends.append([*ends[-1], *names])
+    for length in (*kills, None):
+        # the engine starts after the published offset, and may be killed after any record
+        first = 0 if log.offset is None else int(log.offset["lsn"] or 0) // 10
+        stream = [
+            record
+            for place, unit in enumerate(units[first:], first + 1)
+            for record in records_of(unit, place * 10)
+        ][:length]
+        log.pending = []
+        planner = PublicationPlanner(
+            log.offset, limits=LIMITS, now_s=now_s, with_markers=with_markers
+        )
+        while stream:
+            size = chance.randint(1, 5)
+            log.execute(planner.accept(stream[:size], now_s))
+            stream = stream[size:]
+            now_s += chance.choice([0.0, 1.0, 6.0, 61.0])
+            log.execute(planner.tick(now_s))
+            assert log.visible in ends
+            assert log.offset is None or not any("transaction" in name for name in log.offset)
+        if length is None:
+            log.execute(planner.finish(now_s))
+    assert log.visible in ends
+    # a last statement is complete when something follows it
+    end = -2 if units[-1].kind == "statement" else -1
+    assert log.visible in ends[end:]
+
+
+def planner_after_snapshot(**options: bool) -> tuple[PublicationPlanner, Log]:
+    log = Log()
+    log.offset = {"lsn": 0}
+    return PublicationPlanner(log.offset, limits=LIMITS, now_s=0, **options), log
+
+
+def transaction(lsn: int, *names: str) -> list[EngineRecord]:
+    return list(records_of(Unit("transaction", names), lsn))
+
+
+def test_records_are_published_by_age() -> None:
+    planner, log = planner_after_snapshot()
+    assert log.execute(planner.accept(transaction(10, "a"), 100)) == 0
+    assert log.execute(planner.tick(104)) == 0
+    assert log.execute(planner.tick(105)) == 1
+    assert log.visible == ["a"]
+    assert log.offset == {"lsn": 10}
+
+
+def test_records_are_published_by_size() -> None:
+    planner, log = planner_after_snapshot()
+    big = "x" * 500
+    assert log.execute(planner.accept(transaction(10, big), 0)) == 0
+    assert log.execute(planner.accept(transaction(20, big), 0)) == 1
+    assert log.visible == [big, big]
+
+
+def test_transactions_before_a_large_one_do_not_wait_for_its_end() -> None:
+    planner, log = planner_after_snapshot()
+    log.execute(planner.accept(transaction(10, "a"), 0))
+    *large, end = transaction(20, *["x" * 300] * 2)
+    assert log.execute(planner.accept(large, 0)) == 1
+    assert log.visible == ["a"]
+    assert planner.is_open
+    assert log.execute(planner.tick(1000)) == 0
+    assert log.execute(planner.finish(1000)) == 0
+    assert log.execute(planner.accept([end], 1000)) == 1  # it has waited long enough
+    assert len(log.visible) == 3
+
+
+def test_offset_of_a_heartbeat_is_not_published_with_a_part_of_a_transaction() -> None:
+    planner, log = planner_after_snapshot()
+    heartbeat = EngineRecord(HEARTBEAT, {"lsn": 5}, row("heartbeat"))
+    *large, end = transaction(20, *["x" * 300] * 2)
+    assert log.execute(planner.accept([heartbeat, *large], 0)) == 0
+    assert log.pending != []
+    assert log.execute(planner.tick(1000)) == 0
+    assert log.execute(planner.finish(1000)) == 0
+    assert log.execute(planner.accept([end], 1000)) == 1
+    assert log.offset == {"lsn": 20}
+
+
+def test_offset_of_an_idle_database_is_published_now_and_then() -> None:
+    planner, log = planner_after_snapshot()
+    for second in range(1, 121):
+        heartbeat = EngineRecord(HEARTBEAT, {"lsn": second}, row("heartbeat"))
+        count = log.execute(planner.accept([heartbeat], second))
+        assert count == (second in {60, 120})
+    assert log.visible == []
+    assert log.offset == {"lsn": 120}
+
+
+def test_unchanged_offset_is_not_published_again() -> None:
+    planner, log = planner_after_snapshot()
+    heartbeat = EngineRecord(HEARTBEAT, {"lsn": 0}, row("heartbeat"))
+    assert log.execute(planner.accept([heartbeat], 1000)) == 0
+    assert log.execute(planner.finish(2000)) == 0
+
+
+def test_empty_transactions_are_no_records() -> None:
+    planner, log = planner_after_snapshot(with_markers=True)
+    log.execute(planner.accept(transaction(10), 0))
+    assert log.execute(planner.finish(0)) == 1
+    assert log.visible == []
+    assert log.offset == {"lsn": 10}
+
+
+def test_marker_is_not_kept_waiting() -> None:
+    planner, log = planner_after_snapshot()
+    begin, end = transaction(20)
+    marker = EngineRecord(MARKER, begin.offset, row("marker"))
+    log.execute(planner.accept(transaction(10, "a"), 0))
+    assert log.execute(planner.accept([begin, marker], 0)) == 0
+    assert log.execute(planner.accept([end], 0)) == 1
+    assert log.visible == ["a"]
+    assert log.offset == {"lsn": 20}
+
+
+def test_snapshot_without_rows_is_published_at_its_end() -> None:
+    log = Log()
+    planner = PublicationPlanner(None, limits=LIMITS, now_s=0)
+    assert log.execute(planner.accept(records_of(Unit("snapshot", ()), 10), 0)) == 1
+    assert log.offset == {"lsn": 10}
+
+
+def test_snapshot_is_one_publication() -> None:
+    log = Log()
+    planner = PublicationPlanner(None, limits=LIMITS, now_s=0)
+    *rows, heartbeat = records_of(Unit("snapshot", tuple(f"{n:0200}" for n in range(20))), 10)
+    assert log.execute(planner.accept(rows, 0)) == 0
+    assert log.execute(planner.tick(1000)) == 0
+    assert log.execute(planner.finish(1000)) == 0
+    assert log.execute(planner.accept([heartbeat], 1000)) == 1
+    assert len(log.visible) == 20
