@@ -21,6 +21,7 @@ COMMANDS: Final[dict[str, str]] = {
     "inspect": "Detect the format of a file or topic, and show its events.",
     "check": "Check a pipeline without writing anything, and show what it would do (Spark).",
     "run": "Apply a pipeline's changes to its tables (Spark).",
+    "capture": "Capture a database into its capture log, without applying the changes.",
     "unpause": "Resume paused tables (Spark).",
     "status": "Show a pipeline's tables: rows, position, lag (Spark).",
     "query": "Query the newest rows of a pipeline's tables with SQL (Spark).",

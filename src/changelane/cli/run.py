@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """``changelane run``: apply a pipeline's changes to its tables."""
 
+import contextlib
 import signal
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
+from changelane.cli.capture import started_capture
 from changelane.cli.maintain import describe as maintained
 from changelane.cli.run_display import RunDisplay
 from changelane.cli.session import session_of
@@ -18,6 +21,7 @@ from changelane.formats.contract.losses import loss_class, loss_of
 from changelane.pipeline.config import Pipeline, load
 from changelane.pipeline.config_checks import order_note, repeat_note
 from changelane.pipeline.error_budget import over_budget_text
+from changelane.pipeline.postgres_source import PostgresSource
 from changelane.pipeline.preflight import check_before_spark
 
 if TYPE_CHECKING:
@@ -134,17 +138,40 @@ def _run_to_tables(
         raise MissingExtraError(error.name or "pyspark", "spark") from None
     for note in filter(None, (order_note(pipeline), repeat_note(pipeline))):
         display.show_note(note)
-    spark = _session(pipeline, master, display)
-    display.start()
-    return spark_pipeline.run(
-        spark,
-        pipeline,
-        on_batch=display.show_batch,
-        notify=display.show_note,
-        on_step=display.on_step,
-        is_checkpoint_recovery=resume,
-        is_data_loss_allowed=allow_data_loss,
-    )
+    with _capture(pipeline, display) as check_source:
+        spark = _session(pipeline, master, display)
+        display.start()
+        return spark_pipeline.run(
+            spark,
+            pipeline,
+            on_batch=display.show_batch,
+            notify=display.show_note,
+            on_step=display.on_step,
+            is_checkpoint_recovery=resume,
+            is_data_loss_allowed=allow_data_loss,
+            check_source=check_source,
+        )
+
+
+@contextlib.contextmanager
+def _capture(pipeline: Pipeline, display: RunDisplay) -> Iterator[Callable[[], None]]:
+    """Capture the database of a pipeline: up to now, or beside a continuous run.
+
+    Yields:
+        The check of a capture that runs beside the run; it does nothing otherwise.
+    """
+    if not isinstance(pipeline.source, PostgresSource):
+        yield lambda: None
+        return
+    is_until_now = pipeline.options.trigger == "available_now"
+    with contextlib.ExitStack() as stack:
+        running = stack.enter_context(started_capture(pipeline, display.show_note))
+        if not is_until_now:
+            yield running.check
+            return
+        running.wait_until_now()
+        stack.close()  # one of the two JVMs at a time
+        yield lambda: None
 
 
 def _run_to_topics(

@@ -15,7 +15,7 @@ from changelane.pipeline import connector_settings
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.config_checks import Finding, ok, problem, warning
 from changelane.pipeline.interface import Source
-from changelane.spark.check import datahub, dry_run, files, kafka, segments
+from changelane.spark.check import database, datahub, dry_run, files, kafka, segments
 from changelane.spark.check.findings import (
     NO_SAMPLE,
     SampleFindings,
@@ -35,6 +35,7 @@ SOURCES: Final[dict[str, Callable[[SparkSession, Pipeline], SampleFindings]]] = 
     "datahub": datahub.source_findings,
     "files": files.source_findings,
     "kafka": kafka.source_findings,
+    "postgres": database.source_findings,
     "segments": segments.source_findings,
 }
 """Type of a source -> the function that checks it and returns a sample of its messages."""

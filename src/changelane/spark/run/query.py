@@ -10,6 +10,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from changelane.capture.engine import CaptureError
 from changelane.errors import BudgetError, ChangelaneError
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.error_budget import over_budget_text
@@ -138,13 +139,14 @@ def stream_errors(
 
     Raises:
         RunError: The stream failed.
+        CaptureError: The capture of the source's database failed.
         ChangelaneError: The error of a batch.
     """
     try:
         yield
     except KeyboardInterrupt:
         report.is_interrupted = True
-    except BudgetError:
+    except (BudgetError, CaptureError):
         raise
     except Exception as error:
         if isinstance(batch_function.error, InterruptedRunError):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``changelane run`` into tables: a source, the decoder and the applier as one Spark stream."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -100,6 +100,7 @@ def run(
     on_step: Callable[[str], None] = lambda _: None,
     is_checkpoint_recovery: bool = False,
     is_data_loss_allowed: bool = False,
+    check_source: Callable[[], None] = lambda: None,
 ) -> RunReport:
     """Run a pipeline until all input is applied, or for ever when it is ``continuous``.
 
@@ -115,8 +116,10 @@ def run(
             checkpoint is missing.
         is_data_loss_allowed: With *is_checkpoint_recovery*, whether to skip messages that the
             topics do not store any more.
+        check_source: Called about every second; it raises to stop the run.
 
     Raises:
+        CaptureError: The capture of the source's database failed.
         ConfigError: A name or a path is wrong.
         RunError: The stream failed; committed batches stay correct.
         BudgetError: The run quarantined more than the options allow.
@@ -196,13 +199,18 @@ def run(
             AdaptiveTrigger.of(options),
             lambda: report.events,
             partial(merge, all_of_them=False),
-            interrupts.check,
+            partial(_check_all, (interrupts.check, check_source)),
         )
         merge(all_of_them=True)
         interrupts.check()
         report.maintained.extend(scheduler.after_run(applier.take_event_bounds()))
     report.paused = dispatcher.paused
     return msgspec.structs.replace(report, changed=_changed_files(source))
+
+
+def _check_all(checks: Iterable[Callable[[], None]]) -> None:
+    for check in checks:
+        check()
 
 
 def _with_source_counts(

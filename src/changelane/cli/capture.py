@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``changelane capture``: a database into its capture log, without applying the changes."""
+
+import contextlib
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+import click
+import msgspec
+
+from changelane.errors import ConfigError
+from changelane.pipeline.config import load
+from changelane.pipeline.postgres_source import PostgresSource
+
+if TYPE_CHECKING:
+    from changelane.capture.database_capture import DatabaseCapture
+    from changelane.capture.engine import CaptureStatus
+    from changelane.pipeline.config import Pipeline
+
+_TICK_S: Final = 0.2
+_REPORT_S: Final = 10.0
+"""The shortest interval between two reports of an endless capture, seconds."""
+
+
+@click.command()
+@click.argument("file", metavar="PIPELINE.yaml", type=click.Path(dir_okay=False))
+@click.option(
+    "--until-now",
+    is_flag=True,
+    help="End when the capture log has everything that is committed by now.",
+)
+@click.option(
+    "--new-snapshot",
+    is_flag=True,
+    help="Read all rows again, after the replication slot lost changes. Rows that were deleted "
+    "meanwhile stay in the tables.",
+)
+def capture(file: str, *, until_now: bool, new_snapshot: bool) -> None:
+    """Capture the database of a pipeline into its capture log, until it is stopped.
+
+    `changelane run` captures, too; this command is for a capture on its own, such as on another
+    machine. Each report is one line of JSON on stderr. It may be stopped or killed at any moment
+    and started again; no change is lost.
+
+    Exit codes: 0 stopped, or --until-now is reached; 1 the capture failed; 2 wrong use or
+    configuration, or a server that lacks a setting.
+    """
+    pipeline = load(file)
+    if not isinstance(pipeline.source, PostgresSource):
+        kind = pipeline.source.type_name
+        raise ConfigError(f"the source of the pipeline is {kind}, which is not a database")
+    stop = threading.Event()
+    with started_capture(pipeline, _note, is_new_snapshot=new_snapshot) as running:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stop.set())
+        reports = _Reports(running)
+        if until_now:
+            with contextlib.suppress(_StoppedError):
+                running.wait_until_now(lambda: _tick(stop, reports))
+        else:
+            while not stop.wait(_TICK_S):
+                running.check()
+                reports.write()
+    reports.write(is_last=True)
+
+
+@contextlib.contextmanager
+def started_capture(
+    pipeline: "Pipeline",
+    notify: Callable[[str], None],
+    *,
+    is_new_snapshot: bool = False,
+) -> Iterator["DatabaseCapture"]:
+    """Start the capture of a pipeline's database, and stop it at the end.
+
+    Raises:
+        ConfigError: The server cannot be captured; the error has the statements that mend it.
+        UnreachableError: The server does not answer.
+        MissingExtraError: The extra ``capture`` is not installed.
+        CaptureError: The capture process does not start.
+    """
+    from changelane.capture.database_capture import DatabaseCapture
+    from changelane.spark.runtime.jars import fetch_debezium
+
+    source = pipeline.source
+    assert isinstance(source, PostgresSource)  # noqa: S101 - callers look
+    database_capture = DatabaseCapture(source, fetch_debezium("postgres"), notify=notify)
+    with database_capture:
+        database_capture.start(is_new_snapshot=is_new_snapshot)
+        yield database_capture
+
+
+class _StoppedError(Exception):
+    """The user stopped the capture."""
+
+
+def _tick(stop: threading.Event, reports: "_Reports") -> None:
+    reports.write()
+    if stop.is_set():
+        raise _StoppedError
+
+
+def _note(text: str) -> None:
+    click.echo(f"changelane: {text}", err=True)
+
+
+class _Reports:
+    """Writes the progress of a capture, one line of JSON at a time."""
+
+    def __init__(self, running: "DatabaseCapture") -> None:
+        self._running = running
+        self._last_s = 0.0
+        self._last: CaptureStatus | None = None
+
+    def write(self, *, is_last: bool = False) -> None:
+        """Write a report if the capture made progress."""
+        status = self._running.status
+        now_s = time.monotonic()
+        has_state_changed = self._last is None or status.state != self._last.state
+        if not has_state_changed and not is_last and now_s < self._last_s + _REPORT_S:
+            return
+        if self._last == status:
+            return
+        self._last_s, self._last = now_s, status
+        published = status.published
+        report: dict[str, object] = {"state": status.state}
+        if published is not None:
+            report |= {
+                "manifest": published.sequence,
+                "records": published.next_offset,
+                "position": published.position,
+            }
+            if published.source_time_ms is not None:
+                report["source_time_ms"] = published.source_time_ms
+        if status.reason:
+            report["reason"] = status.reason
+        if status.restart_count:
+            report["restarts"] = status.restart_count
+        sys.stderr.write(msgspec.json.encode(report).decode() + "\n")
+        sys.stderr.flush()
