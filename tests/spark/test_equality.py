@@ -332,10 +332,18 @@ if EFFORT == 1 and "delta" in NAMES:
     NAMES["iceberg"] = ["any_order", "in_order", *VARIANTS, "lean", "evolving"]
 
 
+STREAMS: Final = [
+    (lake, is_small)
+    for lake in lake_tables.LAKES
+    for is_small in (True, False)
+    # where both formats are there, one gets small batches and the other one large ones
+    if EFFORT > 1 or len(lake_tables.LAKES) == 1 or is_small == (lake == "delta")
+]
+
+
 @pytest.fixture(
     scope="module",
-    params=[(lake, True) for lake in lake_tables.LAKES]
-    + [(lake, False) for lake in lake_tables.LAKES if lake != "delta"],
+    params=STREAMS,
     ids=lambda param: f"{param[0]}-{'small' if param[1] else 'large'}",
 )
 def stream(

@@ -8,6 +8,7 @@ import lake_tables
 import pytest
 from lake_tables import LAKES
 from pyspark.sql import SparkSession
+from spark_settings import lakes, lakes_with
 
 from changelane.event import DataChange, Key, Op
 from changelane.pipeline.options import Maintenance
@@ -147,7 +148,7 @@ CHOSEN: Final = {
 }
 
 
-@pytest.mark.parametrize("choice", CHOSEN)
+@pytest.mark.parametrize(("lake", "choice"), lakes_with("readers", "mode"), indirect=["lake"])
 def test_a_mode_that_the_user_sets_stays(spark: SparkSession, lake: str, choice: str) -> None:
     properties = CHOSEN[choice][Path(lake).name]
     layouts = Layouts(Layout(properties=properties))
@@ -160,6 +161,7 @@ def test_a_mode_that_the_user_sets_stays(spark: SparkSession, lake: str, choice:
     assert values(spark, lake) == dict.fromkeys(range(400), 0) | dict.fromkeys(range(10), 1)
 
 
+@pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
 def test_a_mode_that_the_user_sets_by_sql_stays(spark: SparkSession, lake: str) -> None:
     lake_tables.apply(spark, lake, changes(1, range(400), 0), batch=0)
     tables: Any = open_lake(spark, lake, Path(lake).name)
@@ -170,6 +172,7 @@ def test_a_mode_that_the_user_sets_by_sql_stays(spark: SparkSession, lake: str) 
     assert tables.merge_mode(NAME) is MergeMode.MERGE_ON_READ
 
 
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_a_table_that_only_gets_new_rows_keeps_its_mode(spark: SparkSession, lake: str) -> None:
     options: dict[str, Any] = {"modes": Modes(TableMode("append"))}
     lake_tables.apply(spark, lake, changes(1, range(400), 0), batch=0, **options)

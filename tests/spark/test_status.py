@@ -90,6 +90,7 @@ def test_status_counts_what_each_table_took(spark: SparkSession, lake: str) -> N
     assert one.source_time_ms == (TIME_NS + 8) // 1_000_000
 
 
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_a_table_of_which_all_is_set_aside_is_shown(spark: SparkSession, lake: str) -> None:
     keyless = msgspec.structs.replace(FIT[0], key=None)
     lake_tables.land(spark, lake, [[keyless]])
@@ -131,6 +132,7 @@ def test_what_a_table_took_is_known_when_its_log_has_forgotten_the_commit(
     assert status(place)[0].applied == 5
 
 
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_trace_tells_where_each_column_comes_from(tables: Any) -> None:
     found = trace(tables, "orders", {"id": 1})
     at = "binary log 3, position 4"
@@ -151,6 +153,7 @@ def test_trace_tells_where_each_column_comes_from(tables: Any) -> None:
     assert [column.known for column in partial.columns] == [True, False]
 
 
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_trace_tells_what_waits_for_a_table(spark: SparkSession, lake: str) -> None:
     place = open_lake(spark, lake, Path(lake).name)
     to = TableDispatcher(
@@ -168,6 +171,7 @@ def test_trace_tells_what_waits_for_a_table(spark: SparkSession, lake: str) -> N
     assert (one.rows, one.applied, one.pending) == (3, 5, 1)
 
 
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_trace_tells_where_a_row_went(tables: Any) -> None:
     found = trace(tables, "orders", {"id": 3})
     assert (found.columns, found.moved_to) == ([], "[4]")
@@ -185,6 +189,7 @@ def test_trace_tells_where_a_row_went(tables: Any) -> None:
         trace(tables, "nothing", {"id": 1})
 
 
+@pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
 def test_the_commands_show_it(spark: SparkSession, tables: Any, lake: str, tmp_path: Path) -> None:
     assert spark.sparkContext.appName
     assert tables.tables()
