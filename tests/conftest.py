@@ -27,6 +27,7 @@ from changelane.formats.contract import open_lanes
 from changelane.testing.conformance import EFFORT
 
 if TYPE_CHECKING:
+    from mariadb_server import MariadbServer
     from postgres_server import PostgresServer
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -144,6 +145,20 @@ def postgres_server() -> "Iterator[PostgresServer]":
 
     try:
         server = PostgresServer()
+    except NotInstalledError as error:
+        pytest.skip(str(error))
+    with server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb_server() -> "Iterator[MariadbServer]":
+    """A MariaDB, which the tests share; each makes its own database (``new_database``)."""
+    pytest.importorskip("pymysql", reason="pymysql is not installed: changelane[capture]")
+    from mariadb_server import MariadbServer, NotInstalledError
+
+    try:
+        server = MariadbServer()
     except NotInstalledError as error:
         pytest.skip(str(error))
     with server:

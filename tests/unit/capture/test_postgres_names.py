@@ -13,7 +13,8 @@ from changelane.capture.postgres.sql_text import (
     lsn_text,
     shown_name,
 )
-from changelane.capture.postgres.tables import Kind, Relation, pattern_of, selection_of
+from changelane.capture.postgres.tables import Kind, Relation, selection_of
+from changelane.capture.table_pattern import pattern_of
 from changelane.errors import ConfigError
 
 NAMES = st.text(min_size=1).filter(lambda name: "\0" not in name)

@@ -19,11 +19,11 @@ from changelane.capture.postgres.slot_findings import MAX_LAG_BYTES, slot_findin
 from changelane.capture.postgres.sql_text import check_publication_name, check_slot_name
 from changelane.capture.postgres.table_findings import selection_findings, table_findings
 from changelane.capture.postgres.tables import (
-    pattern_of,
     read_relations,
     read_tables,
     selection_of,
 )
+from changelane.capture.table_pattern import pattern_of
 from changelane.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -1,13 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of a PostgreSQL database: patterns of names, and their state in the catalog.
+"""The tables of a PostgreSQL database: those that patterns select, and their state.
 
-A pattern is ``schema.table``. A part without quotes is the exact name, in exact case, where ``*``
-and ``?`` match any characters and any one character. A part in double quotes is the exact name,
-whatever it contains: ``public."Old.Orders"``; a double quote inside is written twice.
+Patterns are those of :mod:`changelane.capture.table_pattern`, in exact case.
 """
 
-import difflib
-import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -15,7 +11,7 @@ import msgspec
 
 from changelane.capture.postgres.connection import database_errors
 from changelane.capture.postgres.sql_text import qualified, shown_name
-from changelane.errors import ConfigError
+from changelane.capture.table_pattern import nearest_name, pattern_of
 from changelane.schema import TableId
 
 if TYPE_CHECKING:
@@ -32,56 +28,6 @@ _KINDS: Final[dict[str, Kind]] = {
     "f": "foreign table",
 }
 """By ``pg_class.relkind``."""
-_PART: Final = r'(?:"(?:[^"]|"")+"|[^".]+)'
-_PATTERN: Final = re.compile(rf"({_PART})\.({_PART})", re.DOTALL)
-_WILDCARDS: Final = {"*": ".*", "?": "."}
-
-
-class TablePattern(msgspec.Struct, frozen=True):
-    """A pattern of table names.
-
-    Attributes:
-        text: The pattern as it was written.
-        schema, table: Its parts as regular expressions.
-        is_exact: Whether it names one table.
-    """
-
-    text: str
-    schema: str
-    table: str
-    is_exact: bool
-
-    def matches(self, schema: str, name: str) -> bool:
-        """Whether it matches a table."""
-        parts = ((self.schema, schema), (self.table, name))
-        return all(re.fullmatch(pattern, text, re.DOTALL) for pattern, text in parts)
-
-
-def pattern_of(text: str) -> TablePattern:
-    """Parse a pattern.
-
-    Raises:
-        ConfigError: It is not ``schema.table``.
-
-    >>> pattern_of("public.*").matches("public", "Orders")
-    True
-    >>> pattern_of('public."*"').matches("public", "Orders")
-    False
-    """
-    parts = _PATTERN.fullmatch(text)
-    if parts is None:
-        raise ConfigError(
-            f"the table {text!r} is not schema.table, such as public.orders or public.*; write a "
-            'name with a dot or a quote in double quotes: public."old.orders"'
-        )
-    is_exact = all(part[0] == '"' or not set(part) & set(_WILDCARDS) for part in parts.groups())
-    return TablePattern(text, _expression_of(parts[1]), _expression_of(parts[2]), is_exact)
-
-
-def _expression_of(part: str) -> str:
-    if part[0] == '"':
-        return re.escape(part[1:-1].replace('""', '"'))
-    return "".join(_WILDCARDS.get(char) or re.escape(char) for char in part)
 
 
 class Relation(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,7 +106,8 @@ def selection_of(relations: Collection[Relation], include: Iterable[str]) -> Sel
             others = {oid: match for oid, match in others.items() if match.is_unlogged}
             unlogged |= others
         if not others and not any(match.is_publishable for match in matches):
-            unmatched.append((pattern.text, _nearest_name(pattern.text, relations)))
+            names = (relation.shown for relation in relations if relation.is_publishable)
+            unmatched.append((pattern.text, nearest_name(pattern.text, names)))
     return Selection(
         _sorted(tables.values()),
         _sorted(rejected.values()),
@@ -171,16 +118,6 @@ def selection_of(relations: Collection[Relation], include: Iterable[str]) -> Sel
 
 def _sorted(relations: Iterable[Relation]) -> tuple[Relation, ...]:
     return tuple(sorted(relations, key=lambda relation: (relation.schema, relation.name)))
-
-
-def _nearest_name(text: str, relations: Iterable[Relation]) -> str:
-    names = {
-        relation.shown.replace('"', "").lower(): relation.shown
-        for relation in relations
-        if relation.is_publishable
-    }
-    near = difflib.get_close_matches(text.replace('"', "").lower(), names, n=1, cutoff=0.7)
-    return names[near[0]] if near else ""
 
 
 class Columns(msgspec.Struct, frozen=True):
