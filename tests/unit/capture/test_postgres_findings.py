@@ -28,13 +28,13 @@ def table(name: str, kind: Kind = "table", **state: Any) -> CapturedTable:
     return CapturedTable(relation=relation, **{"primary_key": Columns("key", ("id",)), **state})
 
 
-def by_code(findings: Iterable[Finding]) -> dict[str, Finding]:
+def by_defect(findings: Iterable[Finding]) -> dict[str, Finding]:
     return {finding.defect: finding for finding in findings}
 
 
 def server_codes(**state: Any) -> dict[str, Finding]:
     server = ServerState(**{"version": 150018, "max_slot_wal_keep_size": LIMIT, **state})
-    return by_code(server_findings(server, has_slot=False, is_slot_active=False))
+    return by_defect(server_findings(server, None))
 
 
 def test_a_finding_is_a_line_of_the_check_command() -> None:
@@ -60,7 +60,7 @@ def test_a_finding_is_a_line_of_the_check_command() -> None:
     ("version", "codes"), [(100023, {"version"}), (110022, set()), (180001, set())]
 )
 def test_versions_without_truncates_are_rejected(version: int, codes: set[str]) -> None:
-    assert by_code(blocking_findings(ServerState(version=version))).keys() == codes
+    assert by_defect(blocking_findings(ServerState(version=version))).keys() == codes
 
 
 @pytest.mark.parametrize(
@@ -102,13 +102,20 @@ def test_versions_without_a_limit_of_the_log_get_advice() -> None:
     assert finding["unlimited_retention"].advice
 
 
+def test_a_slot_without_a_limit_shows_the_log_that_it_keeps() -> None:
+    slot = SlotState(name="x", retained_bytes=3 << 20)
+    findings = by_defect(server_findings(ServerState(version=150018), slot))
+    problem_text = findings["unlimited_retention"].problem
+    assert problem_text.endswith("(slot x: 3.0 MB of the log kept, without a limit)")
+
+
 def test_a_timeout_of_idle_slots_is_found() -> None:
     assert server_codes(idle_slot_timeout="1d").keys() == {"idle_slot_timeout"}
 
 
 def slot_codes(slot: SlotState | None, **options: Any) -> dict[str, Finding]:
     server = ServerState(max_slot_wal_keep_size=LIMIT)
-    return by_code(slot_findings("x", slot, server, **{"database": "shop", **options}))
+    return by_defect(slot_findings("x", slot, server, **{"database": "shop", **options}))
 
 
 def test_a_sound_slot_has_no_finding() -> None:
@@ -140,7 +147,7 @@ def publication_codes(
     publication: Publication | None, *tables: CapturedTable, **state: Any
 ) -> dict[str, Finding]:
     server = ServerState(**{"version": 150018, **state})
-    return by_code(publication_findings("p", publication, tables, server))
+    return by_defect(publication_findings("p", publication, tables, server))
 
 
 def test_a_version_without_partitioned_publications_needs_the_partitions() -> None:
@@ -196,7 +203,7 @@ def test_columns_added_after_a_column_list_are_found() -> None:
 
 def test_many_tables_share_a_finding_with_a_statement_for_each() -> None:
     tables = [table(f"t{number}", primary_key=None) for number in range(1000)]
-    findings = by_code(table_findings(tables, ServerState()))
+    findings = by_defect(table_findings(tables, ServerState()))
     finding = findings["replica_identity_no_key"]
     assert len(finding.statements) == 1000
     assert finding.about == "tables s.t0, s.t1, s.t2 and 997 more"
@@ -209,5 +216,5 @@ def test_a_deferrable_key_beside_an_index_needs_the_full_identity() -> None:
         primary_key=Columns("key", ("id",), is_immediate=False),
         candidate=Columns("other", ("code",)),
     )
-    finding = by_code(table_findings([keyed], ServerState()))["replica_identity_deferrable"]
+    finding = by_defect(table_findings([keyed], ServerState()))["replica_identity_deferrable"]
     assert finding.statements == ('ALTER TABLE "s"."t" REPLICA IDENTITY FULL',)

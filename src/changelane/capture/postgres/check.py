@@ -86,8 +86,7 @@ def check_server(
         if findings := list(blocking_findings(server)):
             return findings
         state = slot_state(connection, slot)
-        is_active = state is not None and state.is_active
-        findings += server_findings(server, has_slot=state is not None, is_slot_active=is_active)
+        findings += server_findings(server, state)
         findings += _replication_findings(options, findings)
         findings += slot_findings(
             slot,

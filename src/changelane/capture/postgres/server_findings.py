@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from changelane.capture.finding import Finding, shortened
+from changelane.capture.postgres.replication import SlotState
 from changelane.capture.postgres.sql_text import identifier, literal
 
 ABOUT: Final = "PostgreSQL"
@@ -85,15 +86,12 @@ def blocking_findings(server: ServerState) -> Iterator[Finding]:
         )
 
 
-def server_findings(
-    server: ServerState, *, has_slot: bool, is_slot_active: bool
-) -> Iterator[Finding]:
+def server_findings(server: ServerState, slot: SlotState | None) -> Iterator[Finding]:
     """Yield findings about a server.
 
     Args:
         server: Its state.
-        has_slot: Whether the slot of the capture exists.
-        is_slot_active: Whether the capture reads its slot now.
+        slot: The slot of the capture; ``None`` if it does not exist.
     """
     yield from _version_findings(server)
     if server.wal_level != "logical":
@@ -105,7 +103,7 @@ def server_findings(
             setting="wal_level",
             value="logical",
         )
-    if not has_slot and server.slot_count >= server.max_replication_slots:
+    if slot is None and server.slot_count >= server.max_replication_slots:
         idle = f", or drop an idle slot: {shortened(server.idle_slots)}"
         yield _setting_finding(
             server,
@@ -116,7 +114,8 @@ def server_findings(
             value=str(server.slot_count + _SPARE_COUNT),
             alternative=idle if server.idle_slots else "",
         )
-    if not is_slot_active and server.wal_sender_count >= server.max_wal_senders:
+    is_read = slot is not None and slot.is_active
+    if not is_read and server.wal_sender_count >= server.max_wal_senders:
         yield _setting_finding(
             server,
             defect="wal_senders",
@@ -136,7 +135,7 @@ def server_findings(
             consequence="the log cannot be read",
             statements=(grant if server.is_rds else f"ALTER ROLE {user} REPLICATION",),
         )
-    yield from _retention_findings(server)
+    yield from _retention_findings(server, slot)
     if server.encoding == "SQL_ASCII":
         yield Finding(
             severity="warning",
@@ -203,16 +202,17 @@ def keep_size_statements(server: ServerState, value: str) -> tuple[tuple[str, ..
     return (f"ALTER SYSTEM SET max_slot_wal_keep_size = {literal(value)}", RELOAD), ""
 
 
-def _retention_findings(server: ServerState) -> Iterator[Finding]:
+def _retention_findings(server: ServerState, slot: SlotState | None) -> Iterator[Finding]:
     if server.max_slot_wal_keep_size is None:
         statements, advice = keep_size_statements(server, _SUGGESTED_KEEP_SIZE)
         if not server.has_keep_size:
             statements, advice = (), "watch the lag of the slot, or upgrade to version 13 or later"
+        retained = f" (slot {slot.name}: {slot.headroom_text})" if slot is not None else ""
         yield Finding(
             severity="warning",
             defect="unlimited_retention",
             about=ABOUT,
-            problem="max_slot_wal_keep_size is unlimited",
+            problem=f"max_slot_wal_keep_size is unlimited{retained}",
             consequence="while the capture is stopped, the log fills the disk of the server",
             statements=statements,
             advice=advice,
