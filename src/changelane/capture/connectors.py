@@ -263,7 +263,7 @@ def _binlog_properties(options: ConnectorOptions) -> dict[str, str]:
         )
     return {
         # two readers with one id end each other's connection
-        "database.server.id": str(options.server_id or _derived_server_id(options.name)),
+        "database.server.id": str(effective_server_id(options)),
         "database.ssl.mode": _BINLOG_SSL_MODES[options.sslmode],
         "database.include.list": _exact_pattern(options.database),
         # the default turns unsigned numbers from 2^63 on into negative ones
@@ -296,6 +296,11 @@ _PRODUCT_PROPERTIES: Final = {
     "mysql": _mysql_properties,
     "mariadb": _mariadb_properties,
 }
+
+
+def effective_server_id(options: ConnectorOptions) -> int:
+    """Return the id of the capture as a replica of MySQL or MariaDB."""
+    return options.server_id or _derived_server_id(options.name)
 
 
 def _derived_server_id(name: str) -> int:

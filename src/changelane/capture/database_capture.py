@@ -1,32 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Captures the database of a ``postgres`` source: checks, the capture process, and retention."""
+"""Captures the database of a source: checks, the capture process, and retention."""
 
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, Self
 
-from changelane.capture.connectors import ConnectorOptions, lsn_of
+from changelane.capture.captured_server import CapturedServer
 from changelane.capture.engine import CaptureEngine, CaptureError, CaptureStatus
-from changelane.capture.engine_config import EngineConfig, Published
+from changelane.capture.engine_config import EngineConfig
 from changelane.capture.finding import Finding
 from changelane.capture.manifest import EngineOffset
-from changelane.capture.postgres import (
-    PostgresConnection,
-    check_server,
-    connect,
-    create_publication,
-    drop_slot,
-    emit_marker,
-    list_tables,
-    slot_state,
-)
-from changelane.capture.postgres.publication import read_publication
+from changelane.capture.mysql.captured_mysql import CapturedMysql
+from changelane.capture.postgres.captured_postgres import CapturedPostgres
 from changelane.capture.publication import PublicationLimits
 from changelane.capture.segment_store import CaptureLog, SegmentWriter
 from changelane.capture.storage import LocalFolder, folder_of
 from changelane.errors import ConfigError
 from changelane.formats.contract.options import seconds
+from changelane.pipeline.database_source import DatabaseSource
+from changelane.pipeline.mysql_source import MysqlSource
 from changelane.pipeline.postgres_source import PostgresSource
 
 _ENGINE_FOLDER: Final = "engine"
@@ -35,35 +28,27 @@ _START_S: Final = 120.0
 _RETENTION_INTERVAL_S: Final = 600.0
 
 
-def connection_of(source: PostgresSource) -> PostgresConnection:
-    """Return the login of a source."""
-    return PostgresConnection(
-        host=source.host,
-        port=source.port,
-        database=source.database,
-        user=source.user,
-        password=source.password,
-        sslmode=source.sslmode,
-        sslrootcert=source.sslrootcert or "",
-    )
+def captured_server_of(source: DatabaseSource) -> CapturedServer:
+    """Return the server of a source."""
+    match source:
+        case PostgresSource():
+            return CapturedPostgres(source)
+        case MysqlSource():
+            return CapturedMysql(source)
+        case _:
+            raise ConfigError(f"no capture of {source.type_name}")
 
 
-def database_findings(source: PostgresSource) -> list[Finding]:
+def database_findings(source: DatabaseSource) -> list[Finding]:
     """Return what prevents or endangers the capture of a database; nothing is written.
 
     Raises:
         ConfigError: The server rejects the login.
         UnreachableError: The server does not answer.
-        MissingExtraError: psycopg is not installed.
+        MissingExtraError: The extra ``capture`` is not installed.
     """
     offset = _newest_offset(CaptureLog(folder_of(source.segments)))
-    return check_server(
-        connection_of(source),
-        tables=source.tables,
-        publication=source.publication_name,
-        slot=source.slot_name,
-        position=None if offset is None else lsn_of(offset),
-    )
+    return captured_server_of(source).findings(offset)
 
 
 class DatabaseCapture:
@@ -77,7 +62,7 @@ class DatabaseCapture:
 
     def __init__(
         self,
-        source: PostgresSource,
+        source: DatabaseSource,
         jars: Path,
         *,
         notify: Callable[[str], None] = lambda _: None,
@@ -86,6 +71,7 @@ class DatabaseCapture:
         if not isinstance(folder, LocalFolder):
             raise ConfigError("source.segments of a database must be a folder of this machine")
         self._source = source
+        self._server = captured_server_of(source)
         self._jars = jars
         self._notify = notify
         self._folder = folder
@@ -111,37 +97,17 @@ class DatabaseCapture:
             MissingExtraError: The extra ``capture`` is not installed.
             CaptureError: The capture process does not start.
         """
-        source = self._source
-        with connect(connection_of(source)) as connection:
-            if is_new_snapshot:
-                self._request_snapshot()
-                if slot_state(connection, source.slot_name) is not None:
-                    drop_slot(connection, source.slot_name)
-            if read_publication(connection, source.publication_name) is None:
-                for statement in create_publication(
-                    connection, source.publication_name, source.tables
-                ):
-                    self._notify(f"executed: {statement}")
-            self._check(database_findings(source))
-            tables = list_tables(connection, source.tables)
+        source, server = self._source, self._server
+        if is_new_snapshot:
+            self._request_snapshot()
+            server.forget_position()
+        for statement in server.prepare():
+            self._notify(f"executed: {statement}")
+        offset = _newest_offset(self._log)
+        self._check(server.findings(offset), is_first=offset is None)
         self._engine = CaptureEngine(
             EngineConfig(
-                connector=ConnectorOptions(
-                    product="postgres",
-                    name=source.server_name,
-                    host=source.host,
-                    port=source.port,
-                    database=source.database,
-                    user=source.user,
-                    password=source.password,
-                    tables=tuple(tables),
-                    slot=source.slot_name,
-                    publication=source.publication_name,
-                    sslmode=source.sslmode,
-                    sslrootcert=source.sslrootcert or "",
-                    heartbeat_s=seconds(source.heartbeat_interval),
-                    properties=source.debezium,
-                ),
+                connector=server.connector_options(),
                 log=source.segments,
                 work=str(self._work),
                 jars=str(self._jars),
@@ -153,13 +119,20 @@ class DatabaseCapture:
         self._engine.start()
         self._wait_started(self._engine)
 
-    def _check(self, findings: Iterable[Finding]) -> None:
+    def _check(self, findings: Iterable[Finding], *, is_first: bool) -> None:
+        """Reject a server with errors; show warnings with the first capture only.
+
+        Raises:
+            ConfigError: The server has errors.
+        """
+        findings = list(findings)
         errors = [finding for finding in findings if finding.severity == "error"]
         if errors:
             lines = "\n".join(f"  {finding.text()}" for finding in errors)
             raise ConfigError(f"{self._source.label} cannot be captured:\n{lines}")
-        for finding in findings:
-            self._notify(finding.text())
+        if is_first:
+            for finding in findings:
+                self._notify(" ".join(finding.text().split()))
 
     def _request_snapshot(self) -> None:
         """Publish a manifest without an offset, after which the engine begins with a snapshot."""
@@ -196,17 +169,11 @@ class DatabaseCapture:
             UnreachableError: The server does not answer.
         """
         engine = self._running_engine()
-        with connect(connection_of(self._source)) as connection:
-            marker = emit_marker(connection, "until now")
-
-        def has_marker(published: Published) -> bool:
-            lsn = lsn_of(published.engine_offset)
-            return lsn is not None and lsn >= marker.lsn
-
+        is_passed = self._server.marker()
         while True:
             check()
             published = engine.status.published
-            if published is not None and has_marker(published):
+            if published is not None and is_passed(published.engine_offset):
                 return
             self.check()
             time.sleep(0.05)

@@ -14,7 +14,7 @@ import msgspec
 
 from changelane.errors import ConfigError
 from changelane.pipeline.config import load
-from changelane.pipeline.postgres_source import PostgresSource
+from changelane.pipeline.database_source import DatabaseSource
 
 if TYPE_CHECKING:
     from changelane.capture.database_capture import DatabaseCapture
@@ -50,7 +50,7 @@ def capture(file: str, *, until_now: bool, new_snapshot: bool) -> None:
     configuration, or a server that lacks a setting.
     """
     pipeline = load(file)
-    if not isinstance(pipeline.source, PostgresSource):
+    if not isinstance(pipeline.source, DatabaseSource):
         kind = pipeline.source.type_name
         raise ConfigError(f"the source of the pipeline is {kind}, which is not a database")
     stop = threading.Event()
@@ -87,8 +87,9 @@ def started_capture(
     from changelane.spark.runtime.jars import fetch_debezium
 
     source = pipeline.source
-    assert isinstance(source, PostgresSource)  # noqa: S101 - callers look
-    database_capture = DatabaseCapture(source, fetch_debezium("postgres"), notify=notify)
+    assert isinstance(source, DatabaseSource)  # noqa: S101 - callers look
+    jars = fetch_debezium(source.type_name)
+    database_capture = DatabaseCapture(source, jars, notify=notify)
     with database_capture:
         database_capture.start(is_new_snapshot=is_new_snapshot)
         yield database_capture

@@ -20,8 +20,8 @@ from changelane.errors import MissingExtraError
 from changelane.formats.contract.losses import loss_class, loss_of
 from changelane.pipeline.config import Pipeline, load
 from changelane.pipeline.config_checks import order_note, repeat_note
+from changelane.pipeline.database_source import DatabaseSource
 from changelane.pipeline.error_budget import over_budget_text
-from changelane.pipeline.postgres_source import PostgresSource
 from changelane.pipeline.preflight import check_before_spark
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def _capture(pipeline: Pipeline, display: RunDisplay) -> Iterator[Callable[[], N
     Yields:
         The check of a capture that runs beside the run; it does nothing otherwise.
     """
-    if not isinstance(pipeline.source, PostgresSource):
+    if not isinstance(pipeline.source, DatabaseSource):
         yield lambda: None
         return
     is_until_now = pipeline.options.trigger == "available_now"

@@ -44,6 +44,7 @@ from changelane.pipeline.lake_sinks import (
     check_partitions,
     check_properties,
 )
+from changelane.pipeline.mysql_source import MariadbSource, MysqlSource
 from changelane.pipeline.options import Mode, Options, TableOptions
 from changelane.pipeline.postgres_source import PostgresSource
 from changelane.pipeline.secret_options import check_secrets
@@ -55,7 +56,15 @@ from changelane.transforms.filter_compute import SqlTransform, check_use
 from changelane.transforms.mask import masks_of
 from changelane.validation import check_keys, parse_as
 
-Source = FilesSource | KafkaSource | DataHubSource | SegmentsSource | PostgresSource
+Source = (
+    FilesSource
+    | KafkaSource
+    | DataHubSource
+    | SegmentsSource
+    | PostgresSource
+    | MysqlSource
+    | MariadbSource
+)
 Sink = DeltaSink | IcebergSink | HudiSink | KafkaSink | DataHubSink
 
 

@@ -14,6 +14,8 @@ SECRETS: Final[dict[str, dict[str, str]]] = {
         "security_token": "DATAHUB_SECURITY_TOKEN",
     },
     "postgres": {"password": "PGPASSWORD"},
+    "mysql": {"password": "MYSQL_PASSWORD"},
+    "mariadb": {"password": "MYSQL_PASSWORD"},
 }
 """Type of a source or sink -> option -> the usual variable of its value."""
 

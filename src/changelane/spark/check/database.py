@@ -12,14 +12,14 @@ from changelane.capture.storage import folder_of
 from changelane.errors import ConfigError, MissingExtraError, UnreachableError
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.config_checks import Finding, ok, problem
-from changelane.pipeline.postgres_source import PostgresSource
+from changelane.pipeline.database_source import DatabaseSource
 from changelane.spark.check import segments
 from changelane.spark.check.findings import SampleFindings, checkpoint_findings
 
 
 def source_findings(spark: SparkSession, pipeline: Pipeline) -> SampleFindings:
     """Yield the findings of the server and the capture log; return a sample of its records."""
-    source = cast("PostgresSource", pipeline.source)
+    source = cast("DatabaseSource", pipeline.source)
     try:
         findings = database_findings(source)
     except UnreachableError as error:

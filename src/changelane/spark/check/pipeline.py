@@ -35,6 +35,8 @@ SOURCES: Final[dict[str, Callable[[SparkSession, Pipeline], SampleFindings]]] = 
     "datahub": datahub.source_findings,
     "files": files.source_findings,
     "kafka": kafka.source_findings,
+    "mariadb": database.source_findings,
+    "mysql": database.source_findings,
     "postgres": database.source_findings,
     "segments": segments.source_findings,
 }

@@ -15,7 +15,7 @@ from changelane.errors import ChangelaneError, DecodeError
 from changelane.message import Message
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.config_checks import ok, problem, warning
-from changelane.pipeline.postgres_source import PostgresSource
+from changelane.pipeline.database_source import DatabaseSource
 from changelane.pipeline.segments_source import SegmentsSource
 from changelane.spark.check.findings import SampleFindings, SourceSample, checkpoint_findings
 from changelane.spark.sources.sample import MAX_MESSAGES
@@ -25,7 +25,7 @@ from changelane.spark.sources.segments import TOPIC, record_lines
 def source_findings(spark: SparkSession, pipeline: Pipeline) -> SampleFindings:
     """Yield the findings of the checkpoint and the capture log; return a sample of its records."""
     yield from checkpoint_findings(spark, pipeline, has_offsets=False)
-    source = cast("SegmentsSource | PostgresSource", pipeline.source).capture_log
+    source = cast("SegmentsSource | DatabaseSource", pipeline.source).capture_log
     try:
         log = CaptureLog(folder_of(source.path))
         if log.identity() is None:

@@ -22,8 +22,8 @@ from changelane.conversion.compression import expanded_stream
 from changelane.conversion.message_files import raw_lines
 from changelane.errors import ChangelaneError, ConfigError
 from changelane.pipeline.config import Pipeline
+from changelane.pipeline.database_source import DatabaseSource
 from changelane.pipeline.kafka_offsets import Lag, OffsetRange
-from changelane.pipeline.postgres_source import PostgresSource
 from changelane.pipeline.segments_source import SegmentsSource
 from changelane.spark.rows import schema
 from changelane.spark.rows.builder import row_builder
@@ -48,7 +48,7 @@ def open_input(
     """Return the input of a pipeline."""
     del notify
     # the options that name this module
-    source = cast("SegmentsSource | PostgresSource", pipeline.source).capture_log
+    source = cast("SegmentsSource | DatabaseSource", pipeline.source).capture_log
     return SegmentsInput(spark, source, checkpoint, consumer=folder_name(pipeline.name))
 
 

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A MySQL or MariaDB server as :class:`~changelane.capture.captured_server.CapturedServer`."""
+
+from contextlib import closing
+from typing import Final, Literal
+
+from changelane.capture.captured_server import IsPassed
+from changelane.capture.connectors import ConnectorOptions, effective_server_id
+from changelane.capture.finding import Finding
+from changelane.capture.manifest import EngineOffset
+from changelane.capture.mysql.check import check_server
+from changelane.capture.mysql.connection import MysqlConnection, connect
+from changelane.capture.mysql.position import BinlogPosition, current_position
+from changelane.capture.mysql.tables import list_tables
+from changelane.formats.contract.options import seconds
+from changelane.pipeline.mysql_source import MariadbSource, MysqlSource
+
+_SSL_MODES: Final[
+    dict[str, Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"]]
+] = {
+    "disable": "disabled",
+    "prefer": "preferred",
+    "require": "required",
+    "verify-ca": "verify_ca",
+    "verify-full": "verify_identity",
+}
+
+
+class CapturedMysql:
+    """A MySQL or MariaDB server.
+
+    Args:
+        source: The database.
+    """
+
+    def __init__(self, source: MysqlSource) -> None:
+        self._source = source
+        self._connection = MysqlConnection(
+            host=source.host,
+            port=source.port,
+            user=source.user,
+            password=source.password,
+            ssl_mode=_SSL_MODES[source.sslmode],
+            ssl_ca=source.sslrootcert or "",
+        )
+
+    def findings(self, offset: EngineOffset | None) -> list[Finding]:
+        """Return what prevents or endangers the capture."""
+        return check_server(
+            self._connection,
+            tables=self._source.tables,
+            server_ids=[effective_server_id(self.connector_options())],
+            binlog_position=None if offset is None else position_of(offset),
+        )
+
+    def prepare(self) -> list[str]:
+        """Create nothing: the binary log needs no preparation."""
+        return []
+
+    def forget_position(self) -> None:
+        """Do nothing: the server keeps no position of its readers."""
+
+    def connector_options(self) -> ConnectorOptions:
+        """Return the options of Debezium's connector."""
+        source = self._source
+        with closing(connect(self._connection)) as connection:
+            tables = list_tables(connection, source.tables)
+        return ConnectorOptions(
+            product="mariadb" if isinstance(source, MariadbSource) else "mysql",
+            name=source.server_name,
+            host=source.host,
+            port=source.port,
+            database=source.database,
+            user=source.user,
+            password=source.password,
+            tables=tuple(tables),
+            server_id=source.server_id,
+            sslmode=source.sslmode,
+            sslrootcert=source.sslrootcert or "",
+            heartbeat_s=seconds(source.heartbeat_interval),
+            properties=source.debezium,
+        )
+
+    def marker(self) -> IsPassed:
+        """Return a function for the end of the log: all committed changes are below it."""
+        with closing(connect(self._connection)) as connection:
+            end = current_position(connection)
+
+        def is_passed(offset: EngineOffset) -> bool:
+            position = position_of(offset)
+            return position is not None and position.order >= end.order
+
+        return is_passed
+
+
+def position_of(offset: EngineOffset) -> BinlogPosition | None:
+    """Return the position of an offset of Debezium; ``None`` = it has none."""
+    file, position = offset.get("file"), offset.get("pos")
+    if not isinstance(file, str) or not isinstance(position, int):
+        return None
+    return BinlogPosition(file, position)

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A PostgreSQL server as :class:`~changelane.capture.captured_server.CapturedServer`."""
+
+from changelane.capture.captured_server import IsPassed
+from changelane.capture.connectors import ConnectorOptions, lsn_of
+from changelane.capture.finding import Finding
+from changelane.capture.manifest import EngineOffset
+from changelane.capture.postgres.check import check_server
+from changelane.capture.postgres.connection import PostgresConnection, connect
+from changelane.capture.postgres.publication import create_publication, read_publication
+from changelane.capture.postgres.replication import drop_slot, emit_marker, slot_state
+from changelane.capture.postgres.tables import list_tables
+from changelane.formats.contract.options import seconds
+from changelane.pipeline.postgres_source import PostgresSource
+
+
+class CapturedPostgres:
+    """A PostgreSQL server.
+
+    Args:
+        source: The database.
+    """
+
+    def __init__(self, source: PostgresSource) -> None:
+        self._source = source
+        self._connection = PostgresConnection(
+            host=source.host,
+            port=source.port,
+            database=source.database,
+            user=source.user,
+            password=source.password,
+            sslmode=source.sslmode,
+            sslrootcert=source.sslrootcert or "",
+        )
+
+    def findings(self, offset: EngineOffset | None) -> list[Finding]:
+        """Return what prevents or endangers the capture."""
+        source = self._source
+        return check_server(
+            self._connection,
+            tables=source.tables,
+            publication=source.publication_name,
+            slot=source.slot_name,
+            position=None if offset is None else lsn_of(offset),
+        )
+
+    def prepare(self) -> list[str]:
+        """Create the publication, if there is none; an existing one is never changed."""
+        source = self._source
+        with connect(self._connection) as connection:
+            if read_publication(connection, source.publication_name) is not None:
+                return []
+            return create_publication(connection, source.publication_name, source.tables)
+
+    def forget_position(self) -> None:
+        """Drop the slot."""
+        with connect(self._connection) as connection:
+            if slot_state(connection, self._source.slot_name) is not None:
+                drop_slot(connection, self._source.slot_name)
+
+    def connector_options(self) -> ConnectorOptions:
+        """Return the options of Debezium's connector."""
+        source = self._source
+        with connect(self._connection) as connection:
+            tables = list_tables(connection, source.tables)
+        return ConnectorOptions(
+            product="postgres",
+            name=source.server_name,
+            host=source.host,
+            port=source.port,
+            database=source.database,
+            user=source.user,
+            password=source.password,
+            tables=tuple(tables),
+            slot=source.slot_name,
+            publication=source.publication_name,
+            sslmode=source.sslmode,
+            sslrootcert=source.sslrootcert or "",
+            heartbeat_s=seconds(source.heartbeat_interval),
+            properties=source.debezium,
+        )
+
+    def marker(self) -> IsPassed:
+        """Write a message into the log; an offset after it has everything committed before."""
+        with connect(self._connection) as connection:
+            marker = emit_marker(connection, "until now")
+
+        def is_passed(offset: EngineOffset) -> bool:
+            lsn = lsn_of(offset)
+            return lsn is not None and lsn >= marker.lsn
+
+        return is_passed

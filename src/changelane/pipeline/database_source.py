@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options that every source of a captured database has."""
+
+import re
+from typing import Annotated, Any, Final, Literal, Self
+
+import msgspec
+
+from changelane.pipeline.interface import ResolvePath
+from changelane.pipeline.segments_source import SegmentsSource
+
+_PREFIX: Final = re.compile(r"[A-Za-z0-9_.-]+")
+
+
+class DatabaseSource(msgspec.Struct, frozen=True, kw_only=True):
+    """A database that changelane captures itself (``docs/capture.md``); a class inherits from it.
+
+    Attributes:
+        host: The host of the server.
+        user: The login.
+        password: The password; a variable such as ``${PGPASSWORD}`` keeps it out of the file.
+        sslmode: The TLS mode of the connections, in the words of libpq.
+        sslrootcert: The file with the certificates of trusted authorities.
+        segments: The folder of the capture log, which must be durable: the server deletes what
+            the log has.
+        topic_prefix: The name of the server in topics and in the tables' order; by default the
+            database.
+        snapshot: The first load: ``engine`` reads all rows before the changes, ``none`` begins
+            with the changes.
+        publish_interval: The time after which captured changes become visible.
+        heartbeat_interval: The interval of heartbeats, which move the position of an idle
+            database.
+        retention: The time for which the capture log keeps what all pipelines have applied.
+        memory: The maximum heap of the capture engine, such as ``512m``.
+        debezium: Further properties of Debezium's connector; those that changelane sets itself
+            cannot be set.
+        max_bytes_per_batch: The maximum size of the segments of a batch, compressed bytes; a batch
+            has at least one segment.
+    """
+
+    host: str
+    user: str
+    segments: str
+    password: str = ""
+    sslmode: Literal["disable", "prefer", "require", "verify-ca", "verify-full"] = "prefer"
+    sslrootcert: str | None = None
+    topic_prefix: str | None = None
+    snapshot: Literal["engine", "none"] = "engine"
+    publish_interval: str = "5 seconds"
+    heartbeat_interval: str = "10 seconds"
+    retention: str = "7 days"
+    memory: str = "512m"
+    debezium: dict[str, str] = {}
+    max_bytes_per_batch: Annotated[int, msgspec.Meta(ge=1)] = 128 << 20
+
+    def __post_init__(self) -> None:
+        """Reject a name that Debezium rejects."""
+        if self.topic_prefix is not None and _PREFIX.fullmatch(self.topic_prefix) is None:
+            raise ValueError("topic_prefix has other characters than letters, digits, . _ and -")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.label!r})"  # the options contain a secret
+
+    @property
+    def capture_log(self) -> SegmentsSource:
+        """The capture log as a source."""
+        return SegmentsSource(
+            path=self.segments,
+            format=self.format,
+            format_options=self.format_options,
+            max_bytes_per_batch=self.max_bytes_per_batch,
+        )
+
+    @property
+    def format(self) -> str:
+        """The format of the captured records."""
+        return "debezium-json"
+
+    @property
+    def format_options(self) -> dict[str, Any]:
+        """Empty: the captured records need no options."""
+        return {}
+
+    @property
+    def label(self) -> str:
+        """The database as text."""
+        raise NotImplementedError
+
+    @property
+    def type_name(self) -> str:
+        """The name of the type of source."""
+        return str(self.__struct_config__.tag)
+
+    @property
+    def start_text(self) -> str:
+        """Empty: a new checkpoint begins with the oldest segment."""
+        return ""
+
+    @property
+    def engine(self) -> str:
+        """The module that reads the capture log on Spark."""
+        return "changelane.spark.sources.segments"
+
+    @property
+    def jars(self) -> tuple[str, ...]:
+        """Empty: the capture engine has a JVM of its own."""
+        return ()
+
+    @property
+    def brokers(self) -> str:
+        """Empty: there is no Kafka broker."""
+        return ""
+
+    @property
+    def required_topics(self) -> tuple[str, ...]:
+        """Empty: there is no Kafka broker."""
+        return ()
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Empty: the first capture creates the folder."""
+        return ()
+
+    @property
+    def needs_spark_4(self) -> bool:
+        """Whether the source needs Spark 4."""
+        return False
+
+    @property
+    def uses_event_ids(self) -> bool:
+        """False: records have the positions of the database's log."""
+        return False
+
+    def with_paths(self, resolve: ResolvePath) -> Self:
+        """Return the same options with absolute paths."""
+        sslrootcert = None if self.sslrootcert is None else resolve(self.sslrootcert)
+        return msgspec.structs.replace(
+            self, segments=resolve(self.segments), sslrootcert=sslrootcert
+        )
+
+
+def server_name_of(text: str) -> str:
+    """Return a text as the name of a server: other characters become ``_``."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", text)
+
+
+def check_table_names(tables: list[str], qualifier: str) -> None:
+    """Reject names of tables without a dot.
+
+    Raises:
+        ValueError: Some have none.
+    """
+    if invalid := [name for name in tables if "." not in name]:
+        raise ValueError(f"{len(invalid)} of the tables are not written as {qualifier}.table")
