@@ -30,7 +30,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         jars: The folder of the engine's jars.
         heap: The maximum heap of the JVM, such as ``512m``.
         limits: The limits that make a publication due.
-        has_snapshot: Whether a new capture log begins with a snapshot of all rows.
+        has_snapshot: Whether a new capture log begins with a snapshot of all rows. Otherwise it
+            begins with the changes after the position of the slot (PostgreSQL), or with those from
+            now on.
         with_markers: Whether BEGIN and END of transactions are records of the log, too.
 
     Raises:

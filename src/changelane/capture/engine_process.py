@@ -29,7 +29,7 @@ from changelane.capture.engine_failures import failure_of, without_secrets
 from changelane.capture.engine_records import RecordRoles
 from changelane.capture.manifest import EngineOffset, Manifest
 from changelane.capture.publication import PublicationPlanner
-from changelane.capture.publisher import LogPublisher, published_status
+from changelane.capture.publisher import LogPublisher, manifest_detail, published_status
 from changelane.capture.segment_store import SegmentWriter
 from changelane.capture.slot_guard import SlotError, SlotGuard
 from changelane.capture.storage import folder_of
@@ -88,17 +88,26 @@ class EngineRun:
         properties = connector_properties(config.connector)
         writer = SegmentWriter(folder_of(config.log), self._work / "spool")
         try:
+            if config.connector.product == "postgres":
+                self._prepare_slot(writer)
             if writer.newest is not None:
                 self._status.write(published_status(writer.newest))
-            if config.connector.product == "postgres":
-                guard = SlotGuard(config.connector, self._work)
-                guard.prepare(_offset_of(writer.newest))
             return self._capture(writer, {**properties, **self._files(_offset_of(writer.newest))})
         finally:
             writer.close()
 
+    def _prepare_slot(self, writer: SegmentWriter) -> None:
+        """Check the slot; without a snapshot, the first manifest has its position."""
+        connector = self._config.connector
+        guard = SlotGuard(connector, self._work)
+        if _offset_of(writer.newest) is None and not self._config.has_snapshot:
+            offset = guard.start_without_snapshot()
+            writer.publish(offset, detail=manifest_detail(connector, offset))
+        guard.prepare(_offset_of(writer.newest))
+
     def _files(self, offset: EngineOffset | None) -> dict[str, str]:
         """Return the properties of the engine's files, the snapshot and the memory."""
+        needs_snapshot = offset is None and self._config.has_snapshot
         has_history = self._config.connector.product != "postgres"
         history = self._work / "schema-history.dat"
         files = {"schema.history.internal.file.filename": str(history)} if has_history else {}
@@ -106,10 +115,8 @@ class EngineRun:
             **files,
             "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
             "offset.storage.file.filename": str(self._work / "offsets.dat"),
-            # a manifest is the end of a snapshot: neither a second one nor none may follow
-            "snapshot.mode": "initial"
-            if offset is None and self._config.has_snapshot
-            else "no_data",
+            # an offset is the end of a snapshot: no second one may follow
+            "snapshot.mode": "initial" if needs_snapshot else "no_data",
             # rows in the queue take several times their size while they are converted
             "max.queue.size.in.bytes": str(_bytes_of(self._config.heap) // 16),
         }

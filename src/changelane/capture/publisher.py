@@ -108,11 +108,7 @@ class LogPublisher:
                     self._publish(offset)
 
     def _publish(self, offset: EngineOffset) -> None:
-        detail: dict[str, object] = {
-            "position": position_text(self._options.product, offset),
-            "source_time_ms": source_time_ms(offset),
-        }
-        manifest = self._writer.publish(offset, detail=detail)
+        manifest = self._writer.publish(offset, detail=manifest_detail(self._options, offset))
         if self._acknowledge is not None:
             self._acknowledge(offset)
         self._report(published_status(manifest))
@@ -123,6 +119,14 @@ class LogPublisher:
             self._reported_at_s = now_s
             position = position_text(self._options.product, self._offset)
             self._report(Heartbeat(position, self._writer.pending_count))
+
+
+def manifest_detail(options: ConnectorOptions, offset: EngineOffset) -> dict[str, object]:
+    """Return what a manifest records about the source, for people and metrics."""
+    return {
+        "position": position_text(options.product, offset),
+        "source_time_ms": source_time_ms(offset),
+    }
 
 
 def published_status(manifest: Manifest) -> Published:

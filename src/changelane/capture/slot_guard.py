@@ -15,7 +15,13 @@ import msgspec
 from changelane.capture.connectors import ConnectorOptions, lsn_of, position_text
 from changelane.capture.manifest import EngineOffset
 from changelane.capture.postgres.connection import connect
-from changelane.capture.postgres.replication import PLUGIN, SlotState, drop_slot, slot_state
+from changelane.capture.postgres.replication import (
+    PLUGIN,
+    SlotState,
+    create_slot,
+    drop_slot,
+    slot_state,
+)
 from changelane.capture.postgres.slot_findings import SNAPSHOT, drop_statement
 from changelane.capture.postgres.sql_text import lsn_text
 from changelane.errors import ChangelaneError
@@ -41,8 +47,11 @@ class SlotError(ChangelaneError):
 
 
 SlotAction = Literal["create", "recreate", "continue"]
-"""What to do with the slot: the engine creates it with a snapshot; it is dropped before that,
-because a snapshot of ours did not end; the engine continues with it."""
+"""What to do with the slot.
+
+``create``: the engine creates it with its snapshot. ``recreate``: it is dropped before that,
+because a snapshot of ours did not end. ``continue``: the engine reads on.
+"""
 
 
 class SlotGuard:
@@ -58,7 +67,7 @@ class SlotGuard:
         self._mark = work / _MARK
 
     def prepare(self, offset: EngineOffset | None) -> None:
-        """Check the slot; drop it if a snapshot of ours did not end.
+        """Check the slot before a snapshot or a restart; drop it if a snapshot of ours did not end.
 
         Args:
             offset: The offset of the newest manifest; ``None`` = the log is empty.
@@ -80,6 +89,20 @@ class SlotGuard:
             self._mark.unlink(missing_ok=True)
         else:
             self._mark.write_bytes(self._mark_content())
+
+    def start_without_snapshot(self) -> EngineOffset:
+        """Return the offset at which a capture without a snapshot begins: the slot's position.
+
+        A missing slot is created. The engine itself would begin there, too, but until it receives
+        a change, its heartbeats name the present end of the log.
+
+        Raises:
+            ConfigError: The slot cannot be used, or the server rejects the login.
+            UnreachableError: The server does not answer.
+        """
+        with contextlib.closing(connect(self._options.postgres_connection)) as connection:
+            created = create_slot(connection, self._options.slot)
+        return {"lsn": created.consistent_lsn}
 
     def _is_ours(self) -> bool:
         with contextlib.suppress(FileNotFoundError):
