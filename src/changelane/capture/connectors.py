@@ -32,13 +32,22 @@ _SERVER_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
 _PLAIN_CHARACTER: Final = re.compile(r"[A-Za-z0-9_]")
 _PORTS: Final[dict[Product, int]] = {"postgres": 5432, "mysql": 3306, "mariadb": 3306}
-_BINLOG_SSL_MODES: Final[dict[SslMode, str]] = {
+_MYSQL_SSL_MODES: Final[dict[SslMode, str]] = {
     "disable": "disabled",
     "allow": "preferred",
     "prefer": "preferred",
     "require": "required",
     "verify-ca": "verify_ca",
     "verify-full": "verify_identity",
+}
+# MariaDB's driver uses TLS or does not: it never tries
+_MARIADB_SSL_MODES: Final[dict[SslMode, str]] = {
+    "disable": "disable",
+    "allow": "disable",
+    "prefer": "disable",
+    "require": "trust",
+    "verify-ca": "verify-ca",
+    "verify-full": "verify-full",
 }
 _SECRET_PROPERTY: Final = re.compile(r"password|secret|token|credential", re.IGNORECASE)
 
@@ -264,7 +273,6 @@ def _binlog_properties(options: ConnectorOptions) -> dict[str, str]:
     return {
         # two readers with one id end each other's connection
         "database.server.id": str(effective_server_id(options)),
-        "database.ssl.mode": _BINLOG_SSL_MODES[options.sslmode],
         "database.include.list": _exact_pattern(options.database),
         # the default turns unsigned numbers from 2^63 on into negative ones
         "bigint.unsigned.handling.mode": "precise",
@@ -272,6 +280,9 @@ def _binlog_properties(options: ConnectorOptions) -> dict[str, str]:
         "time.precision.mode": "adaptive_time_microseconds",
         # renames and drops are only known from the statements
         "include.schema.changes": "true",
+        # The driver would reconnect by itself, within a transaction, and send its rows again. The
+        # process restarts from the newest manifest instead.
+        "connect.keep.alive": "false",
         # other values skip the rows of a table whose schema the connector does not know
         "inconsistent.schema.handling.mode": "fail",
         # other values skip statements that cannot be parsed, and rows that follow them
@@ -282,13 +293,19 @@ def _binlog_properties(options: ConnectorOptions) -> dict[str, str]:
 
 
 def _mysql_properties(options: ConnectorOptions) -> dict[str, str]:
-    connector_class = "io.debezium.connector.mysql.MySqlConnector"
-    return {"connector.class": connector_class, **_binlog_properties(options)}
+    return {
+        "connector.class": "io.debezium.connector.mysql.MySqlConnector",
+        "database.ssl.mode": _MYSQL_SSL_MODES[options.sslmode],
+        **_binlog_properties(options),
+    }
 
 
 def _mariadb_properties(options: ConnectorOptions) -> dict[str, str]:
-    connector_class = "io.debezium.connector.mariadb.MariaDbConnector"
-    return {"connector.class": connector_class, **_binlog_properties(options)}
+    return {
+        "connector.class": "io.debezium.connector.mariadb.MariaDbConnector",
+        "database.ssl.mode": _MARIADB_SSL_MODES[options.sslmode],
+        **_binlog_properties(options),
+    }
 
 
 _PRODUCT_PROPERTIES: Final = {

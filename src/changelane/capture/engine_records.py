@@ -68,6 +68,11 @@ class EngineRecord(msgspec.Struct, frozen=True):
         return is_running and self.offset.get("snapshot_completed") is not True
 
     @property
+    def is_closed(self) -> bool:
+        """Whether neither a transaction nor a snapshot is open at its offset."""
+        return not self.is_in_transaction and not self.is_in_snapshot
+
+    @property
     def size_bytes(self) -> int:
         """The approximate size of the record in a segment, before compression."""
         key, value = self.record.key, self.record.value

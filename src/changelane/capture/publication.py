@@ -7,7 +7,8 @@ many, the transactions before them are published first, and the open one is appe
 
 A snapshot is published at its end: the engine cannot continue one, so a part of a snapshot would
 be followed by another snapshot. A change without a transaction, such as a statement of MySQL, is
-complete when the next record has another offset, because one statement may be several records.
+complete when the next record has another offset, because one statement may be several records, or
+when no record has come for a while.
 
 Heartbeats and empty transactions only move the offset. They are no records; if nothing else
 happens, the offset is published now and then, so that the server can delete its log.
@@ -29,12 +30,15 @@ class PublicationLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         max_age_s: The age of the oldest record, seconds.
         idle_s: The interval at which the offset alone is published, seconds.
         open_bytes: The size of the records of an open transaction that wait in memory.
+        quiet_s: The time without a record after which a change without a transaction is complete,
+            seconds. The records of one statement follow each other within milliseconds.
     """
 
     max_bytes: int = 64 << 20
     max_age_s: float = 5
     idle_s: float = 60
     open_bytes: int = 4 << 20
+    quiet_s: float = 2
 
 
 class Append(msgspec.Struct, frozen=True):
@@ -75,6 +79,7 @@ class PublicationPlanner:
         self._with_markers = with_markers
         self._published = published
         self._published_at_s = now_s
+        self._quiet_since_s = now_s
         # the newest offset at which nothing is open, and what was appended up to it
         self._boundary: EngineOffset | None = None
         self._closed_bytes = 0
@@ -102,13 +107,27 @@ class PublicationPlanner:
             if self._last_row is not None and self._tail_bytes >= self._limits.open_bytes:
                 yield from self._append_open(now_s)
 
+    def end_batch(self, now_s: float) -> None:
+        """Start to measure the time without records, when those of a batch have been written."""
+        self._quiet_since_s = now_s
+
     def tick(self, now_s: float) -> Iterator[PublicationStep]:
         """Yield the publication that is due because time has passed."""
-        if self._is_due(now_s):
+        row = self._last_row
+        if (
+            row is not None
+            and row.is_closed
+            and now_s - self._quiet_since_s >= self._limits.quiet_s
+        ):
+            yield from self._close(row.offset, now_s)
+        elif self._is_due(now_s):
             yield from self._publish(now_s)
 
     def finish(self, now_s: float) -> Iterator[PublicationStep]:
-        """Yield the last publication of a capture that stops in good order."""
+        """Yield the last publication of a capture that stops in good order.
+
+        A change without a transaction that may be incomplete is not among it.
+        """
         has_moved = self._boundary is not None and self._boundary != self._published
         if not self.is_open and has_moved:
             yield from self._publish(now_s)
@@ -125,7 +144,7 @@ class PublicationPlanner:
                     self._add_to_tail(record, now_s)
             case RecordRole.HEARTBEAT | RecordRole.MARKER:
                 self._tail_is_awaited |= record.role is RecordRole.MARKER
-                if not record.is_in_transaction and not record.is_in_snapshot:
+                if record.is_closed:
                     yield from self._close(record.offset, now_s)
             case RecordRole.ROW:
                 yield from self._close_last_row(record, now_s)
@@ -141,12 +160,7 @@ class PublicationPlanner:
     def _close_last_row(self, record: EngineRecord, now_s: float) -> Iterator[PublicationStep]:
         """Close a row without a transaction, if the record is not part of the same change."""
         row = self._last_row
-        if (
-            row is not None
-            and not row.is_in_transaction
-            and not row.is_in_snapshot
-            and row.offset != record.offset
-        ):
+        if row is not None and row.is_closed and row.offset != record.offset:
             yield from self._close(row.offset, now_s)
 
     def _close(self, offset: EngineOffset, now_s: float) -> Iterator[PublicationStep]:

@@ -65,6 +65,7 @@ class LogPublisher:
                 return  # not acknowledged, so the database sends them again
             self._acknowledge = acknowledge
             self._execute(self._planner.accept(self._with_offset(records), time.monotonic()))
+            self._planner.end_batch(time.monotonic())
             self._report_heartbeat()
 
     def tick(self) -> None:

@@ -74,6 +74,7 @@ def test_offset_tells_what_is_open(
     record = EngineRecord(RecordRole.ROW, offset, CapturedRecord("t", "{}", "{}"))
     assert record.is_in_transaction is is_in_transaction
     assert record.is_in_snapshot is is_in_snapshot
+    assert record.is_closed is not (is_in_transaction or is_in_snapshot)
 
 
 def test_closed_offset_has_no_transaction() -> None:

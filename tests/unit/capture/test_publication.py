@@ -129,15 +129,19 @@ def test_published_records_are_whole_units_and_crashes_lose_and_repeat_none(
             record
             for place, unit in enumerate(units[first:], first + 1)
             for record in records_of(unit, place * 10)
-        ][:length]
+        ]
         log.pending = []
         planner = PublicationPlanner(
             log.offset, limits=LIMITS, now_s=now_s, with_markers=with_markers
         )
-        while stream:
-            size = chance.randint(1, 5)
-            log.execute(planner.accept(stream[:size], now_s))
-            stream = stream[size:]
+        position, end = 0, len(stream) if length is None else min(length, len(stream))
+        while position < end:
+            batch = stream[position : min(position + chance.randint(1, 5), end)]
+            position += len(batch)
+            log.execute(planner.accept(batch, now_s))
+            planner.end_batch(now_s)
+            if position < len(stream) and stream[position].offset == batch[-1].offset:
+                continue  # the engine sends the rest of a statement at once
             now_s += chance.choice([0.0, 1.0, 6.0, 61.0])
             log.execute(planner.tick(now_s))
             assert log.visible in ends
@@ -145,9 +149,12 @@ def test_published_records_are_whole_units_and_crashes_lose_and_repeat_none(
         if length is None:
             log.execute(planner.finish(now_s))
     assert log.visible in ends
-    # a last statement is complete when something follows it
+    # a last statement is complete when something follows it, or after a while
     end = -2 if units[-1].kind == "statement" else -1
     assert log.visible in ends[end:]
+    log.execute(planner.tick(now_s + 60))
+    log.execute(planner.tick(now_s + 120))
+    assert log.visible == ends[-1]
 
 
 def planner_after_snapshot(**options: bool) -> tuple[PublicationPlanner, Log]:
@@ -202,6 +209,18 @@ def test_offset_of_a_heartbeat_is_not_published_with_a_part_of_a_transaction() -
     assert log.offset == {"lsn": 20}
 
 
+def test_last_change_without_a_transaction_waits_for_a_quiet_time() -> None:
+    planner, log = planner_after_snapshot()
+    statement = records_of(Unit("statement", ("drop a", "drop b")), 10)
+    log.execute(planner.accept(statement, 0))
+    planner.end_batch(10)  # the batch was written slowly
+    assert log.execute(planner.tick(11)) == 0
+    assert log.execute(planner.finish(11)) == 0
+    assert log.execute(planner.tick(12)) == 1
+    assert log.visible == ["drop a", "drop b"]
+    assert log.offset == {"lsn": 10}
+
+
 def test_offset_of_an_idle_database_is_published_now_and_then() -> None:
     planner, log = planner_after_snapshot()
     for second in range(1, 121):
@@ -248,9 +267,10 @@ def test_snapshot_without_rows_is_published_at_its_end() -> None:
 def test_snapshot_is_one_publication() -> None:
     log = Log()
     planner = PublicationPlanner(None, limits=LIMITS, now_s=0)
-    *rows, heartbeat = records_of(Unit("snapshot", tuple(f"{n:0200}" for n in range(20))), 10)
+    names = tuple(f"{number:0200}" for number in range(20))
+    *rows, last, heartbeat = records_of(Unit("snapshot", names), 10)
     assert log.execute(planner.accept(rows, 0)) == 0
     assert log.execute(planner.tick(1000)) == 0
     assert log.execute(planner.finish(1000)) == 0
-    assert log.execute(planner.accept([heartbeat], 1000)) == 1
-    assert len(log.visible) == 20
+    assert log.execute(planner.accept([last, heartbeat], 1000)) == 1
+    assert log.visible == [*names]
