@@ -404,20 +404,6 @@ def value_text(kind: LogicalType, value: Value) -> str:
     return _JSON.encode(shown).decode()
 
 
-def _hexadecimal(value: Value) -> Value:
-    return value.hex().upper() if isinstance(value, bytes) else value
-
-
-def _nanoseconds(value: Value) -> Value:
-    match value:
-        case dt.datetime():
-            return value.isoformat("T", "microseconds") + "000"
-        case dt.date():
-            return f"{value.isoformat()}T00:00:00.000000000"
-        case _:
-            return value
-
-
 def number_form(value: Value) -> Value:
     """Return a number as untyped JSON represents it: an integer, else a decimal."""
     match value:
@@ -429,16 +415,3 @@ def number_form(value: Value) -> Value:
             return value
         case _:
             return str(value)
-
-
-FORMS: Final[dict[str, tuple[str, Convert]]] = {
-    "hex": ("hexadecimal text", _hexadecimal),
-    "nanoseconds": ("text with nine fraction digits", _nanoseconds),
-    "number": ("a number where JSON has it", number_form),
-}
-"""Forms that a format can declare for types that it lacks: name -> description, function."""
-
-
-def written_form(kind: LogicalType, form: str | None) -> tuple[str, Convert]:
-    """Return the description and the function of the form of a type that a format lacks."""
-    return FORMS[form] if form else ("text", lambda value: value_text(kind, value))

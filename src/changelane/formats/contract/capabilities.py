@@ -24,7 +24,8 @@ from changelane.event import (
 from changelane.formats.contract.losses import Loss
 from changelane.schema import Column, TableSchema
 from changelane.types import UNAVAILABLE, Decimal, Float, LogicalType, String, Unavailable, Value
-from changelane.types.values import number_form, written_form
+from changelane.types.forms import written_form
+from changelane.types.values import number_form
 
 
 class AbsentMeans(StrEnum):
@@ -71,7 +72,7 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
         untyped_nulls: A column with only NULL may come back with another type.
         unknown_nullability: An unknown nullability (``None``) is carried.
         types: Logical types (classes) whose values come back equal; others become text.
-        forms: Other types that are written in a form of :data:`~changelane.types.values.FORMS`.
+        forms: Other types that are written in a form of :data:`~changelane.types.forms.FORMS`.
         extremes: Extreme values that are carried.
         pair: The pair of two update halves is carried.
         key: The names of the key columns are carried.
