@@ -177,7 +177,8 @@ class Writer:
         if size is not None and (seq or 1) > size:
             report(("transaction.size", "less than the order in the transaction; not written"))
             size = None
-        if transaction is not None and transaction.last not in {None, seq == size}:
+        is_last = None if seq is None or size is None else seq == size
+        if transaction is not None and transaction.last not in {None, is_last}:
             report(("transaction.last", "readers take it from seq and size"))
         documented_fields = {
             "time": self._written_time(event.source_time_ns, "source_time", report),
