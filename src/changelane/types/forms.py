@@ -49,8 +49,8 @@ def _labels(value: Value) -> Value:
 
 
 def _bit_number(kind: LogicalType, _parameter: str) -> Convert:
-    """Return the function from bits to their number; bits of any length stay text."""
-    if isinstance(kind, Bits) and kind.length is not None:
+    """Return the function from bits to their number; more than 64 bits, or any number, are text."""
+    if isinstance(kind, Bits) and kind.length is not None and kind.length <= 64:
         return lambda bits: int(bits, 2) if bits else bits
     return str
 
@@ -105,9 +105,10 @@ def _sql_text(kind: LogicalType, zone_name: str) -> Convert:
     zone = parse_zone(zone_name or "UTC")
 
     def write(value: Value) -> Value:
+        if isinstance(value, str):
+            return value.replace("T", " ") if _ISO.fullmatch(value) else value
         if not isinstance(value, dt.datetime):
-            is_iso = isinstance(value, str) and _ISO.fullmatch(value)
-            return value.replace("T", " ") if is_iso else value
+            return value
         least = value.digits if isinstance(value, Instant) and precision is None else precision
         if value.tzinfo is None:
             return _with_fraction(value, least or 0)
