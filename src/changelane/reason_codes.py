@@ -129,6 +129,11 @@ class ReasonCode(StrEnum):
         "The row has a column that its schema does not have.",
         "Check the producer, or repair the message.",
     )
+    ENCRYPTED = (
+        "encrypted",
+        "The message is encrypted.",
+        "Let the producer write plain messages (Maxwell: `encrypt = none`), or decrypt it before.",
+    )
     UNKNOWN_FORMAT = (
         "unknown_format",
         "The format cannot be detected from the first messages.",

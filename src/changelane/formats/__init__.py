@@ -32,6 +32,7 @@ FORMATS: Final[dict[str, str]] = {
     "debezium-flat-json": "changelane.formats.debezium_flat",
     "shareplex-json": "changelane.formats.shareplex",
     "dts-avro": "changelane.formats.dts",
+    "maxwell-json": "changelane.formats.maxwell",
 }
 """Public name -> module. If a message looks like several formats, the first of them is taken."""
 
@@ -46,7 +47,7 @@ REGISTRY: Final = (
 
 _HINTS: Final[dict[str, str]] = {
     "avro protobuf jsonschema confluent apicurio registry": REGISTRY,
-    "maxwell wal2json goldengate ogg cloudevents mongodb bson attunity qlik": (
+    "wal2json goldengate ogg cloudevents mongodb bson attunity qlik": (
         "its messages are not read; let Debezium or Canal capture the same database, and use "
         "debezium-json or canal-json"
     ),
