@@ -37,6 +37,7 @@ PROFILES = {
         {"project": "p", "topic": "t"},
         {"project": "p", "topic": "t", "non_row_events": "broadcast"},
     ],
+    "maxwell": [{}, {"partition_by": "primary_key", "partition_hash": "murmur3"}],
 }
 CASES = [
     (name, format_name, options)

@@ -15,7 +15,7 @@ from changelane import (
 )
 from changelane.datahub.sdk import Sdk
 from changelane.datahub.service import Service
-from changelane.formats import FormatModule, canal, debezium, debezium_flat, native
+from changelane.formats import FormatModule, canal, debezium, debezium_flat, maxwell, native
 from changelane.formats.cdl import json as cdl_json
 from changelane.formats.contract import json
 from changelane.formats.contract.format import Format
@@ -24,6 +24,7 @@ from changelane.profiles import ProfileModule, arcion, cdl, dts, lindorm
 from changelane.profiles import canal as canal_profile
 from changelane.profiles import datahub as datahub_profile
 from changelane.profiles import debezium as debezium_profile
+from changelane.profiles import maxwell as maxwell_profile
 
 SERDES: tuple[Serde, ...] = (json,)
 
@@ -35,15 +36,17 @@ PROFILES: tuple[ProfileModule, ...] = (
     debezium_profile,
     dts,
     lindorm,
+    maxwell_profile,
 )
 
-MODULES: tuple[FormatModule, ...] = (canal, cdl_json, debezium, debezium_flat, native)
+MODULES: tuple[FormatModule, ...] = (canal, cdl_json, debezium, debezium_flat, maxwell, native)
 
 FORMATS: tuple[Format, ...] = (
     canal.make(canal.Options()),
     cdl_json.make(cdl_json.Options()),
     debezium.make(debezium.Options()),
     debezium_flat.make(debezium_flat.Options()),
+    maxwell.make(maxwell.Options()),
     native.make(native.Options()),
 )
 

@@ -24,6 +24,7 @@ PROFILES: Final[dict[str, str]] = {
     "lindorm": "changelane.profiles.lindorm",
     "arcion": "changelane.profiles.arcion",
     "datahub": "changelane.profiles.datahub",
+    "maxwell": "changelane.profiles.maxwell",
 }
 """Public name -> module."""
 
