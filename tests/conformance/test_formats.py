@@ -251,6 +251,21 @@ MINIMUM = {
         process_time="us",
         details=True,
     ),
+    # Oracle's "Using the Pluggable Formatters", operation formatters
+    "ogg-json": Carries(
+        operations=frozenset({Op.CREATE, Op.UPDATE, Op.DELETE}),
+        kinds=frozenset({"truncate", "control"}),
+        before=True,
+        partial_before=True,
+        absent=True,
+        types=frozenset({Integer, String}),
+        key=True,
+        key_change=True,
+        table=frozenset({"database", "schema", "name"}),
+        positions=frozenset({"sequence"}),
+        stamp=Source(connector="goldengate"),
+        details=True,
+    ),
     "native-json": Carries(
         pair=True,
         operations=frozenset(Op),

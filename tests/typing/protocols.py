@@ -15,7 +15,7 @@ from changelane import (
 )
 from changelane.datahub.sdk import Sdk
 from changelane.datahub.service import Service
-from changelane.formats import FormatModule, canal, debezium, debezium_flat, maxwell, native
+from changelane.formats import FormatModule, canal, debezium, debezium_flat, maxwell, native, ogg
 from changelane.formats.cdl import json as cdl_json
 from changelane.formats.contract import json
 from changelane.formats.contract.format import Format
@@ -39,7 +39,7 @@ PROFILES: tuple[ProfileModule, ...] = (
     maxwell_profile,
 )
 
-MODULES: tuple[FormatModule, ...] = (canal, cdl_json, debezium, debezium_flat, maxwell, native)
+MODULES: tuple[FormatModule, ...] = (canal, cdl_json, debezium, debezium_flat, maxwell, native, ogg)
 
 FORMATS: tuple[Format, ...] = (
     canal.make(canal.Options()),
@@ -47,6 +47,7 @@ FORMATS: tuple[Format, ...] = (
     debezium.make(debezium.Options()),
     debezium_flat.make(debezium_flat.Options()),
     maxwell.make(maxwell.Options()),
+    ogg.make(ogg.Options()),
     native.make(native.Options()),
 )
 

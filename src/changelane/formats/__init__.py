@@ -33,6 +33,7 @@ FORMATS: Final[dict[str, str]] = {
     "shareplex-json": "changelane.formats.shareplex",
     "dts-avro": "changelane.formats.dts",
     "maxwell-json": "changelane.formats.maxwell",
+    "ogg-json": "changelane.formats.ogg",
 }
 """Public name -> module. If a message looks like several formats, the first of them is taken."""
 
@@ -47,7 +48,7 @@ REGISTRY: Final = (
 
 _HINTS: Final[dict[str, str]] = {
     "avro protobuf jsonschema confluent apicurio registry": REGISTRY,
-    "wal2json goldengate ogg cloudevents mongodb bson attunity qlik": (
+    "wal2json cloudevents mongodb bson attunity qlik": (
         "its messages are not read; let Debezium or Canal capture the same database, and use "
         "debezium-json or canal-json"
     ),
@@ -64,6 +65,7 @@ _FAMILIES: Final[dict[str, str]] = {
     "dts": "use dts-avro, or canal-json or shareplex-json if the task writes these",
     "cdl": "use cdl-json, or cdl-debezium-json for message_version 2.0",
     "debezium": "use debezium-json, or debezium-flat-json behind ExtractNewRecordState",
+    "goldengate": "use ogg-json",
     "json": (
         "several formats are JSON: `changelane inspect` detects the format of a file, "
         "`changelane formats` lists all"
