@@ -58,6 +58,7 @@ LONG = {
             "additions",
             "admission",
             "capture_engine",
+            "capture_mariadb",
             "catalogs",
             "check",
             "cluster",

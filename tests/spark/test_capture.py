@@ -249,7 +249,7 @@ def test_a_run_captures_first_and_a_lost_slot_stops_it(spark: SparkSession, shop
     del spark
     with shop.connect() as connection:
         fill(connection)
-    with started_capture(shop.pipeline, print) as capture:
+    with started_capture(shop.pipeline, print, is_until_now=True) as capture:
         capture.wait_until_now()
         with shop.connect() as connection:
             connection.execute("DELETE FROM events")

@@ -35,8 +35,12 @@ class CapturedServer(Protocol):
         """Drop the position that the server keeps for the capture, before a new snapshot."""
         ...
 
-    def connector_options(self) -> ConnectorOptions:
-        """Return the options of the engine's connector, with the tables as they are now."""
+    def connector_options(self, *, heartbeat_s: float) -> ConnectorOptions:
+        """Return the options of the engine's connector, with the tables as they are now.
+
+        Args:
+            heartbeat_s: The interval of heartbeats, seconds.
+        """
         ...
 
     def marker(self) -> IsPassed:

@@ -272,8 +272,11 @@ def _binlog_properties(options: ConnectorOptions) -> dict[str, str]:
         )
     return {
         # two readers with one id end each other's connection
-        "database.server.id": str(effective_server_id(options)),
+        "database.server.id": str(effective_server_id(options.server_id, options.name)),
         "database.include.list": _exact_pattern(options.database),
+        # the server sends an event after 0.8 of it, with which an idle log moves; a shorter one
+        # would take a busy machine for a lost connection
+        "connect.keep.alive.interval.ms": str(max(5000, int(options.heartbeat_s * 1250))),
         # the default turns unsigned numbers from 2^63 on into negative ones
         "bigint.unsigned.handling.mode": "precise",
         # exact: TIME beyond 24 hours and below zero, with microseconds
@@ -315,14 +318,15 @@ _PRODUCT_PROPERTIES: Final = {
 }
 
 
-def effective_server_id(options: ConnectorOptions) -> int:
-    """Return the id of the capture as a replica of MySQL or MariaDB."""
-    return options.server_id or _derived_server_id(options.name)
+def effective_server_id(server_id: int | None, name: str) -> int:
+    """Return the id of a capture as a replica of MySQL or MariaDB.
 
-
-def _derived_server_id(name: str) -> int:
-    """Return a replica id in the upper half of its range, where people choose none."""
-    return (1 << 31) + zlib.crc32(name.encode()) % (1 << 31)
+    Args:
+        server_id: The configured id; ``None`` = one in the upper half of the range, where people
+            choose none.
+        name: The name of the server.
+    """
+    return server_id or (1 << 31) + zlib.crc32(name.encode()) % (1 << 31)
 
 
 def _table_filter(

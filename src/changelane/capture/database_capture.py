@@ -25,6 +25,9 @@ from changelane.pipeline.postgres_source import PostgresSource
 _ENGINE_FOLDER: Final = "engine"
 """The folder in the capture log with the files of the engine: its log, spool and offsets."""
 _START_S: Final = 120.0
+_IDLE_S: Final = 60.0
+"""The interval at which an offset is published without records, seconds."""
+_UNTIL_NOW_IDLE_S: Final = 0.5
 _RETENTION_INTERVAL_S: Final = 600.0
 
 
@@ -85,11 +88,13 @@ class DatabaseCapture:
         """The state of the capture."""
         return CaptureStatus() if self._engine is None else self._engine.status
 
-    def start(self, *, is_new_snapshot: bool = False) -> None:
+    def start(self, *, is_new_snapshot: bool = False, is_until_now: bool = False) -> None:
         """Check the server, and start the capture process.
 
         Args:
             is_new_snapshot: Whether all rows are read again, because the slot lost changes.
+            is_until_now: Whether :meth:`wait_until_now` follows: offsets are published soon, also
+                without records.
 
         Raises:
             ConfigError: The server cannot be captured; the error has the statements that mend it.
@@ -107,12 +112,19 @@ class DatabaseCapture:
         self._check(server.findings(offset), is_first=offset is None)
         self._engine = CaptureEngine(
             EngineConfig(
-                connector=server.connector_options(),
+                connector=server.connector_options(
+                    heartbeat_s=_UNTIL_NOW_IDLE_S
+                    if is_until_now
+                    else seconds(source.heartbeat_interval)
+                ),
                 log=source.segments,
                 work=str(self._work),
                 jars=str(self._jars),
                 heap=source.memory,
-                limits=PublicationLimits(max_age_s=seconds(source.publish_interval)),
+                limits=PublicationLimits(
+                    max_age_s=seconds(source.publish_interval),
+                    idle_s=_UNTIL_NOW_IDLE_S if is_until_now else _IDLE_S,
+                ),
                 has_snapshot=source.snapshot == "engine",
             )
         )

@@ -54,7 +54,9 @@ def capture(file: str, *, until_now: bool, new_snapshot: bool) -> None:
         kind = pipeline.source.type_name
         raise ConfigError(f"the source of the pipeline is {kind}, which is not a database")
     stop = threading.Event()
-    with started_capture(pipeline, _note, is_new_snapshot=new_snapshot) as running:
+    with started_capture(
+        pipeline, _note, is_until_now=until_now, is_new_snapshot=new_snapshot
+    ) as running:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set())
         reports = _Reports(running)
@@ -73,6 +75,7 @@ def started_capture(
     pipeline: "Pipeline",
     notify: Callable[[str], None],
     *,
+    is_until_now: bool,
     is_new_snapshot: bool = False,
 ) -> Iterator["DatabaseCapture"]:
     """Start the capture of a pipeline's database, and stop it at the end.
@@ -91,7 +94,7 @@ def started_capture(
     jars = fetch_debezium(source.type_name)
     database_capture = DatabaseCapture(source, jars, notify=notify)
     with database_capture:
-        database_capture.start(is_new_snapshot=is_new_snapshot)
+        database_capture.start(is_new_snapshot=is_new_snapshot, is_until_now=is_until_now)
         yield database_capture
 
 

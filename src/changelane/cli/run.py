@@ -165,7 +165,9 @@ def _capture(pipeline: Pipeline, display: RunDisplay) -> Iterator[Callable[[], N
         return
     is_until_now = pipeline.options.trigger == "available_now"
     with contextlib.ExitStack() as stack:
-        running = stack.enter_context(started_capture(pipeline, display.show_note))
+        running = stack.enter_context(
+            started_capture(pipeline, display.show_note, is_until_now=is_until_now)
+        )
         if not is_until_now:
             yield running.check
             return

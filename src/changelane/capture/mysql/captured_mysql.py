@@ -12,7 +12,6 @@ from changelane.capture.mysql.check import check_server
 from changelane.capture.mysql.connection import MysqlConnection, connect
 from changelane.capture.mysql.position import BinlogPosition, current_position
 from changelane.capture.mysql.tables import list_tables
-from changelane.formats.contract.options import seconds
 from changelane.pipeline.mysql_source import MariadbSource, MysqlSource
 
 _SSL_MODES: Final[
@@ -49,7 +48,7 @@ class CapturedMysql:
         return check_server(
             self._connection,
             tables=self._source.tables,
-            server_ids=[effective_server_id(self.connector_options())],
+            server_ids=[effective_server_id(self._source.server_id, self._source.server_name)],
             binlog_position=None if offset is None else position_of(offset),
         )
 
@@ -60,7 +59,7 @@ class CapturedMysql:
     def forget_position(self) -> None:
         """Do nothing: the server keeps no position of its readers."""
 
-    def connector_options(self) -> ConnectorOptions:
+    def connector_options(self, *, heartbeat_s: float) -> ConnectorOptions:
         """Return the options of Debezium's connector."""
         source = self._source
         with closing(connect(self._connection)) as connection:
@@ -77,12 +76,16 @@ class CapturedMysql:
             server_id=source.server_id,
             sslmode=source.sslmode,
             sslrootcert=source.sslrootcert or "",
-            heartbeat_s=seconds(source.heartbeat_interval),
+            heartbeat_s=heartbeat_s,
             properties=source.debezium,
         )
 
     def marker(self) -> IsPassed:
-        """Return a function for the end of the log: all committed changes are below it."""
+        """Return a function for the end of the log: all committed changes are below it.
+
+        The engine reports a position with the next event only: a change, or a heartbeat of the
+        server.
+        """
         with closing(connect(self._connection)) as connection:
             end = current_position(connection)
 

@@ -10,7 +10,6 @@ from changelane.capture.postgres.connection import PostgresConnection, connect
 from changelane.capture.postgres.publication import create_publication, read_publication
 from changelane.capture.postgres.replication import drop_slot, emit_marker, slot_state
 from changelane.capture.postgres.tables import list_tables
-from changelane.formats.contract.options import seconds
 from changelane.pipeline.postgres_source import PostgresSource
 
 
@@ -58,7 +57,7 @@ class CapturedPostgres:
             if slot_state(connection, self._source.slot_name) is not None:
                 drop_slot(connection, self._source.slot_name)
 
-    def connector_options(self) -> ConnectorOptions:
+    def connector_options(self, *, heartbeat_s: float) -> ConnectorOptions:
         """Return the options of Debezium's connector."""
         source = self._source
         with connect(self._connection) as connection:
@@ -76,7 +75,7 @@ class CapturedPostgres:
             publication=source.publication_name,
             sslmode=source.sslmode,
             sslrootcert=source.sslrootcert or "",
-            heartbeat_s=seconds(source.heartbeat_interval),
+            heartbeat_s=heartbeat_s,
             properties=source.debezium,
         )
 
