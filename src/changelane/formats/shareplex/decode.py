@@ -26,8 +26,8 @@ from changelane.event import (
     Transaction,
     Truncate,
 )
+from changelane.formats.contract.iso_times import reader
 from changelane.formats.shareplex.operations import Operation, operation_of
-from changelane.formats.shareplex.times import reader
 from changelane.formats.shareplex.wire import SCNS, AnyMeta, Change, KnownMeta, Row, load
 from changelane.position import ScnPosition
 from changelane.reason_codes import ReasonCode

@@ -21,9 +21,9 @@ from changelane.event import (
 )
 from changelane.formats.contract import json
 from changelane.formats.contract.format import Report
+from changelane.formats.contract.iso_times import writer
 from changelane.formats.shareplex.decode import SOURCE, table_of
 from changelane.formats.shareplex.operations import Operation, operation_of
-from changelane.formats.shareplex.times import writer
 from changelane.formats.shareplex.wire import META, SCNS, Row, WrittenChange
 from changelane.position import ScnPosition
 from changelane.schema import TableId

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``time`` and ``posttime``: conversion between text and nanoseconds since 1970-01-01 UTC."""
+"""ISO 8601 times of envelopes: conversion between text and nanoseconds since 1970-01-01 UTC."""
 
 import datetime as dt
 import re
@@ -39,7 +39,7 @@ def writer(zone: dt.tzinfo, *, digits: int, zulu: bool) -> Callable[[int], str]:
 
     Args:
         zone: The zone of written times, unless *zulu* is set.
-        digits: Fraction digits: 0 or 9.
+        digits: Fraction digits, from 0 to 9; further digits are cut.
         zulu: Write UTC, with ``Z``.
 
     The function raises ``OverflowError`` outside the years 1 to 9999.
@@ -52,7 +52,7 @@ def writer(zone: dt.tzinfo, *, digits: int, zulu: bool) -> Callable[[int], str]:
         local = moment if zulu else moment.astimezone(zone)
         text = local.replace(tzinfo=None).isoformat("T", "seconds")
         if digits:
-            text += f".{nanos:09d}"
+            text += f".{nanos:09d}"[: digits + 1]
         if zulu:
             return text + "Z"
         # the second pass of a repeated hour is written with its offset
