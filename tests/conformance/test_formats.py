@@ -266,6 +266,22 @@ MINIMUM = {
         stamp=Source(connector="goldengate"),
         details=True,
     ),
+    # the user guide's "Using Apache Kafka as a target for AWS DMS"
+    "aws-dms-json": Carries(
+        operations=frozenset(Op),
+        before=True,
+        partial_before=True,
+        absent_means=AbsentMeans.NULL,
+        types=frozenset({Boolean, Integer, String}),
+        key_change=True,
+        table=frozenset({"schema", "name"}),
+        positions=frozenset({"sequence"}),
+        transaction=frozenset({"id", "order"}),
+        stamp=Source(connector="dms"),
+        source_time="us",
+        process_time="us",
+        details=True,
+    ),
     "native-json": Carries(
         pair=True,
         operations=frozenset(Op),

@@ -34,6 +34,7 @@ FORMATS: Final[dict[str, str]] = {
     "dts-avro": "changelane.formats.dts",
     "maxwell-json": "changelane.formats.maxwell",
     "ogg-json": "changelane.formats.ogg",
+    "aws-dms-json": "changelane.formats.dms",
 }
 """Public name -> module. If a message looks like several formats, the first of them is taken."""
 

@@ -71,8 +71,8 @@ _TIMESTAMP: Final = re.compile(
 _TRUTH: Final = {"true": True, "false": False, "1": True, "0": False, 1: True, 0: False}
 
 
-def reader(kind: LogicalType, *, binary: Binary = "hex") -> Read | None:
-    """Return the function from a JSON value to a value of a type; ``None`` = it is the value.
+def reader(kind: LogicalType, *, binary: Binary = "hex") -> Read:
+    """Return the function from a JSON value to a value of a type.
 
     Raises:
         ValueError: Values of the type have no documented text (:data:`READABLE`).

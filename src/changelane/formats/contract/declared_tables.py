@@ -12,7 +12,12 @@ from typing import Any, Final
 from changelane.errors import ConfigError, DecodeError
 from changelane.event import Key, KeyOrigin
 from changelane.formats.contract.bounded_cache import BoundedCache
-from changelane.formats.contract.column_values import Binary, Read, reader
+from changelane.formats.contract.column_values import (
+    Binary,
+    Read,
+    reader,
+    whole_unless_fraction,
+)
 from changelane.schema import Column, TableId, TableSchema, option_for_table
 from changelane.types import UNKNOWN, LogicalType, parse_type
 
@@ -43,10 +48,8 @@ class DeclaredTable:
         self._readers: dict[str, Read] = {}
         typed_columns: list[Column] = []
         for name, (text, _) in marks.items():
-            kind, read = _type(table, name, text, binary)
+            kind, self._readers[name] = _type(table, name, text, binary)
             typed_columns.append(Column(name, kind, nullable=name not in keys))
-            if read is not None:
-                self._readers[name] = read
         self.schema = TableSchema(tuple(typed_columns))
         self._extended: BoundedCache[tuple[str, ...], TableSchema] = BoundedCache(_MAX_SCHEMAS)
 
@@ -59,11 +62,10 @@ class DeclaredTable:
         readers = self._readers
         typed_image = dict(image)
         for name, value in image.items():
-            read = readers.get(name)
-            if value is None or read is None:
+            if value is None:
                 continue
             try:
-                typed_image[name] = read(value)
+                typed_image[name] = readers.get(name, whole_unless_fraction)(value)
             except DecodeError as error:
                 raise DecodeError(error.reason, code=error.code, path=f"{path}.{name}") from None
         return typed_image
@@ -95,6 +97,15 @@ class DeclaredTables:
         }
         self._cache: BoundedCache[TableId, DeclaredTable | None] = BoundedCache(_MAX_TABLES)
 
+    @property
+    def keys(self) -> dict[str, tuple[str, ...]]:
+        """The key columns by the names of the option."""
+        return {
+            table: declared.key.columns
+            for table, declared in self._tables.items()
+            if declared.key is not None
+        }
+
     def find(self, table: TableId) -> DeclaredTable | None:
         """Return the declaration of a table; ``None`` if there is none."""
         if not self._tables:
@@ -118,7 +129,7 @@ def _split(text: str) -> tuple[str, frozenset[str]]:
     return kind, frozenset(words)
 
 
-def _type(table: str, column: str, text: str, binary: Binary) -> tuple[LogicalType, Read | None]:
+def _type(table: str, column: str, text: str, binary: Binary) -> tuple[LogicalType, Read]:
     try:
         kind = parse_type(text)
     except ConfigError as error:

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The wire classes of AWS DMS's messages, with the producer's own names and order."""
+
+import decimal
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from changelane.errors import DecodeError
+from changelane.formats.contract import json
+from changelane.formats.contract.column_values import whole_unless_fraction
+
+Row = dict[str, Any]
+"""Columns and JSON values."""
+
+_Number = int | str
+"""DMS writes ids and counts as numbers; a text with other content is kept, too."""
+
+
+class KnownMetadata(msgspec.Struct, rename="kebab", forbid_unknown_fields=True, gc=False):
+    """The object ``metadata`` with documented keys only.
+
+    The keys from ``transaction_record_id`` on are those of ``IncludeTransactionDetails``.
+    """
+
+    operation: str
+    record_type: str
+    timestamp: str | None = None
+    partition_key_type: str | None = None
+    partition_key_value: _Number | None = None
+    schema_name: str | None = None
+    table_name: str | None = None
+    transaction_id: _Number | None = None
+    transaction_record_id: _Number | None = None
+    prev_transaction_id: _Number | None = None
+    prev_transaction_record_id: _Number | None = None
+    commit_timestamp: str | None = None
+    stream_position: str | None = None
+
+
+class AnyMetadata(KnownMetadata, rename="kebab", forbid_unknown_fields=False):
+    """The object ``metadata`` with any keys; :class:`AllMetadata` reads the undocumented ones."""
+
+
+class AllMetadata(msgspec.Struct):
+    """A message with all keys of ``metadata``."""
+
+    metadata: dict[str, Any]
+
+
+class ColumnDefinition(msgspec.Struct):
+    """A column in the definition of a table."""
+
+    type: str
+    length: int | None = None
+    precision: int | None = None
+    scale: int | None = None
+    nullable: bool | None = None
+
+
+class TableDefinition(msgspec.Struct, rename="kebab"):
+    """The object ``table-def`` of a control record."""
+
+    columns: dict[str, ColumnDefinition] = {}
+    primary_key: list[str] = []
+
+
+METADATA: Final = frozenset(KnownMetadata.__struct_encode_fields__)
+"""The documented keys of ``metadata``."""
+RESERVED: Final = frozenset({"data", "metadata", "control"})
+"""The keys of a message besides the before image, whose key the user chooses."""
+
+
+class Record(msgspec.Struct):
+    """A message with documented keys; ``before`` has the key that the user chose."""
+
+    metadata: KnownMetadata
+    data: Row | None = None
+    before: Row | None = None
+    control: Row | None = None
+
+
+class Loaded(NamedTuple):
+    """A message and its undocumented keys.
+
+    Attributes:
+        record: The documented keys.
+        metadata_fields: The undocumented keys of ``metadata``.
+        fields: The undocumented keys of the message.
+    """
+
+    record: Record
+    metadata_fields: Row
+    fields: Row
+
+
+_NO_FIELDS: Final[Row] = {}
+
+
+def _number(text: str) -> int | decimal.Decimal:
+    """Return a JSON number with a fraction or an exponent.
+
+    DMS writes long integers in exponent form: ``1.2345E18``. A whole number is an integer.
+    """
+    number = decimal.Decimal(text)
+    is_plain = "e" not in text and "E" not in text
+    whole: Any = number if is_plain else whole_unless_fraction(number)
+    return whole  # type: ignore[no-any-return]
+
+
+def _decoder(kind: Any) -> Callable[[bytes], Any]:
+    decode = msgspec.json.Decoder(kind, float_hook=_number).decode
+
+    def load(value: bytes) -> Any:
+        try:
+            return decode(value)
+        except Exception as error:  # noqa: BLE001 - translated, and re-raised when not msgspec's
+            raise json.translate(error) from None
+
+    return load
+
+
+@lru_cache(maxsize=64)
+def loader(before_field: str) -> Callable[[bytes], Loaded]:
+    """Return the function from the bytes of a message to the message.
+
+    The function raises :class:`DecodeError` if the bytes are not a message of DMS.
+
+    Args:
+        before_field: The key of the before image in a message.
+    """
+    known, other = (
+        msgspec.defstruct(
+            "Message",
+            [
+                ("metadata", metadata),
+                ("data", Row | None, None),
+                ("before", Row | None, None),
+                ("control", Row | None, None),
+            ],
+            rename={"before": before_field},
+            forbid_unknown_fields=metadata is KnownMetadata,
+        )
+        for metadata in (KnownMetadata, AnyMetadata)
+    )
+    documented = RESERVED | {before_field}
+    load_known, load_other = _decoder(known), _decoder(other)
+    load_fields, load_metadata = _decoder(Row), _decoder(AllMetadata)
+
+    def load(value: bytes) -> Loaded:
+        try:
+            return Loaded(load_known(value), _NO_FIELDS, _NO_FIELDS)
+        except DecodeError as error:
+            if "unknown field" not in error.reason:
+                raise
+        fields, metadata = load_fields(value), load_metadata(value).metadata
+        return Loaded(
+            load_other(value),
+            {name: metadata[name] for name in metadata if name not in METADATA},
+            {name: fields[name] for name in fields if name not in documented},
+        )
+
+    return load
