@@ -37,6 +37,7 @@ from changelane.position import (
     MySqlPosition,
     OffsetPosition,
     Position,
+    SequencePosition,
     encode_order,
 )
 from changelane.reason_codes import ReasonCode
@@ -106,7 +107,7 @@ class RowBuilder:
         self._event_ids = event_ids
         self._omits_nulls = codec.carries.absent_means is AbsentMeans.NULL
         self._reads_debezium = codec.name == "debezium-json"
-        self._reads_mysql = codec.carries.positions == {"mysql"}
+        self._domains = codec.carries.positions
         self._shares_positions = codec.carries.shared_positions
         self._compiled_schemas: dict[tuple[object, ...], CompiledSchema] = {}
         self._last_compiled: tuple[object, object, object, CompiledSchema] | None = None
@@ -232,9 +233,12 @@ class RowBuilder:
             and (source.product, source.snapshot) == _SNAPSHOT_WITHOUT_POSITIONS
         ):
             raise ApplyError(_INCREMENTAL_REASON)
-        if self._reads_mysql and source.product == "mysql" and is_first_snapshot(source):
-            # events of the stream have positions; these rows (Arcion's snapshots) sort before them
-            return MySqlPosition("0", message.offset or 0, index)
+        if is_first_snapshot(source):
+            # events of the stream have positions; these rows (full loads) sort before them
+            if self._domains == {"mysql"} and source.product == "mysql":
+                return MySqlPosition("0", message.offset or 0, index)
+            if self._domains == {"sequence"}:
+                return SequencePosition(message.offset or 0, index)
         return self._message_position(message, index)
 
     def _message_position(self, message: Message, index: int) -> Position:

@@ -303,6 +303,23 @@ def test_a_row_of_an_incremental_snapshot_without_a_position_is_not_compared_by_
         assert "`blocking`" in built[0][rows.FIELD_INDEX["reason"]]
 
 
+def test_rows_of_a_full_load_without_positions_sort_before_the_changes_of_the_stream() -> None:
+    metadata = {"record-type": "data", "schema-name": "shop", "table-name": "t"}
+    details = {
+        "transaction-id": 1,
+        "transaction-record-id": 1,
+        "commit-timestamp": "1971-01-01T00:00:00Z",
+    }
+    orders = []
+    for operation, places in (("load", {}), ("insert", details)):
+        value = {"data": {"id": 1}, "metadata": metadata | {"operation": operation} | places}
+        message = Message(json.dumps(value).encode(), None, (), "shop", 3, 900)
+        built = builder.row_builder("aws-dms-json", {"order": "transaction"}).rows(message)
+        orders.append(built[-1][rows.FIELD_INDEX["order"]])
+    assert is_comparable(*orders)
+    assert orders[0] < orders[1]
+
+
 def line(event: ChangeEvent) -> Message:
     (message,) = NATIVE.encode(event).messages
     return message
