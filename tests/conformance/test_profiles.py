@@ -32,6 +32,7 @@ PROFILES = {
     ],
     "cdl": [{"topic": "cdl", "heartbeat_topic": "beats", "null_keys": "true"}],
     "lindorm": [{"topic": "lindorm", "null_keys": "true"}],
+    "dms": [{}, {"topics": {"orders": "o"}}],
     "arcion": [{}, {"delimiter": "dot", "snapshot_suffix": ".snapshot"}],
     "datahub": [
         {"project": "p", "topic": "t"},

@@ -67,6 +67,7 @@ _FAMILIES: Final[dict[str, str]] = {
     "cdl": "use cdl-json, or cdl-debezium-json for message_version 2.0",
     "debezium": "use debezium-json, or debezium-flat-json behind ExtractNewRecordState",
     "goldengate": "use ogg-json",
+    "dms": "use aws-dms-json",
     "json": (
         "several formats are JSON: `changelane inspect` detects the format of a file, "
         "`changelane formats` lists all"

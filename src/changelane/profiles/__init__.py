@@ -25,6 +25,7 @@ PROFILES: Final[dict[str, str]] = {
     "arcion": "changelane.profiles.arcion",
     "datahub": "changelane.profiles.datahub",
     "maxwell": "changelane.profiles.maxwell",
+    "dms": "changelane.profiles.dms",
 }
 """Public name -> module."""
 

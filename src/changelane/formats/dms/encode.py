@@ -113,13 +113,13 @@ class Writer:
             report(("before", "an image with NULL only is not written"))
         return data, old
 
-    def _with_twins(self, data: Row, old: Row, report: Report) -> Row:
+    def _with_twins(self, data: Row, before: Row, report: Report) -> Row:
         """Return the columns of a row with those of its before image."""
         naming = self._options.place.naming
         if naming is None:
             report(("before", "the option before is none"))
             return data
-        return data | {naming.name_of(name): value for name, value in old.items()}
+        return data | {naming.name_of(name): value for name, value in before.items()}
 
     def _row(self, image: Image, report: Report) -> Row:
         values = image.values()

@@ -67,20 +67,20 @@ def schema_of(definition: TableDefinition) -> TableSchema:
     Raises:
         DecodeError: A type is unknown.
     """
-    columns = [_column(name, column) for name, column in definition.columns.items()]
+    columns = [_column(name, part) for name, part in definition.columns.items()]
     return TableSchema(tuple(columns))
 
 
-def _column(name: str, column: ColumnDefinition) -> Column:
-    return Column(name, _kind(name, column), _source_type(column), column.nullable)
+def _column(name: str, part: ColumnDefinition) -> Column:
+    return Column(name, _kind(name, part), _source_type(part), part.nullable)
 
 
-def _kind(name: str, column: ColumnDefinition) -> LogicalType:
-    type_name = column.type.upper().removesuffix(_MAX)
+def _kind(name: str, part: ColumnDefinition) -> LogicalType:
+    type_name = part.type.upper().removesuffix(_MAX)
     if type_name == "NUMERIC":
-        if column.precision is None and column.scale is None:
+        if part.precision is None and part.scale is None:
             return Decimal()
-        return Decimal(column.precision, column.scale or 0)
+        return Decimal(part.precision, part.scale or 0)
     kind = TYPES.get(type_name)
     if kind is None:
         raise DecodeError(
@@ -91,8 +91,8 @@ def _kind(name: str, column: ColumnDefinition) -> LogicalType:
     return kind
 
 
-def _source_type(column: ColumnDefinition) -> str:
+def _source_type(part: ColumnDefinition) -> str:
     """Return the type as text, such as ``STRING(128)`` or ``NUMERIC(10,2)``."""
-    sizes = (column.length,) if column.precision is None else (column.precision, column.scale)
+    sizes = (part.length,) if part.precision is None else (part.precision, part.scale)
     shown = ",".join(str(size) for size in sizes if size is not None)
-    return f"{column.type}({shown})" if shown else column.type
+    return f"{part.type}({shown})" if shown else part.type
