@@ -119,7 +119,7 @@ class Reader:
     def __call__(self, value: bytes) -> ChangeEvent:
         """Return the event of a message's value."""
         loaded = self._load(value)
-        match loaded.record.metadata.record_type:
+        match loaded[0].metadata.record_type:
             case "data":
                 return self._change(loaded)
             case "control":
@@ -134,7 +134,7 @@ class Reader:
     # -- rows ----------------------------------------------------------------------------------
 
     def _change(self, loaded: Loaded) -> DataChange:
-        record = loaded.record
+        record, _, other_fields = loaded
         metadata, data = record.metadata, record.data
         op = OPERATIONS.get(metadata.operation)
         if op is None:
@@ -148,8 +148,8 @@ class Reader:
                 path="$.control",
             )
         data, before = self._split(op, record, data)
-        if loaded.fields:
-            _check_fields(loaded.fields, data)
+        if other_fields:
+            _check_fields(other_fields, data)
         table = self._table(metadata)
         declared = self._declared.find(table)
         if declared is None:
@@ -166,7 +166,8 @@ class Reader:
                 "a key column is missing", code=ReasonCode.MISSING_FIELD, path="$.data"
             )
         details = self._details(loaded)
-        transaction, position, source_time = self._coordinates(metadata, details)
+        process_time, source_time = _times(metadata)
+        transaction, position = self._coordinates(metadata, source_time, details)
         is_loaded = op is _READ and self._options.order == "transaction"
         if position is None and self._options.order == "transaction" and op is not _READ:
             raise DecodeError(
@@ -191,7 +192,7 @@ class Reader:
             transaction,
             _LOADED if is_loaded else SOURCE,
             source_time,
-            _time(metadata.timestamp, "timestamp"),
+            process_time,
             before_holds,
             after_holds,
             details or NO_DETAILS,
@@ -220,7 +221,7 @@ class Reader:
     # -- control records -----------------------------------------------------------------------
 
     def _control(self, loaded: Loaded) -> SchemaChange | Truncate:
-        record = loaded.record
+        record = loaded[0]
         metadata = record.metadata
         action = ACTIONS.get(metadata.operation)
         if action is None and metadata.operation != TRUNCATE:
@@ -239,8 +240,8 @@ class Reader:
         definition = None if table_def is None else _definition(table_def)
         if control_fields:
             details["control"] = control_fields
-        transaction, position, source_time = self._coordinates(metadata, details)
-        time = _time(metadata.timestamp, "timestamp")
+        time, source_time = _times(metadata)
+        transaction, position = self._coordinates(metadata, source_time, details)
         table = self._table(metadata)
         if action is None:
             return Truncate(table, None, position, transaction, SOURCE, source_time, time, details)
@@ -271,10 +272,11 @@ class Reader:
         return table
 
     def _details(self, loaded: Loaded) -> dict[str, Any]:
-        metadata = loaded.record.metadata
-        details: dict[str, Any] = dict(loaded.metadata_fields)
-        if loaded.fields:
-            details["envelope"] = loaded.fields
+        record, metadata_fields, other_fields = loaded
+        metadata = record.metadata
+        details: dict[str, Any] = dict(metadata_fields)
+        if other_fields:
+            details["envelope"] = other_fields
         if metadata.partition_key_type is not None:
             details["partition-key-type"] = metadata.partition_key_type
         if metadata.partition_key_value is not None:
@@ -288,24 +290,23 @@ class Reader:
         return details
 
     def _coordinates(
-        self, metadata: KnownMetadata, details: dict[str, Any]
-    ) -> tuple[Transaction | None, SequencePosition | None, int | None]:
-        """Return the place in the transaction, the position, and the time of the commit.
+        self, metadata: KnownMetadata, time_ns: int | None, details: dict[str, Any]
+    ) -> tuple[Transaction | None, SequencePosition | None]:
+        """Return the place in the transaction, and the position.
 
         Numbers that the event has no field for are added to *details*.
         """
-        source_time = _time(metadata.commit_timestamp, "commit-timestamp")
         transaction_id, record_id = metadata.transaction_id, metadata.transaction_record_id
         is_order = type(record_id) is int and 1 <= record_id <= _MOST
         if record_id is not None and (transaction_id is None or not is_order):
             details["transaction-record-id"] = record_id
         if transaction_id is None:
-            return None, None, source_time
+            return None, None
         order: Any = record_id if is_order else None
         transaction = Transaction(str(transaction_id), order)
         if self._options.order == "offset":
-            return transaction, None, source_time
-        return transaction, position_of(source_time, transaction_id, record_id), source_time
+            return transaction, None
+        return transaction, position_of(time_ns, transaction_id, record_id)
 
 
 def position_of(
@@ -336,11 +337,14 @@ def _unknown_operation() -> DecodeError:
     )
 
 
-def _time(text: str | None, field: str) -> int | None:
-    if text is None:
-        return None
+def _times(metadata: KnownMetadata) -> tuple[int | None, int | None]:
+    """Return the times of the message and of the commit."""
+    timestamp, commit = metadata.timestamp, metadata.commit_timestamp
+    field = "timestamp"
     try:
-        return _TIME(text)
+        process_time = None if timestamp is None else _TIME(timestamp)
+        field = "commit-timestamp"
+        return process_time, None if commit is None else _TIME(commit)
     except ValueError:
         path = f"$.metadata.{field}"
         raise DecodeError("not a time", code=ReasonCode.WRONG_TYPE, path=path) from None

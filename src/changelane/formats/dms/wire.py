@@ -4,7 +4,7 @@
 import decimal
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -82,44 +82,25 @@ class Record(msgspec.Struct):
     control: Row | None = None
 
 
-class Loaded(NamedTuple):
-    """A message and its undocumented keys.
-
-    Attributes:
-        record: The documented keys.
-        metadata_fields: The undocumented keys of ``metadata``.
-        fields: The undocumented keys of the message.
-    """
-
-    record: Record
-    metadata_fields: Row
-    fields: Row
-
+Loaded = tuple[Record, Row, Row]
+"""A message, its undocumented keys in ``metadata``, and its other undocumented keys."""
 
 _NO_FIELDS: Final[Row] = {}
 
 
-def _number(text: str) -> int | decimal.Decimal:
+def _number(text: str) -> Any:
     """Return a JSON number with a fraction or an exponent.
 
     DMS writes long integers in exponent form: ``1.2345E18``. A whole number is an integer.
     """
     number = decimal.Decimal(text)
-    is_plain = "e" not in text and "E" not in text
-    whole: Any = number if is_plain else whole_unless_fraction(number)
-    return whole  # type: ignore[no-any-return]
+    if "e" in text or "E" in text:
+        return whole_unless_fraction(number)
+    return number
 
 
 def _decoder(kind: Any) -> Callable[[bytes], Any]:
-    decode = msgspec.json.Decoder(kind, float_hook=_number).decode
-
-    def load(value: bytes) -> Any:
-        try:
-            return decode(value)
-        except Exception as error:  # noqa: BLE001 - translated, and re-raised when not msgspec's
-            raise json.translate(error) from None
-
-    return load
+    return msgspec.json.Decoder(kind, float_hook=_number).decode
 
 
 @lru_cache(maxsize=64)
@@ -142,24 +123,29 @@ def loader(before_field: str) -> Callable[[bytes], Loaded]:
             ],
             rename={"before": before_field},
             forbid_unknown_fields=metadata is KnownMetadata,
+            gc=False,
         )
         for metadata in (KnownMetadata, AnyMetadata)
     )
     documented = RESERVED | {before_field}
-    load_known, load_other = _decoder(known), _decoder(other)
-    load_fields, load_metadata = _decoder(Row), _decoder(AllMetadata)
+    decode_known, decode_other = _decoder(known), _decoder(other)
+    decode_fields, decode_metadata = _decoder(Row), _decoder(AllMetadata)
 
     def load(value: bytes) -> Loaded:
         try:
-            return Loaded(load_known(value), _NO_FIELDS, _NO_FIELDS)
-        except DecodeError as error:
-            if "unknown field" not in error.reason:
-                raise
-        fields, metadata = load_fields(value), load_metadata(value).metadata
-        return Loaded(
-            load_other(value),
-            {name: metadata[name] for name in metadata if name not in METADATA},
-            {name: fields[name] for name in fields if name not in documented},
-        )
+            return decode_known(value), _NO_FIELDS, _NO_FIELDS
+        except Exception as error:  # noqa: BLE001 - translated, and re-raised when not msgspec's
+            translated = json.translate(error)
+        if not isinstance(translated, DecodeError) or "unknown field" not in translated.reason:
+            raise translated from None
+        try:
+            fields, metadata = decode_fields(value), decode_metadata(value).metadata
+            return (
+                decode_other(value),
+                {name: metadata[name] for name in metadata if name not in METADATA},
+                {name: fields[name] for name in fields if name not in documented},
+            )
+        except Exception as error:  # noqa: BLE001 - as above
+            raise json.translate(error) from None
 
     return load
