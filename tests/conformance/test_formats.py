@@ -282,6 +282,22 @@ MINIMUM = {
         process_time="us",
         details=True,
     ),
+    # Qlik's help: "Metadata and data messages"
+    "qlik-json": Carries(
+        operations=frozenset(Op),
+        before=True,
+        absent_means=AbsentMeans.NULL,
+        types=frozenset({String}),
+        key_change=True,
+        table=frozenset({"schema", "name"}),
+        positions=frozenset({"sequence"}),
+        transaction=frozenset({"id", "order", "last"}),
+        source=frozenset({"snapshot"}),
+        stamp=Source(connector="qlik"),
+        source_time="ms",
+        details=True,
+        text_only=True,
+    ),
     "native-json": Carries(
         pair=True,
         operations=frozenset(Op),

@@ -35,6 +35,7 @@ FORMATS: Final[dict[str, str]] = {
     "maxwell-json": "changelane.formats.maxwell",
     "ogg-json": "changelane.formats.ogg",
     "aws-dms-json": "changelane.formats.dms",
+    "qlik-json": "changelane.formats.qlik",
 }
 """Public name -> module. If a message looks like several formats, the first of them is taken."""
 
