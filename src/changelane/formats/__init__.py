@@ -50,7 +50,7 @@ REGISTRY: Final = (
 
 _HINTS: Final[dict[str, str]] = {
     "avro protobuf jsonschema confluent apicurio registry": REGISTRY,
-    "wal2json cloudevents mongodb bson attunity qlik": (
+    "wal2json cloudevents mongodb bson": (
         "its messages are not read; let Debezium or Canal capture the same database, and use "
         "debezium-json or canal-json"
     ),
@@ -59,6 +59,8 @@ _HINTS: Final[dict[str, str]] = {
         "and debezium-json its Debezium JSON"
     ),
     "streamx": "DataHub's StreamX messages are datahub-blob",
+    "attunity qlik": "the JSON messages of Qlik (Attunity) Replicate are qlik-json",
+    "aws dms": "the JSON messages of AWS DMS are aws-dms-json",
 }
 """Advice for unknown names, by words in the name; the first match is used."""
 
@@ -68,7 +70,6 @@ _FAMILIES: Final[dict[str, str]] = {
     "cdl": "use cdl-json, or cdl-debezium-json for message_version 2.0",
     "debezium": "use debezium-json, or debezium-flat-json behind ExtractNewRecordState",
     "goldengate": "use ogg-json",
-    "dms": "use aws-dms-json",
     "json": (
         "several formats are JSON: `changelane inspect` detects the format of a file, "
         "`changelane formats` lists all"

@@ -57,7 +57,7 @@ _TEXTS: Final[frozenset[type[LogicalType]]] = frozenset(
     {Enum, Json, Set, String, Text, Time, TimeTz, Uuid, Xml}
 )
 """Types with text as values, in events and in messages."""
-_MARKS: Final = (b'"atMSG"', b'"changeSequence"', b'"tableStructure"')
+_MARKS: Final = (b'"atMSG"', b'"beforeData"', b'"tableStructure"')
 """Texts of which each message has one."""
 _TABLE_FROM: Final = re.compile(r"topic|none|column:(.+)", re.DOTALL)
 

@@ -180,11 +180,11 @@ def _load_any(value: bytes) -> Loaded:
     return _message(parts["message"], kind, fields, _IN_ENVELOPE)
 
 
-def _message(data: Any, kind: str, envelope: Row, path: str) -> Loaded:
+def _message(value: Any, kind: str, envelope: Row, path: str) -> Loaded:
     match kind:
         case "DT":
-            message = _loads(_any_data, data, path)
-            fields = _loads(_object, data, path)
+            message = _loads(_any_data, value, path)
+            fields = _loads(_object, value, path)
             headers = fields["headers"]
             return Loaded(
                 message,
@@ -194,8 +194,8 @@ def _message(data: Any, kind: str, envelope: Row, path: str) -> Loaded:
                 path,
             )
         case "MD":
-            message = _loads(_metadata, data, path)
-            return Loaded(message, envelope, _loads(_object, data, path), _NOTHING, path)
+            message = _loads(_metadata, value, path)
+            return Loaded(message, envelope, _loads(_object, value, path), _NOTHING, path)
         case _:
             raise DecodeError(
                 "neither a data message (DT) nor a metadata message (MD)",
@@ -204,10 +204,10 @@ def _message(data: Any, kind: str, envelope: Row, path: str) -> Loaded:
             )
 
 
-def _loads(decode: Callable[[Any], Any], data: Any, path: str) -> Any:
+def _loads(decode: Callable[[Any], Any], value: Any, path: str) -> Any:
     """Return the value of a part of a message; an error has the path of the part."""
     try:
-        return decode(data)
+        return decode(value)
     except Exception as error:  # noqa: BLE001 - translated, and re-raised when not msgspec's
         translated = json.translate(error)
     if not isinstance(translated, DecodeError) or path == "$":
