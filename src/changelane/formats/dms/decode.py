@@ -98,7 +98,7 @@ class Reader:
         options: The options.
         load: The function from bytes to a message.
         split: The function that separates a row from its before image.
-        tables: The tables with declared columns.
+        declared: The tables with declared columns.
     """
 
     def __init__(
@@ -106,12 +106,12 @@ class Reader:
         options: ReadOptions,
         load: Callable[[bytes], Loaded],
         split: Split,
-        tables: DeclaredTables,
+        declared: DeclaredTables,
     ) -> None:
         self._options = options
         self._load = load
         self._split = split
-        self._declared = tables
+        self._declared = declared
         self._tables: BoundedCache[tuple[str | None, str | None], TableId]
         self._tables = BoundedCache(_MAX_TABLES)
         self._keys: BoundedCache[TableId, Key | None] = BoundedCache(_MAX_TABLES)

@@ -81,9 +81,9 @@ class ReadOptions(msgspec.Struct, frozen=True):
 class Reader:
     """Decodes messages."""
 
-    def __init__(self, options: ReadOptions, tables: DeclaredTables) -> None:
+    def __init__(self, options: ReadOptions, declared: DeclaredTables) -> None:
         self._options = options
-        self._declared = tables
+        self._declared = declared
         self._tables: BoundedCache[str, TableId] = BoundedCache(_MAX_TABLES)
 
     def __call__(self, value: bytes, topic: str | None) -> ChangeEvent:
