@@ -124,9 +124,9 @@ def test_a_batch_that_came_to_its_end_is_not_read_again(
     read: list[int] = []
     events = FilesInput.events
 
-    def counted(self: Any, batch: Any, of: Any) -> Any:
+    def counted(self: Any, batch: Any, of: Any, **options: Any) -> Any:
         read.append(1)
-        return events(self, batch, of)
+        return events(self, batch, of, **options)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FilesInput, "events", counted)

@@ -204,7 +204,7 @@ def test_a_format_with_a_schema_registry_is_explained(tmp_path: Path, name: str)
     ("name", "hint"),
     [
         ("debezium", "debezium-flat-json behind ExtractNewRecordState"),
-        ("maxwell", "messages are not read"),
+        ("maxwell", "did you mean 'maxwell-json'"),
         ("ticdc", "canal-json reads its Canal JSON"),
         ("dts", "dts-avro, or canal-json"),
         ("json", "changelane inspect"),

@@ -11,7 +11,7 @@ from local_store import LocalStore
 
 from changelane.pipeline.files_source import FilesSource
 from changelane.pipeline.options import Options
-from changelane.spark.sources.file_batches import FileStream, interval_s
+from changelane.spark.sources.batch_stream import BatchStream, interval_s
 from changelane.spark.sources.file_listing import Listing, Root
 from changelane.spark.sources.file_reader import ReadingError
 from changelane.spark.sources.files import FilesInput
@@ -35,7 +35,7 @@ def source(store: Path, there: list[File], monkeypatch: pytest.MonkeyPatch, **mo
 
 
 def ran(one: FilesInput, apply: Any, options: Options | None = None) -> None:
-    query = FileStream(SPARK, one, "test", options or Options(), apply).start()
+    query = BatchStream(SPARK, one, "test", options or Options(), apply).start()
     assert query.awaitTermination(10)
 
 
@@ -135,7 +135,7 @@ def test_a_continuous_run_looks_again_until_it_is_stopped(
 
     one = source(tmp_path, there, monkeypatch).input
     options = Options(trigger="continuous", interval="1 millisecond")
-    query = FileStream(SPARK, one, "test", options, apply).start()
+    query = BatchStream(SPARK, one, "test", options, apply).start()
     assert enough.wait(10)
     assert not query.awaitTermination(0)
     query.stop()
