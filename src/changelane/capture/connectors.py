@@ -274,6 +274,8 @@ def _binlog_properties(options: ConnectorOptions) -> dict[str, str]:
         # two readers with one id end each other's connection
         "database.server.id": str(effective_server_id(options.server_id, options.name)),
         "database.include.list": _exact_pattern(options.database),
+        # without it, the reader of a server that stops ends silently, and the engine seems to run
+        "connect.keep.alive": "true",
         # the server sends an event after 0.8 of it, with which an idle log moves; a shorter one
         # would take a busy machine for a lost connection
         "connect.keep.alive.interval.ms": str(max(5000, int(options.heartbeat_s * 1250))),
@@ -283,9 +285,6 @@ def _binlog_properties(options: ConnectorOptions) -> dict[str, str]:
         "time.precision.mode": "adaptive_time_microseconds",
         # renames and drops are only known from the statements
         "include.schema.changes": "true",
-        # The driver would reconnect by itself, within a transaction, and send its rows again. The
-        # process restarts from the newest manifest instead.
-        "connect.keep.alive": "false",
         # other values skip the rows of a table whose schema the connector does not know
         "inconsistent.schema.handling.mode": "fail",
         # other values skip statements that cannot be parsed, and rows that follow them

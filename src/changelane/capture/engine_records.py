@@ -26,16 +26,22 @@ _TRANSACTION_ID: Final = "transaction_id"
 _TRANSACTION_FIELDS: Final = "transaction_"
 """The prefix of the fields of an offset that describe its open transaction."""
 
+_TRUNCATE: Final = '"op":"t"'
+"""The operation of a truncate; inside of a text, its quotes would be escaped."""
+
 
 class RecordRole(Enum):
     """The role of a record of the engine.
 
-    ``ROW``: anything that consumers read: rows, tombstones, truncates, statements, messages of
-    other programs. ``MARKER``: a message of ours, behind which somebody waits for the log.
-    ``HEARTBEAT``: a heartbeat, or the message that a heartbeat wrote.
+    ``ROW``: anything that consumers read: rows, tombstones, truncates, messages of other programs.
+    ``STATEMENT``: a statement or a truncate of MySQL or MariaDB. It commits by itself, but with
+    GTIDs Debezium begins a transaction for it that never ends. ``HEARTBEAT``: a heartbeat, or the
+    message that a heartbeat wrote. ``MARKER``: a message of ours, behind which somebody waits for
+    the log.
     """
 
     ROW = "row"
+    STATEMENT = "statement"
     BEGIN = "begin"
     END = "end"
     HEARTBEAT = "heartbeat"
@@ -70,7 +76,8 @@ class EngineRecord(msgspec.Struct, frozen=True):
     @property
     def is_closed(self) -> bool:
         """Whether neither a transaction nor a snapshot is open at its offset."""
-        return not self.is_in_transaction and not self.is_in_snapshot
+        is_in_transaction = self.is_in_transaction and self.role is not RecordRole.STATEMENT
+        return not is_in_transaction and not self.is_in_snapshot
 
     @property
     def size_bytes(self) -> int:
@@ -101,6 +108,7 @@ class RecordRoles:
         self._heartbeat = f"{HEARTBEAT_TOPIC_PREFIX}.{options.name}"
         self._transaction = f"{options.name}.transaction"
         self._message = f"{options.name}.message"
+        self._statement = options.name
         self._is_postgres = options.product == "postgres"
 
     def role_of(self, topic: str, value: str | None) -> RecordRole:
@@ -115,9 +123,10 @@ class RecordRoles:
             return RecordRole.ROW
         if topic == self._transaction:
             return _marker_role(value)
-        if topic == self._message and self._is_postgres:
-            return _message_role(value)
-        return RecordRole.ROW
+        if self._is_postgres:
+            return _message_role(value) if topic == self._message else RecordRole.ROW
+        is_statement = topic == self._statement or _TRUNCATE in value
+        return RecordRole.STATEMENT if is_statement else RecordRole.ROW
 
 
 class _Marker(msgspec.Struct):

@@ -119,7 +119,7 @@ class PublicationPlanner:
             and row.is_closed
             and now_s - self._quiet_since_s >= self._limits.quiet_s
         ):
-            yield from self._close(row.offset, now_s)
+            yield from self._close(closed_offset(row.offset), now_s)
         elif self._is_due(now_s):
             yield from self._publish(now_s)
 
@@ -146,7 +146,9 @@ class PublicationPlanner:
                 self._tail_is_awaited |= record.role is RecordRole.MARKER
                 if record.is_closed:
                     yield from self._close(record.offset, now_s)
-            case RecordRole.ROW:
+                else:
+                    yield from self._close_last_row(record, now_s)
+            case RecordRole.ROW | RecordRole.STATEMENT:
                 yield from self._close_last_row(record, now_s)
                 self._add_to_tail(record, now_s)
                 self._last_row = record
@@ -161,7 +163,7 @@ class PublicationPlanner:
         """Close a row without a transaction, if the record is not part of the same change."""
         row = self._last_row
         if row is not None and row.is_closed and row.offset != record.offset:
-            yield from self._close(row.offset, now_s)
+            yield from self._close(closed_offset(row.offset), now_s)
 
     def _close(self, offset: EngineOffset, now_s: float) -> Iterator[PublicationStep]:
         """Append what follows the boundary, and move the boundary behind it."""

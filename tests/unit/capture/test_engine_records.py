@@ -45,6 +45,17 @@ def test_topic_and_content_tell_the_role(topic: str, value: str | None, role: Re
     assert ROLES.role_of(topic, value) is role
 
 
+def test_statements_and_truncates_of_mysql_are_statements() -> None:
+    options = ConnectorOptions(product="mysql", name="shop", host="h", database="d", user="u")
+    roles = RecordRoles(options)
+    value = json.dumps({"op": "t"}, separators=(",", ":"))
+    assert roles.role_of("shop.d.t", value) is RecordRole.STATEMENT
+    assert roles.role_of("shop", '{"payload":{"ddl":"DROP TABLE t"}}') is RecordRole.STATEMENT
+    assert ROLES.role_of("shop.d.t", value) is RecordRole.ROW
+    text = json.dumps({"op": "c", "after": {"text": value}}, separators=(",", ":"))
+    assert roles.role_of("shop.d.t", text) is RecordRole.ROW
+
+
 def test_unknown_transaction_marker_is_an_error() -> None:
     with pytest.raises(ChangelaneError, match="marker of an unknown status"):
         ROLES.role_of("shop.transaction", '{"payload":{"status":"ROLLBACK"}}')
@@ -75,6 +86,14 @@ def test_offset_tells_what_is_open(
     assert record.is_in_transaction is is_in_transaction
     assert record.is_in_snapshot is is_in_snapshot
     assert record.is_closed is not (is_in_transaction or is_in_snapshot)
+
+
+def test_statement_is_closed_outside_of_snapshots() -> None:
+    def is_closed(offset: EngineOffset) -> bool:
+        return EngineRecord(RecordRole.STATEMENT, offset, CapturedRecord("t", None, "")).is_closed
+
+    assert is_closed({"pos": 1, "transaction_id": "7"})
+    assert not is_closed({"pos": 1, "snapshot": True})
 
 
 def test_closed_offset_has_no_transaction() -> None:

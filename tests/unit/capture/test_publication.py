@@ -209,6 +209,20 @@ def test_offset_of_a_heartbeat_is_not_published_with_a_part_of_a_transaction() -
     assert log.offset == {"lsn": 20}
 
 
+def test_statement_is_complete_although_its_transaction_never_ends() -> None:
+    planner, log = planner_after_snapshot()
+    offset: EngineOffset = {"pos": 10, "transaction_id": "7"}
+    statements = [EngineRecord(RecordRole.STATEMENT, offset, row(name)) for name in "ab"]
+    log.execute(planner.accept([EngineRecord(BEGIN, offset, row("BEGIN")), *statements], 0))
+    planner.end_batch(0)
+    assert log.execute(planner.tick(1)) == 0
+    heartbeat = EngineRecord(HEARTBEAT, {**offset, "event": 2}, row("heartbeat"))
+    log.execute(planner.accept([heartbeat], 1))
+    assert log.execute(planner.tick(5)) == 1
+    assert log.visible == ["a", "b"]
+    assert log.offset == {"pos": 10}
+
+
 def test_last_change_without_a_transaction_waits_for_a_quiet_time() -> None:
     planner, log = planner_after_snapshot()
     statement = records_of(Unit("statement", ("drop a", "drop b")), 10)

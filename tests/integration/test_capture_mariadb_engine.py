@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The capture of a real MariaDB by Debezium's engine, with what differs from PostgreSQL.
+
+Statements have no transaction, a truncate has one that never ends, and heartbeats come with other
+events only: none of them may keep the log waiting.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zstandard
+
+pytest.importorskip("jpype", reason="jpype1 is not installed: changelane[capture]")
+
+from mariadb_server import MariadbServer
+
+from changelane.capture.connectors import ConnectorOptions
+from changelane.capture.engine import CaptureEngine
+from changelane.capture.engine_config import EngineConfig
+from changelane.capture.publication import PublicationLimits
+from changelane.capture.segment_store import CaptureLog
+from changelane.capture.storage import LocalFolder
+from changelane.codec import get_codec
+from changelane.conversion.message_files import read_record
+from changelane.event import ChangeEvent, DataChange, SchemaChange, Tombstone, Truncate
+from changelane.schema import TableId
+
+WAIT_S = 120
+
+
+@pytest.fixture
+def server(mariadb_server: MariadbServer) -> Iterator[MariadbServer]:
+    """A server of its own, because the test restarts it."""
+    del mariadb_server  # which skips where MariaDB is not installed
+    with MariadbServer() as server:
+        server.run(
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.items (id INT PRIMARY KEY, n BIGINT UNSIGNED DEFAULT 7)",
+            "INSERT INTO shop.items VALUES (1, NULL), (2, 18446744073709551615)",
+            "CREATE USER capture IDENTIFIED BY 'pass word'",
+            "GRANT SELECT, RELOAD, SHOW DATABASES, LOCK TABLES, REPLICATION SLAVE, BINLOG MONITOR, "
+            "SLAVE MONITOR ON *.* TO capture",
+        )
+        yield server
+
+
+def config(server: MariadbServer, folder: Path) -> EngineConfig:
+    from changelane.spark.runtime.jars import fetch_debezium
+
+    return EngineConfig(
+        connector=ConnectorOptions(
+            product="mariadb",
+            name="shop",
+            host=server.host,
+            port=server.port,
+            database="shop",
+            user="capture",
+            password="pass word",
+            sslmode="disable",
+            tables=(TableId(database="shop", name="items"),),
+            heartbeat_s=0.5,
+        ),
+        log=str(folder / "log"),
+        work=str(folder / "work"),
+        jars=str(fetch_debezium("mariadb")),
+        limits=PublicationLimits(max_age_s=0.2, quiet_s=1),
+    )
+
+
+def events(folder: Path) -> list[str]:
+    """The events of the log after the statements of the snapshot, as short texts.
+
+    A restart repeats a statement if nothing follows it: its offset is that of its beginning.
+    """
+    log, codec = LocalFolder(folder / "log"), get_codec("debezium-json")
+    texts = []
+    for manifest in CaptureLog(log).manifests_after(0):
+        for segment in manifest.segments:
+            content = log.read(f"segments/{segment.name}")
+            for line in zstandard.ZstdDecompressor().stream_reader(content).read().splitlines():
+                texts += [text_of(event) for event in codec.decode(read_record(line))]
+    texts = texts[texts.index("r 1 None") :]
+    return [
+        text
+        for text, before in zip(texts, [None, *texts], strict=False)
+        if text != before or not text.startswith(("truncate", "ALTER"))
+    ]
+
+
+def text_of(event: ChangeEvent) -> str:
+    match event:
+        case DataChange(op=op):
+            row = event.after or event.before or {}
+            return f"{op.value} {row['id']} {row['n']}"
+        case SchemaChange():
+            return event.ddl or ""
+        case Truncate():
+            return "truncate"
+        case Tombstone():
+            return "tombstone"
+        case _:
+            return type(event).__name__
+
+
+def wait_for_events(engine: CaptureEngine, folder: Path, expected: list[str]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while events(folder) != expected:
+        assert engine.status.state != "failed", engine.status.reason
+        assert time.monotonic() < deadline, events(folder)
+        time.sleep(0.1)
+
+
+def test_statements_kills_and_restarts_of_mariadb_are_captured(
+    server: MariadbServer, tmp_path: Path
+) -> None:
+    expected = ["r 1 None", "r 2 18446744073709551615"]
+    with CaptureEngine(config(server, tmp_path)) as engine:
+        engine.wait_published(1, WAIT_S)
+        assert events(tmp_path) == expected
+
+        server.run("UPDATE shop.items SET n = 5 WHERE id = 2", "TRUNCATE TABLE shop.items")
+        expected += ["u 2 5", "truncate"]
+        wait_for_events(engine, tmp_path, expected)
+
+        pid = engine.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        statement = "ALTER TABLE shop.items ADD COLUMN more INT"
+        server.run("INSERT INTO shop.items VALUES (3, 3)", "DELETE FROM shop.items", statement)
+        expected += ["c 3 3", "d 3 3", "tombstone", statement]
+        wait_for_events(engine, tmp_path, expected)
+        assert engine.status.restart_count == 1
+
+        server.restart()
+        server.run("INSERT INTO shop.items VALUES (4, 4, 4)")
+        expected += ["c 4 4"]
+        wait_for_events(engine, tmp_path, expected)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert files
+    assert not [path for path in files if b"pass word" in path.read_bytes()]
