@@ -8,11 +8,13 @@ from typing import Any
 
 import lake_tables
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from changelane.capture.manifest import CapturedRecord
 from changelane.capture.segment_store import CaptureLog, SegmentWriter
 from changelane.capture.storage import LocalFolder
+from changelane.cli import main
 from changelane.errors import ConfigError
 from changelane.pipeline.config import Pipeline, parse
 from changelane.schema import TableId
@@ -233,3 +235,45 @@ def test_a_record_that_cannot_be_read_is_quarantined(spark: SparkSession, captur
     report = capture.run(spark)
     assert sum(report.quarantined.values()) == 1
     assert capture.ids(spark) == [0, 1]
+
+
+def test_status_shows_the_capture_log_beside_the_tables(
+    spark: SparkSession, capture: Capture, tmp_path: Path
+) -> None:
+    capture.publish(30)
+    capture.run(spark)
+    capture.publish(5)
+    file = tmp_path / "shop.yaml"
+    content = {
+        "name": "shop",
+        "source": {"type": "segments", "path": str(capture.path), "format": "native-json"},
+        "sink": {"type": "iceberg", "path": str(capture.lake)},
+        "options": {"tables_without_key": "append"},
+    }
+    file.write_text(json.dumps(content))
+    result = CliRunner().invoke(main, ["status", str(file), "--output", "json"])
+    assert result.exit_code == 0, result.output
+    status = json.loads(result.stdout)
+    assert [table["rows"] for table in status["tables"]] == [30]
+    figures = status["capture"]
+    assert figures["manifest"] == 2
+    assert figures["record_count"] == 35
+    assert figures["applied_manifest"] == 1
+    assert figures["pending_record_count"] == 5
+    assert figures["server"] is None
+
+    content["source"] = {
+        "type": "postgres",
+        "host": "127.0.0.1",
+        "port": 1,
+        "database": "shop",
+        "user": "me",
+        "tables": ["public.*"],
+        "segments": str(capture.path),
+    }
+    file.write_text(json.dumps(content))
+    result = CliRunner().invoke(main, ["status", str(file)], env={"COLUMNS": "200"})
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert "5 of them not in the tables" in lines[-2]
+    assert lines[-1].startswith("PostgreSQL database shop at 127.0.0.1:1: ")

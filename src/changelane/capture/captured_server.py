@@ -4,12 +4,33 @@
 from collections.abc import Callable
 from typing import Protocol
 
+import msgspec
+
 from changelane.capture.connectors import ConnectorOptions
 from changelane.capture.finding import Finding
 from changelane.capture.manifest import EngineOffset
 
 IsPassed = Callable[[EngineOffset], bool]
 """Returns whether an offset of the engine is at a position or after it."""
+
+
+class LogLag(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a server's log that is not captured, or that the server keeps for the capture.
+
+    Attributes:
+        lag_bytes: The bytes of the log after the captured position; ``None`` = unknown.
+        retained_bytes: The bytes that the server keeps for the slot; PostgreSQL only.
+        headroom_bytes: The bytes until the slot may be lost, at least 0; ``None`` = without a
+            limit. PostgreSQL only.
+        slot: The replication slot; PostgreSQL only.
+        problem: What is wrong with the slot or the position; empty = nothing.
+    """
+
+    lag_bytes: int | None = None
+    retained_bytes: int | None = None
+    headroom_bytes: int | None = None
+    slot: str = ""
+    problem: str = ""
 
 
 class CapturedServer(Protocol):
@@ -40,6 +61,14 @@ class CapturedServer(Protocol):
 
         Args:
             heartbeat_s: The interval of heartbeats, seconds.
+        """
+        ...
+
+    def log_lag(self, offset: EngineOffset | None) -> LogLag:
+        """Return how far the log is ahead of the capture.
+
+        Args:
+            offset: The position that the capture log has; ``None`` = nothing is captured yet.
         """
         ...
 

@@ -139,10 +139,13 @@ class ConnectorOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     def secrets(self) -> tuple[str, ...]:
         """The values that must never reach a log, an error or a file."""
         values = [self.password]
-        values += [
-            value for name, value in self.properties.items() if _SECRET_PROPERTY.search(name)
-        ]
+        values += [value for name, value in self.properties.items() if is_secret_name(name)]
         return tuple(value for value in values if value)
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether the value of a connector's property is a secret, by its name."""
+    return _SECRET_PROPERTY.search(name) is not None
 
 
 def connector_properties(options: ConnectorOptions) -> dict[str, str]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, Self
 
+from changelane.capture.capture_figures import CaptureFigures, read_capture_figures
 from changelane.capture.captured_server import CapturedServer
 from changelane.capture.engine import CaptureEngine, CaptureError, CaptureStatus
 from changelane.capture.engine_config import EngineConfig
@@ -21,6 +22,7 @@ from changelane.formats.contract.options import seconds
 from changelane.pipeline.database_source import DatabaseSource
 from changelane.pipeline.mysql_source import MysqlSource
 from changelane.pipeline.postgres_source import PostgresSource
+from changelane.pipeline.segments_source import SegmentsSource
 
 _ENGINE_FOLDER: Final = "engine"
 """The folder in the capture log with the files of the engine: its log, spool and offsets."""
@@ -52,6 +54,22 @@ def database_findings(source: DatabaseSource) -> list[Finding]:
     """
     offset = _newest_offset(CaptureLog(folder_of(source.segments)))
     return captured_server_of(source).findings(offset)
+
+
+def capture_figures(source: DatabaseSource | SegmentsSource, *, consumer: str) -> CaptureFigures:
+    """Return the figures of a capture, with those of its server if the source is a database.
+
+    Args:
+        source: The database or the capture log.
+        consumer: The name of the pipeline in the capture log.
+
+    Raises:
+        ChangelaneError: The capture log is damaged.
+        OSError: The capture log cannot be read.
+    """
+    read_lag = captured_server_of(source).log_lag if isinstance(source, DatabaseSource) else None
+    log = CaptureLog(folder_of(source.capture_log.path))
+    return read_capture_figures(log, consumer=consumer, read_lag=read_lag)
 
 
 class DatabaseCapture:

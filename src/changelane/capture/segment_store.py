@@ -50,8 +50,13 @@ class _Identity(msgspec.Struct, frozen=True):
     id: str
 
 
-class _Consumer(msgspec.Struct, frozen=True):
-    """The content of a consumer's file: the newest manifest that its tables contain."""
+class AppliedManifest(msgspec.Struct, frozen=True):
+    """The content of a consumer's file: the newest manifest that its tables contain.
+
+    Attributes:
+        sequence: The number of the manifest.
+        time_ms: The time at which it was applied, milliseconds since 1970-01-01 UTC.
+    """
 
     sequence: int
     time_ms: int
@@ -152,19 +157,30 @@ class CaptureLog:
         for name in self.folder.names("consumers"):
             if name.endswith(".json") and not name.startswith("."):
                 content = self.folder.read(f"consumers/{name}")
-                consumer = msgspec.json.decode(content, type=_Consumer)
+                consumer = msgspec.json.decode(content, type=AppliedManifest)
                 consumers[name.removesuffix(".json")] = consumer.sequence
         return consumers
 
+    def applied_by(self, consumer: str) -> AppliedManifest | None:
+        """Return the newest manifest that a consumer's tables contain; ``None`` = unknown."""
+        try:
+            content = self.folder.read(f"consumers/{consumer}.json")
+            return msgspec.json.decode(content, type=AppliedManifest)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None
+
     def set_consumed(self, consumer: str, sequence: int) -> None:
-        """Record the newest manifest that a consumer's tables contain.
+        """Record the newest manifest that a consumer's tables contain, with the time of a new one.
 
         Raises:
             ConfigError: The name of the consumer cannot be the name of a file.
         """
         if _CONSUMER_NAME.fullmatch(consumer) is None:
             raise ConfigError(f"{consumer!r} cannot be the name of a consumer of a capture log")
-        content = msgspec.json.encode(_Consumer(sequence, int(time.time() * 1000)))
+        applied = self.applied_by(consumer)
+        if applied is not None and applied.sequence == sequence:
+            return
+        content = msgspec.json.encode(AppliedManifest(sequence, int(time.time() * 1000)))
         self.folder.replace(f"consumers/{consumer}.json", content)
 
     def delete_expired(self, *, retention_s: float) -> int:

@@ -39,12 +39,20 @@ _REPORT_S: Final = 10.0
     help="Read all rows again, after the replication slot lost changes. Rows that were deleted "
     "meanwhile stay in the tables.",
 )
-def capture(file: str, *, until_now: bool, new_snapshot: bool) -> None:
+@click.option(
+    "--print-config",
+    is_flag=True,
+    help="Capture nothing; print the connector for Kafka Connect that does the same.",
+)
+def capture(file: str, *, until_now: bool, new_snapshot: bool, print_config: bool) -> None:
     """Capture the database of a pipeline into its capture log, until it is stopped.
 
     `changelane run` captures, too; this command is for a capture on its own, such as on another
     machine. Each report is one line of JSON on stderr. It may be stopped or killed at any moment
     and started again; no change is lost.
+
+    With --print-config, stdout is the JSON that creates a connector in a Kafka Connect cluster,
+    without secrets; stderr has the source of a pipeline that reads its topics.
 
     Exit codes: 0 stopped, or --until-now is reached; 1 the capture failed; 2 wrong use or
     configuration, or a server that lacks a setting.
@@ -53,6 +61,11 @@ def capture(file: str, *, until_now: bool, new_snapshot: bool) -> None:
     if not isinstance(pipeline.source, DatabaseSource):
         kind = pipeline.source.type_name
         raise ConfigError(f"the source of the pipeline is {kind}, which is not a database")
+    if print_config:
+        if until_now or new_snapshot:
+            raise click.UsageError("--print-config captures nothing: leave out the other options")
+        _print_config(pipeline.source)
+        return
     stop = threading.Event()
     with started_capture(
         pipeline, _note, is_until_now=until_now, is_new_snapshot=new_snapshot
@@ -96,6 +109,25 @@ def started_capture(
     with database_capture:
         database_capture.start(is_new_snapshot=is_new_snapshot, is_until_now=is_until_now)
         yield database_capture
+
+
+def _print_config(source: DatabaseSource) -> None:
+    """Print the connector for Kafka Connect, and the source that reads its topics."""
+    from changelane.capture.connect_config import (
+        SECRETS_FILE,
+        connector_of,
+        kafka_source_text,
+        secret_keys,
+    )
+    from changelane.capture.database_capture import captured_server_of
+
+    options = captured_server_of(source).connector_options()
+    connector = connector_of(options, has_snapshot=source.snapshot != "none")
+    click.echo(msgspec.json.format(msgspec.json.encode(connector)))
+    keys = ", ".join(secret_keys(connector))
+    _note(f"the workers read from {SECRETS_FILE}: {keys}")
+    _note("a pipeline reads the topics of the connector with")
+    click.echo(kafka_source_text(options), err=True, nl=False)
 
 
 class _StoppedError(Exception):

@@ -7,8 +7,8 @@ of rows.
 
 import errno
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 from changelane.cli.run_metrics import Totals
 from changelane.conversion.terminal_text import printable
@@ -20,8 +20,14 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
 
+class Collector(Protocol):
+    """Something that yields metrics; Prometheus calls it from its own threads."""
+
+    def collect(self) -> "Iterator[Metric]": ...
+
+
 class Metrics:
-    """The collector that Prometheus calls from its own threads.
+    """The collector of the figures of a run.
 
     Args:
         pipeline: The pipeline's name.
@@ -115,7 +121,7 @@ class Server:
         address: The URL of the metrics.
     """
 
-    def __init__(self, metrics: Metrics, host: str, port: int) -> None:
+    def __init__(self, collectors: Iterable[Collector], host: str, port: int) -> None:
         """Start the server.
 
         Raises:
@@ -127,7 +133,8 @@ class Server:
         except ImportError:
             raise MissingExtraError("prometheus_client", "metrics") from None
         registry = CollectorRegistry()
-        registry.register(metrics)
+        for collector in collectors:
+            registry.register(collector)
         self._server: Any
         try:
             self._server, self._thread = start_http_server(port, host, registry)

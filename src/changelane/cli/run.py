@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from changelane.cli.capture import started_capture
+from changelane.cli.capture_metrics import figures_reader
 from changelane.cli.maintain import describe as maintained
 from changelane.cli.run_display import RunDisplay
 from changelane.cli.session import session_of
@@ -83,7 +84,10 @@ def run(
         kind = pipeline.sink.type_name
         raise click.UsageError(f"--recover-checkpoint needs tables, and the sink is {kind}")
     report: RunReport | DeliveriesReport
-    with RunDisplay(pipeline.name, pipeline.options, metrics_port) as display:
+    read_capture = figures_reader(pipeline)
+    with RunDisplay(
+        pipeline.name, pipeline.options, metrics_port, read_capture=read_capture
+    ) as display:
         if is_to_topics:
             report = _run_to_topics(pipeline, master, display)
         else:

@@ -17,8 +17,9 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.text import Text
 
+from changelane.cli.capture_metrics import CaptureWatch, ReadFigures
 from changelane.cli.progress import stop_cleanly_when_terminated
-from changelane.cli.prometheus import Metrics, Server
+from changelane.cli.prometheus import Collector, Metrics, Server
 from changelane.cli.run_metrics import Figures, Totals, figures
 from changelane.conversion.terminal_text import printable
 from changelane.pipeline.kafka_offsets import partitions, total_lag
@@ -166,6 +167,7 @@ class RunDisplay:
         pipeline: The pipeline's name.
         options: The options of the pipeline, with the address of metrics.
         metrics_port: The port of metrics instead of that in the options.
+        read_capture: Reads the figures of the pipeline's capture for the metrics, if it has one.
         clock: Returns the time in seconds.
     """
 
@@ -175,6 +177,7 @@ class RunDisplay:
         options: Options,
         metrics_port: int | None = None,
         *,
+        read_capture: ReadFigures | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         self._pipeline = pipeline
@@ -188,10 +191,13 @@ class RunDisplay:
             self._display = LiveLine(pipeline, lambda: self._totals, console, clock)
         port = options.metrics_port if metrics_port is None else metrics_port
         self._server: Server | None = None
+        self._capture_watch: CaptureWatch | None = None
         if port is not None:
-            self._server = Server(
-                Metrics(pipeline, lambda: self._totals), options.metrics_host, port
-            )
+            collectors: list[Collector] = [Metrics(pipeline, lambda: self._totals)]
+            if read_capture is not None:
+                self._capture_watch = CaptureWatch(read_capture)
+                collectors.append(self._capture_watch)
+            self._server = Server(collectors, options.metrics_host, port)
 
     def __enter__(self) -> Self:
         if self._server is not None:
@@ -200,6 +206,8 @@ class RunDisplay:
 
     def __exit__(self, *_error: object) -> None:
         self._display.stop()
+        if self._capture_watch is not None:
+            self._capture_watch.close()
         if self._server is not None:
             self._server.close()
 

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from changelane.capture.capture_figures import figure_lines
+from changelane.cli.capture_metrics import figures_reader
 from changelane.cli.pipeline_tables import open_pipeline
 from changelane.conversion.terminal_text import printable
 
@@ -39,19 +41,29 @@ def status(file: str, *, master: str | None, output: str) -> None:
     commit        age of the newest commit
 
     A count that is 0 for every table is not shown. The command only reads; the pipeline may be
-    running.
+    running. If the source is a database or its capture log, lines about the capture follow; a
+    server that does not answer is one of these lines. With --output json the output then is an
+    object with "tables" and "capture", else it is the list of the tables.
     """  # noqa: D301 - click takes the character, not its name
     pipeline, lake = open_pipeline(file, master)
     from changelane.spark.maintenance.status import status as read
 
     statuses = read(lake, pipeline.name)
+    read_capture = figures_reader(pipeline)
+    capture = None if read_capture is None else read_capture()
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(statuses)))
+        # a list if there is no capture, as before captures existed
+        content = statuses if capture is None else {"tables": statuses, "capture": capture}
+        click.echo(msgspec.json.format(msgspec.json.encode(content)))
         return
-    if not statuses:
+    if statuses:
+        show(statuses, Console())
+    else:
         click.echo("no tables yet: `changelane run` creates them")
-        return
-    show(statuses, Console())
+    if capture is not None:
+        label = pipeline.source.label
+        for line in figure_lines(capture, label=label, now_ms=time.time() * 1000):
+            click.echo(printable(line))
 
 
 def show(statuses: "list[TableStatus]", console: Console) -> None:

@@ -8,6 +8,7 @@ import socket
 import time
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,10 +16,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.cells import cell_len
 from rich.console import Console
 
+from changelane.capture.capture_figures import CaptureFigures, read_capture_figures
+from changelane.capture.captured_server import LogLag
+from changelane.capture.manifest import CapturedRecord
+from changelane.capture.segment_store import CaptureLog, SegmentWriter
+from changelane.capture.storage import LocalFolder
 from changelane.cli.run import _print_summary
 from changelane.cli.run_display import LiveLine, RunDisplay
 from changelane.cli.run_metrics import Totals, figures
-from changelane.errors import ConfigError
+from changelane.errors import ConfigError, UnreachableError
 from changelane.pipeline.options import Options
 from changelane.spark.rows.batch_stats import APPLIED_BEFORE, BatchReport, TableReport
 from changelane.spark.run.repeated_rows import with_repeat_note
@@ -224,6 +230,49 @@ def test_prometheus_reads_counts_lag_tables_and_what_was_set_aside(
     assert abs(told["changelane_last_batch_timestamp_seconds",] - time.time()) < 60
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(address, timeout=10)
+
+
+def test_prometheus_reads_the_figures_of_a_capture(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    now_ms = int(time.time() * 1000)
+    log = LocalFolder(tmp_path / "log")
+    writer = SegmentWriter(log, tmp_path / "spool")
+    for number in range(5):
+        writer.append(CapturedRecord("shop.public.t", str(number), "{}"))
+    writer.publish({"lsn": 5, "ts_usec": (now_ms - 2000) * 1000})
+    writer.close()
+    lag = LogLag(lag_bytes=70, retained_bytes=90, headroom_bytes=0, slot="shop")
+
+    def read_lag(_offset: object) -> LogLag:
+        if is_down:
+            raise UnreachableError("the server does not answer")
+        return lag
+
+    def read() -> CaptureFigures:
+        return read_capture_figures(CaptureLog(log), consumer="shop", read_lag=read_lag)
+
+    for is_down in (False, True):
+        with RunDisplay("shop", Options(metrics_port=0), read_capture=read) as display:
+            address = capsys.readouterr().err.split()[-1]
+            deadline = time.monotonic() + 30
+            name = "changelane_capture_server_up"
+            while (name,) not in (metrics := scraped(address)) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            display.show_batch(batch())
+        assert metrics[name,] == (not is_down)
+        assert metrics["changelane_capture_records_total",] == 5
+        assert metrics["changelane_capture_pending_records",] == 5
+        assert 2 <= metrics["changelane_capture_publish_delay_seconds",] < 60
+        assert 0 <= metrics["changelane_capture_manifest_age_seconds",] < 60
+        assert ("changelane_capture_apply_delay_seconds",) not in metrics
+        of_server = {
+            key[0].removeprefix("changelane_capture_"): value
+            for key, value in metrics.items()
+            if key[0].endswith("_bytes")
+        }
+        expected = {"lag_bytes": 70, "slot_retained_bytes": 90, "slot_headroom_bytes": 0}
+        assert of_server == ({} if is_down else expected)
 
 
 def test_losses_are_counted_by_name_and_class(capsys: pytest.CaptureFixture[str]) -> None:

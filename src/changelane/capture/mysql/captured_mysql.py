@@ -4,13 +4,18 @@
 from contextlib import closing
 from typing import Final, Literal
 
-from changelane.capture.captured_server import IsPassed
+from changelane.capture.captured_server import IsPassed, LogLag
 from changelane.capture.connectors import ConnectorOptions, effective_server_id
 from changelane.capture.finding import Finding
 from changelane.capture.manifest import EngineOffset
 from changelane.capture.mysql.check import check_server
 from changelane.capture.mysql.connection import MysqlConnection, connect
-from changelane.capture.mysql.position import BinlogPosition, current_position
+from changelane.capture.mysql.position import (
+    BinlogPosition,
+    current_position,
+    lag_bytes,
+    log_files,
+)
 from changelane.capture.mysql.tables import list_tables
 from changelane.pipeline.mysql_source import MariadbSource, MysqlSource
 
@@ -78,6 +83,24 @@ class CapturedMysql:
             sslrootcert=source.sslrootcert or "",
             heartbeat_s=heartbeat_s,
             properties=source.debezium,
+        )
+
+    def log_lag(self, offset: EngineOffset | None) -> LogLag:
+        """Return the bytes of the binary log after a position."""
+        position = None if offset is None else position_of(offset)
+        with closing(connect(self._connection)) as connection:
+            files = log_files(connection)
+        if not files:
+            return LogLag(
+                problem="the files of the binary log are unknown: the user lacks REPLICATION "
+                "CLIENT (MariaDB: BINLOG MONITOR)"
+            )
+        if position is None:
+            return LogLag()
+        is_purged = position.file not in {file.name for file in files}
+        return LogLag(
+            lag_bytes=lag_bytes(files, position),
+            problem=f"the server does not have {position.file}" if is_purged else "",
         )
 
     def marker(self) -> IsPassed:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A PostgreSQL server as :class:`~changelane.capture.captured_server.CapturedServer`."""
 
-from changelane.capture.captured_server import IsPassed
+from changelane.capture.captured_server import IsPassed, LogLag
 from changelane.capture.connectors import ConnectorOptions, lsn_of
 from changelane.capture.finding import Finding
 from changelane.capture.manifest import EngineOffset
@@ -77,6 +77,23 @@ class CapturedPostgres:
             sslrootcert=source.sslrootcert or "",
             heartbeat_s=heartbeat_s,
             properties=source.debezium,
+        )
+
+    def log_lag(self, offset: EngineOffset | None) -> LogLag:
+        """Return the lag of the slot; the server itself knows the acknowledged position."""
+        del offset
+        slot = self._source.slot_name
+        with connect(self._connection) as connection:
+            state = slot_state(connection, slot)
+        if state is None:
+            return LogLag(slot=slot, problem="the slot does not exist")
+        headroom = state.safe_wal_size
+        return LogLag(
+            lag_bytes=state.lag_bytes,
+            retained_bytes=state.retained_bytes,
+            headroom_bytes=None if headroom is None else max(headroom, 0),
+            slot=slot,
+            problem="the server deleted log that the slot needs" if state.is_lost else "",
         )
 
     def marker(self) -> IsPassed:
