@@ -14,6 +14,7 @@ import locale
 import os
 import random
 import time
+import zlib
 import zoneinfo
 from collections.abc import Generator, Iterator
 from contextlib import suppress
@@ -71,6 +72,8 @@ LONG = {
     )
 }
 """Files that run in `make test-long` only: many histories, tables or kills of each kind."""
+LONG_PART = os.environ.get("CHANGELANE_LONG_PART", "")
+"""``1/2`` or ``2/2``: one half of the files with long tests, which CI runs on alternating days."""
 ON_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}
 
 # no deadline for one example: on a shared machine it measures other work; `make fuzz` runs ten
@@ -203,7 +206,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(marker)
             if item.path.name in LONG:
                 item.add_marker("long")
+    if LONG_PART:
+        number, count = map(int, LONG_PART.split("/"))
+        items[:] = [item for item in items if _part(item, count) == number]
     items.sort(key=_order)
+
+
+def _part(item: pytest.Item, count: int) -> int:
+    """Return the part, from 1, of a file with long tests."""
+    return zlib.crc32(item.path.name.encode()) % count + 1
 
 
 def _fail(report: pytest.TestReport | pytest.CollectReport) -> None:

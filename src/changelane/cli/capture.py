@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from changelane.errors import ConfigError
+from changelane.formats.contract.options import seconds
 from changelane.pipeline.config import load
 from changelane.pipeline.database_source import DatabaseSource
 
@@ -121,7 +122,9 @@ def _print_config(source: DatabaseSource) -> None:
     )
     from changelane.capture.database_capture import captured_server_of
 
-    options = captured_server_of(source).connector_options()
+    options = captured_server_of(source).connector_options(
+        heartbeat_s=seconds(source.heartbeat_interval)
+    )
     connector = connector_of(options, has_snapshot=source.snapshot != "none")
     click.echo(msgspec.json.format(msgspec.json.encode(connector)))
     keys = ", ".join(secret_keys(connector))
