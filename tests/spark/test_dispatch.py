@@ -71,8 +71,10 @@ def take(
 def test_a_pipeline_leaves_the_events_of_another_in_the_log(spark: SparkSession, lake: str) -> None:
     """They share the folder; events without a pipeline are of a log of an older version."""
     take(spark, dispatcher(spark, lake, LATER), [insert(LOG, 1, 1)], 0)
-    log = open_lake(spark, lake, Path(lake).name)
-    other = TableDispatcher(log, Applier(spark, lake), "other", LATER)
+    kind = Path(lake).name
+    log = open_lake(spark, lake, kind)
+    applier = Applier(spark, lake, table_format=kind)
+    other = TableDispatcher(log, applier, "other", LATER)
     assert other.merge(all_of_them=True) is None
     assert held(spark, lake) == [(table_id_text(LOG), 0)]
     assert [table.events for table in _merged(spark, lake).tables] == [1]
