@@ -60,6 +60,7 @@ LONG = {
             "admission",
             "capture_engine",
             "capture_mariadb",
+            "capture_object_store",
             "catalogs",
             "check",
             "cluster",

@@ -16,7 +16,7 @@ from changelane.capture.mysql.captured_mysql import CapturedMysql
 from changelane.capture.postgres.captured_postgres import CapturedPostgres
 from changelane.capture.publication import PublicationLimits
 from changelane.capture.segment_store import CaptureLog, SegmentWriter
-from changelane.capture.storage import LocalFolder, folder_of
+from changelane.capture.storage import Folder, LocalFolder, folder_of
 from changelane.errors import ConfigError
 from changelane.formats.contract.options import seconds
 from changelane.pipeline.database_source import DatabaseSource
@@ -25,7 +25,7 @@ from changelane.pipeline.postgres_source import PostgresSource
 from changelane.pipeline.segments_source import SegmentsSource
 
 _ENGINE_FOLDER: Final = "engine"
-"""The folder in the capture log with the files of the engine: its log, spool and offsets."""
+"""The usual folder of the engine's files (its log, spool and offsets) in the capture log."""
 _START_S: Final = 120.0
 _IDLE_S: Final = 60.0
 """The interval at which an offset is published without records, seconds."""
@@ -89,15 +89,13 @@ class DatabaseCapture:
         notify: Callable[[str], None] = lambda _: None,
     ) -> None:
         folder = folder_of(source.segments)
-        if not isinstance(folder, LocalFolder):
-            raise ConfigError("source.segments of a database must be a folder of this machine")
         self._source = source
         self._server = captured_server_of(source)
         self._jars = jars
         self._notify = notify
         self._folder = folder
         self._log = CaptureLog(folder)
-        self._work = Path(folder.label) / _ENGINE_FOLDER
+        self._work = _engine_folder(source, folder)
         self._engine: CaptureEngine | None = None
         self._next_retention_s = 0.0
 
@@ -236,6 +234,20 @@ class DatabaseCapture:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def _engine_folder(source: DatabaseSource, log: Folder) -> Path:
+    """Return the folder of the engine's files.
+
+    Raises:
+        ConfigError: There is none, because the capture log is in an object store.
+    """
+    if source.engine_folder is not None:
+        return Path(source.engine_folder)
+    if isinstance(log, LocalFolder):
+        return Path(log.label) / _ENGINE_FOLDER
+    msg = f"the capture log {log.label} is in an object store: set source.engine_folder"
+    raise ConfigError(f"{msg} to a folder of this machine")
 
 
 def _newest_offset(log: CaptureLog) -> EngineOffset | None:

@@ -10,7 +10,7 @@ import hashlib
 import re
 import time
 import uuid
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -71,6 +71,7 @@ class CaptureLog:
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
+        self._seen: Manifest | None = None  # to list a long log once
 
     def sequences(self) -> list[int]:
         """Return the numbers of the manifests, ascending."""
@@ -131,8 +132,21 @@ class CaptureLog:
 
     def newest(self) -> Manifest | None:
         """Return the newest manifest; ``None`` = the log is empty."""
-        sequences = self.sequences()
-        return self.manifest(sequences[-1]) if sequences else None
+        if self._seen is not None and self._exists(self._seen):
+            # the retention deletes the oldest manifests first: all later ones still exist
+            for manifest in self.manifests_after(self._seen.sequence):
+                self._seen = manifest
+        else:
+            sequences = self.sequences()
+            self._seen = self.manifest(sequences[-1]) if sequences else None
+        return self._seen
+
+    def _exists(self, manifest: Manifest) -> bool:
+        """Return whether a manifest that was read still exists, and is the same."""
+        try:
+            return self.manifest(manifest.sequence) == manifest
+        except ChangelaneError:
+            return False
 
     def manifests_after(self, sequence: int) -> Iterator[Manifest]:
         """Yield the manifests after a number, in order.
@@ -257,7 +271,8 @@ class SegmentWriter:
         self._segment_number = 0
         self._open: _OpenSegment | None = None
         self._closed: list[Segment] = []
-        self._next_offset = 0 if self.newest is None else self.newest.next_offset
+        self._first_offset = 0 if self.newest is None else self.newest.next_offset
+        self._next_offset = self._first_offset
         self.pending_bytes = 0
         self.pending_count = 0
         self.pending_since_s: float | None = None
@@ -364,15 +379,23 @@ class SegmentWriter:
 
         Only a publication proves that no earlier writer can publish them any more.
         """
-        published = {
-            segment.name
-            for sequence in self._log.sequences()
-            for segment in self._log.manifest(sequence).segments
-        }
+        first, last = f"{self.epoch:08}-", self._newest_segment_before()
         for name in self._folder.names("segments"):
-            match = _SEGMENT_NAME.fullmatch(name)
-            if match and int(match[1]) < self.epoch and name not in published:
+            if _SEGMENT_NAME.fullmatch(name) and last < name < first:
                 self._folder.delete(f"segments/{name}")
+
+    def _newest_segment_before(self) -> str:
+        """Return the name of the newest segment that an earlier writer published; empty = none.
+
+        Names ascend, so that what follows it was never published.
+        """
+        sequences = self._log.sequences()
+        index = bisect_left(
+            sequences, self._first_offset, key=lambda n: self._log.manifest(n).next_offset
+        )
+        manifest = self._log.manifest(sequences[index])
+        has_segments = manifest.segments and manifest.epoch < self.epoch
+        return manifest.segments[-1].name if has_segments else ""
 
 
 def _fenced(folder: Folder) -> CaptureFencedError:

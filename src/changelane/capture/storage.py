@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The storage of a capture log: a folder of this machine."""
+"""The storage of a capture log: what it must be able to do, and a folder of this machine."""
 
 import errno
 import os
 from pathlib import Path
 from typing import Protocol
 
+from changelane.capture.object_store import SCHEMES, ObjectStoreFolder
 from changelane.errors import ConfigError
 
 
@@ -134,12 +135,16 @@ def folder_of(address: str) -> Folder:
     """Return the storage of an address.
 
     Raises:
-        ConfigError: The address has a scheme that no storage here supports.
+        ConfigError: The address has a scheme that no storage here supports, or credentials.
+        MissingExtraError: The library for object stores is not installed.
     """
     scheme, separator, rest = address.partition("://")
     if not separator:
         return LocalFolder(address)
     if scheme == "file":
         return LocalFolder(rest)
-    msg = f"segments cannot be written to {scheme}:// addresses: use a folder of this machine"
+    if scheme in SCHEMES:
+        return ObjectStoreFolder(address)
+    known = ", ".join(f"{name}://" for name in sorted(SCHEMES))
+    msg = f"a capture log cannot be at {scheme}:// addresses: use a folder, or one of {known}"
     raise ConfigError(msg)

@@ -21,8 +21,10 @@ class DatabaseSource(msgspec.Struct, frozen=True, kw_only=True):
         password: The password; a variable such as ``${PGPASSWORD}`` keeps it out of the file.
         sslmode: The TLS mode of the connections, in the words of libpq.
         sslrootcert: The file with the certificates of trusted authorities.
-        segments: The folder of the capture log, which must be durable: the server deletes what
-            the log has.
+        segments: The folder of the capture log, on this machine or in an object store. It must be
+            durable: the server deletes what the log has.
+        engine_folder: The folder of this machine for the files of the capture engine, by default
+            `engine` in the folder of the capture log; an object store needs it.
         topic_prefix: The name of the server in topics and in the tables' order; by default the
             database.
         snapshot: The first load: ``engine`` reads all rows before the changes, ``none`` begins
@@ -41,6 +43,7 @@ class DatabaseSource(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     user: str
     segments: str
+    engine_folder: str | None = None
     password: str = ""
     sslmode: Literal["disable", "prefer", "require", "verify-ca", "verify-full"] = "prefer"
     sslrootcert: str | None = None
@@ -134,8 +137,12 @@ class DatabaseSource(msgspec.Struct, frozen=True, kw_only=True):
     def with_paths(self, resolve: ResolvePath) -> Self:
         """Return the same options with absolute paths."""
         sslrootcert = None if self.sslrootcert is None else resolve(self.sslrootcert)
+        engine_folder = None if self.engine_folder is None else resolve(self.engine_folder)
         return msgspec.structs.replace(
-            self, segments=resolve(self.segments), sslrootcert=sslrootcert
+            self,
+            segments=resolve(self.segments),
+            engine_folder=engine_folder,
+            sslrootcert=sslrootcert,
         )
 
 

@@ -18,7 +18,7 @@ from changelane.capture.segment_store import (
     CaptureLog,
     SegmentWriter,
 )
-from changelane.capture.storage import LocalFolder, folder_of
+from changelane.capture.storage import LocalFolder
 from changelane.conversion.message_files import read_record
 from changelane.errors import ChangelaneError, ConfigError
 
@@ -218,11 +218,6 @@ def test_a_damaged_or_newer_manifest_is_an_error() -> None:
         decode_manifest(b'{"version":1,"epo', "manifests/1.json")
     with pytest.raises(ChangelaneError, match="newer changelane"):
         decode_manifest(b'{"version":2}', "manifests/1.json")
-
-
-def test_an_unsupported_address_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="s3://"):
-        folder_of("s3://bucket/log")
 
 
 @given(
