@@ -2,7 +2,7 @@
 """Rules for every test: its markers by folder, the order of the tests, which may be skipped.
 
 Tests under ``tests/spark`` are marked ``spark``, those under ``tests/integration`` ``services``.
-Tests of :data:`LONG` files are marked ``long``: ``make test-long`` runs them.
+Tests of the files of :data:`LONG_PARTS` are marked ``long``: ``make test-long`` runs them.
 Fast tests run first. On CI (the variable ``CI`` is set) no test marked ``spark`` or ``services``
 may be skipped: a service that did not start is a failure there, and a reason to skip elsewhere.
 
@@ -14,12 +14,11 @@ import locale
 import os
 import random
 import time
-import zlib
 import zoneinfo
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from hypothesis import settings
@@ -52,29 +51,31 @@ LONGEST_FIRST = [
         *("fidelity", "keeping", "files_source", "expressions", "library", "catalogs"),
     )
 ]
-LONG = {
-    f"test_{name}.py"
-    for name in (
-        *(
-            "additions",
-            "admission",
-            "capture_engine",
-            "capture_mariadb",
-            "capture_object_store",
-            "catalogs",
-            "check",
-            "cluster",
-            "equality",
-            "expressions",
-        ),
-        *("fanout", "files_in_folders", "kafka_sink", "keeping", "key_changes", "killed_run"),
-        *("late_columns", "merge_on_read", "purge", "readme_blocks", "repeats", "resend"),
-        *("schema_changes", "seed_jobs", "shared_names", "soft_deletes", "status", "transforms"),
-    )
+LONG_PARTS: Final = (
+    (
+        *("admission", "capture_object_store", "cluster", "equality", "fanout", "installed_sink"),
+        *("key_changes", "late_columns", "layout", "quarantine", "resend", "transforms"),
+    ),
+    (
+        *("capture_engine", "catalogs", "dispatch", "expressions", "fence", "new_format", "purge"),
+        *("query_page", "readme_blocks", "schema_changes", "seed_jobs", "sequence", "shared_names"),
+    ),
+    (
+        *("additions", "capture_mariadb", "check", "files_in_folders", "kafka_sink", "keeping"),
+        *("killed_run", "merge_on_read", "repeats", "small_batches", "soft_deletes", "status"),
+        "tombstones",
+    ),
+)
+"""The files that run in `make test-long` only: many histories, tables or kills of each kind.
+
+They form parts of about the same length, one of which CI runs on each day. A test with the marker
+``long`` in another file is of the first part.
+"""
+PART_OF_FILE: Final = {
+    f"test_{name}.py": part for part, names in enumerate(LONG_PARTS, 1) for name in names
 }
-"""Files that run in `make test-long` only: many histories, tables or kills of each kind."""
 LONG_PART = os.environ.get("CHANGELANE_LONG_PART", "")
-"""``1/2`` or ``2/2``: one half of the files with long tests, which CI runs on alternating days."""
+"""The number of the part of the long tests to run; empty = all."""
 ON_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}
 
 # no deadline for one example: on a shared machine it measures other work; `make fuzz` runs ten
@@ -205,17 +206,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if marker := _slow_marker(item.path):
             item.add_marker(marker)
-            if item.path.name in LONG:
+            if item.path.name in PART_OF_FILE:
                 item.add_marker("long")
     if LONG_PART:
-        number, count = map(int, LONG_PART.split("/"))
-        items[:] = [item for item in items if _part(item, count) == number]
+        part = int(LONG_PART)
+        items[:] = [item for item in items if PART_OF_FILE.get(item.path.name, 1) == part]
     items.sort(key=_order)
-
-
-def _part(item: pytest.Item, count: int) -> int:
-    """Return the part, from 1, of a file with long tests."""
-    return zlib.crc32(item.path.name.encode()) % count + 1
 
 
 def _fail(report: pytest.TestReport | pytest.CollectReport) -> None:
