@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from changelane.errors import UnknownNameError
 from changelane.pipeline.config import Pipeline
 from changelane.spark.lake.interface import Lake
+from changelane.spark.runtime.session import set_partitioning
 
 LAKES: Final[dict[str, tuple[str, str]]] = {
     "delta": ("changelane.spark.lake.delta", "Delta"),
@@ -42,6 +43,7 @@ def lake(spark: SparkSession, root: str, name: str = "delta", **options: Any) ->
     """
     if name not in LAKES:
         raise UnknownNameError("table format", name, LAKES)
+    set_partitioning(spark)
     module, kind = LAKES[name]
     lake: Lake = getattr(importlib.import_module(module), kind)(spark, root, **options)
     return lake

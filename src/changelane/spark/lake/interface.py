@@ -16,7 +16,11 @@ from changelane.spark.lake.layout import PLAIN, Layout
 from changelane.spark.lake.merge import Merge
 from changelane.spark.rows.schema import generation_of, table_id_of
 from changelane.spark.runtime.redact import FAILURES
-from changelane.spark.runtime.session import REQUIRED_SETTINGS, SMALL_BATCH_SETTINGS
+from changelane.spark.runtime.session import (
+    REQUIRED_SETTINGS,
+    SMALL_BATCH_SETTINGS,
+    set_partitioning,
+)
 from changelane.spark.runtime.sql import folder_name
 
 TABLES: Final = "tables"
@@ -390,6 +394,7 @@ def separate_session(spark: SparkSession) -> SparkSession:
     session = spark.newSession()
     for key in (*REQUIRED_SETTINGS, "spark.sql.shuffle.partitions"):
         session.conf.set(key, str(spark.conf.get(key)))
+    set_partitioning(session)
     # this optimisation would parse the JSON of a row once per column
     session.conf.set("spark.sql.optimizer.enableJsonExpressionOptimization", "false")
     return session

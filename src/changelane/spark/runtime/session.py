@@ -75,6 +75,15 @@ REQUIRED_SETTINGS: Final[dict[str, str]] = {
 }
 """The settings that every session must have, so that values stay exact and names are not parsed."""
 
+PARTITIONING_SETTINGS: Final[dict[str, str]] = {
+    # The partitions of a frame in the cache would change when it is computed (adaptive execution).
+    "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "false",
+    # Spark 4.1: a union has the partitions of its inputs, and keeps them when those of an input in
+    # the cache change. Groups over the union are then wrong, without an error.
+    "spark.sql.unionOutputPartitioning": "false",
+}
+"""The settings without which Spark plans with partitions that a frame does not have."""
+
 SMALL_BATCH_SETTINGS: Final[dict[str, str]] = {
     "spark.sql.shuffle.partitions": "1",
     # its own jobs would cost more than its plans save
@@ -159,6 +168,7 @@ def session(
                 spark = _create_session(builder)
     _keep_java_names(spark)
     check(spark)
+    set_partitioning(spark)
     executors.check(spark, notify)
     return spark
 
@@ -235,6 +245,15 @@ def check(spark: "SparkSession") -> None:
         if current != value:
             msg = f"Spark's {key} is {current!r} and must be {value!r}: set it before the run"
             raise ConfigError(msg)
+
+
+def set_partitioning(spark: "SparkSession") -> None:
+    """Give a session :data:`PARTITIONING_SETTINGS`; which an option of the user cannot change.
+
+    A session that a program made has Spark's defaults, with which rows may be lost.
+    """
+    for key, value in PARTITIONING_SETTINGS.items():
+        spark.conf.set(key, value)
 
 
 def check_class(spark: "SparkSession", name: str, lake: str) -> None:
