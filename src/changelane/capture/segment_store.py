@@ -6,7 +6,6 @@ only if its number is free. A former writer that still runs can therefore publis
 manifest that the new writer would have published; one of the two fails, and no record is lost.
 """
 
-import hashlib
 import re
 import time
 import uuid
@@ -14,10 +13,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Final, cast
+from typing import Final
 
 import msgspec
-import zstandard
 
 from changelane.capture.manifest import (
     CapturedRecord,
@@ -27,6 +25,7 @@ from changelane.capture.manifest import (
     decode_manifest,
     encode_manifest,
 )
+from changelane.capture.segment_file import SegmentFile
 from changelane.capture.storage import Folder
 from changelane.errors import ChangelaneError, ConfigError
 
@@ -36,8 +35,6 @@ _CONSUMER_NAME: Final = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]{0,250}")
 _IDENTITY: Final = "log.json"
 SEGMENT_BYTES: Final = 64 << 20
 """The size of the records of a segment, before compression, after which the next one begins."""
-_LEVEL: Final = 3
-"""The level of zstd: higher levels cost more time than the storage that they save."""
 
 
 class CaptureFencedError(ChangelaneError):
@@ -269,7 +266,7 @@ class SegmentWriter:
         self.newest = self._log.newest()
         self._has_published = False
         self._segment_number = 0
-        self._open: _OpenSegment | None = None
+        self._open: SegmentFile | None = None
         self._closed: list[Segment] = []
         self._first_offset = 0 if self.newest is None else self.newest.next_offset
         self._next_offset = self._first_offset
@@ -293,7 +290,7 @@ class SegmentWriter:
         if self._open is None:
             self._segment_number += 1
             name = f"{self.epoch:08}-{self._segment_number:012}.jsonl.zst"
-            self._open = _OpenSegment(self._spool / name, self._next_offset)
+            self._open = SegmentFile(self._spool / name, self._next_offset)
         self._open.write(line)
         self._next_offset += 1
         self.pending_bytes += len(line) + 1
@@ -417,57 +414,3 @@ class _Line(msgspec.Struct):
 
 
 _LINES: Final = msgspec.json.Encoder()
-
-
-class _OpenSegment:
-    """A segment that is being written."""
-
-    def __init__(self, path: Path, first_offset: int) -> None:
-        self._path = path
-        self._first_offset = first_offset
-        self._record_count = 0
-        self.raw_bytes = 0
-        self._file = _HashedFile(path.open("xb"))
-        compressor = zstandard.ZstdCompressor(level=_LEVEL)
-        self._stream = compressor.stream_writer(cast("IO[bytes]", self._file), closefd=False)
-
-    def write(self, line: bytes) -> None:
-        self._stream.write(line + b"\n")
-        self.raw_bytes += len(line) + 1
-        self._record_count += 1
-
-    def close(self) -> Segment:
-        self._stream.close()  # type: ignore[no-untyped-call]
-        self._file.close()
-        return Segment(
-            self._path.name,
-            self._first_offset,
-            self._record_count,
-            self._file.size_bytes,
-            self._file.sha256,
-        )
-
-
-class _HashedFile:
-    """A file that knows the size and the hash of what was written."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-        self._hash = hashlib.sha256()
-        self.size_bytes = 0
-
-    def write(self, data: bytes) -> int:
-        self._stream.write(data)
-        self._hash.update(data)
-        self.size_bytes += len(data)
-        return len(data)
-
-    def flush(self) -> None:
-        self._stream.flush()
-
-    def close(self) -> None:
-        self._stream.close()
-
-    @property
-    def sha256(self) -> str:
-        return self._hash.hexdigest()
