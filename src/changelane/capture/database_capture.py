@@ -163,12 +163,12 @@ class DatabaseCapture:
                 self._notify(" ".join(finding.text().split()))
 
     def _request_snapshot(self) -> None:
-        """Publish a manifest without an offset, after which the engine begins with a snapshot."""
+        """Begin a history of the log, if it is not empty."""
         if self._log.newest() is None:
             return
         writer = SegmentWriter(self._folder, self._work / "spool")
         try:
-            writer.publish({}, detail={"new_snapshot": True})
+            writer.begin_history()
         finally:
             writer.close()
 

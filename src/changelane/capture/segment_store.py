@@ -41,6 +41,10 @@ class CaptureFencedError(ChangelaneError):
     """Another capture process took over the capture log."""
 
 
+class ExpiredManifestError(ChangelaneError):
+    """A manifest does not exist any more."""
+
+
 class _Identity(msgspec.Struct, frozen=True):
     """The content of :data:`_IDENTITY`."""
 
@@ -78,13 +82,14 @@ class CaptureLog:
         """Return a manifest.
 
         Raises:
-            ChangelaneError: It does not exist, or is damaged.
+            ExpiredManifestError: It does not exist.
+            ChangelaneError: It is damaged.
         """
         try:
             content = self.folder.read(_manifest_name(sequence))
         except FileNotFoundError as error:
             msg = f"the capture log {self.folder.label} has no manifest {sequence} any more"
-            raise ChangelaneError(f"{msg}: its retention deleted it") from error
+            raise ExpiredManifestError(f"{msg}: its retention deleted it") from error
         return self._decoded(content, sequence)
 
     def _decoded(self, content: bytes, sequence: int) -> Manifest:
@@ -118,8 +123,22 @@ class CaptureLog:
 
     def oldest(self) -> Manifest | None:
         """Return the oldest manifest; ``None`` = the log is empty."""
+        for sequence in self.sequences():
+            with suppress(ExpiredManifestError):  # deleted at this moment
+                return self.manifest(sequence)
+        return None
+
+    def history_start(self) -> Manifest | None:
+        """Return the oldest manifest of the newest history; ``None`` = the log is empty.
+
+        The retention may have deleted manifests of the history before it.
+        """
         sequences = self.sequences()
-        return self.manifest(sequences[0]) if sequences else None
+        if not sequences:
+            return None
+        history = self.manifest(sequences[-1]).history
+        index = bisect_left(sequences, history, key=lambda n: self.manifest(n).history)
+        return self.manifest(sequences[index])
 
     def manifest_at(self, offset: int) -> Manifest | None:
         """Return the newest manifest that begins at an offset or before; ``None`` = none does."""
@@ -270,6 +289,7 @@ class SegmentWriter:
         self._closed: list[Segment] = []
         self._first_offset = 0 if self.newest is None else self.newest.next_offset
         self._next_offset = self._first_offset
+        self._history = 0 if self.newest is None else self.newest.history
         self.pending_bytes = 0
         self.pending_count = 0
         self.pending_since_s: float | None = None
@@ -335,6 +355,7 @@ class SegmentWriter:
             dict(engine_offset),
             detail or {},
             int(time.time() * 1000),
+            history=self._history,
         )
         try:
             self._folder.create(_manifest_name(sequence), encode_manifest(manifest))
@@ -347,6 +368,17 @@ class SegmentWriter:
             self._has_published = True
             self._delete_unpublished()
         return manifest
+
+    def begin_history(self) -> Manifest:
+        """Publish a manifest after which the engine begins anew, with a snapshot.
+
+        Its events are newer than all earlier ones, whatever their positions are.
+
+        Raises:
+            CaptureFencedError: Another writer took over; nothing became visible.
+        """
+        self._history += 1
+        return self.publish({})
 
     def discard(self) -> None:
         """Delete the pending records."""
@@ -376,7 +408,10 @@ class SegmentWriter:
 
         Only a publication proves that no earlier writer can publish them any more.
         """
-        first, last = f"{self.epoch:08}-", self._newest_segment_before()
+        try:
+            first, last = f"{self.epoch:08}-", self._newest_segment_before()
+        except ExpiredManifestError:  # at this moment: the next writer deletes them
+            return
         for name in self._folder.names("segments"):
             if _SEGMENT_NAME.fullmatch(name) and last < name < first:
                 self._folder.delete(f"segments/{name}")

@@ -207,6 +207,47 @@ def test_retention_deletes_what_all_consumers_have(tmp_path: Path) -> None:
     assert [manifest.sequence for manifest in log.manifests_after(3)] == [4]
 
 
+def test_the_start_of_a_history_is_found_until_the_retention_deletes_it(tmp_path: Path) -> None:
+    log = log_of(tmp_path)
+    assert log.history_start() is None
+    writer = writer_of(tmp_path)
+    writer.publish({"lsn": 1})
+    start = log.history_start()
+    assert start is not None
+    assert start.sequence == 1
+    for _ in range(2):
+        writer.begin_history()
+    for _ in range(3):
+        writer.publish({"lsn": 2})
+    assert [log.manifest(number).history for number in log.sequences()] == [0, 1, 2, 2, 2, 2]
+    assert writer_of(tmp_path).publish({"lsn": 3}).history == 2
+    start = log.history_start()
+    assert start is not None
+    assert (start.sequence, start.engine_offset) == (3, {})
+    log.set_consumed("a", 4)
+    log.delete_expired(retention_s=-1)
+    start = log.history_start()
+    assert start is not None
+    assert (start.sequence, start.engine_offset) == (5, {"lsn": 2})
+
+
+def test_a_manifest_that_expires_at_this_moment_disturbs_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = writer_of(tmp_path)
+    for number in range(3):
+        writer.append(record(number))
+        writer.publish({})
+    log = log_of(tmp_path)
+    log.set_consumed("a", 2)
+    monkeypatch.setattr(CaptureLog, "sequences", lambda _: [1, 2, 3])
+    log.delete_expired(retention_s=-1)
+    oldest = log.oldest()
+    assert oldest is not None
+    assert oldest.sequence == 3
+    assert writer_of(tmp_path).publish({}).sequence == 4
+
+
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "a" * 300, "x\0"])
 def test_a_name_that_is_no_file_name_is_no_consumer(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="cannot be the name of a consumer"):
