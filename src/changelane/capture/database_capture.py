@@ -10,7 +10,13 @@ from changelane.capture.capture_figures import CaptureFigures, read_capture_figu
 from changelane.capture.captured_server import CapturedServer
 from changelane.capture.engine import CaptureEngine, CaptureError, CaptureStatus
 from changelane.capture.engine_config import EngineConfig
-from changelane.capture.finding import Finding
+from changelane.capture.finding import Finding, has_errors
+from changelane.capture.log_origin import (
+    continuation_findings,
+    other_log_findings,
+    read_origin,
+    write_origin,
+)
 from changelane.capture.manifest import EngineOffset
 from changelane.capture.mysql.captured_mysql import CapturedMysql
 from changelane.capture.postgres.captured_postgres import CapturedPostgres
@@ -52,8 +58,27 @@ def database_findings(source: DatabaseSource) -> list[Finding]:
         UnreachableError: The server does not answer.
         MissingExtraError: The extra ``capture`` is not installed.
     """
-    offset = _newest_offset(CaptureLog(folder_of(source.segments)))
-    return captured_server_of(source).findings(offset)
+    log = CaptureLog(folder_of(source.segments))
+    return _findings(source, captured_server_of(source), log)
+
+
+def _findings(source: DatabaseSource, server: CapturedServer, log: CaptureLog) -> list[Finding]:
+    """Return the findings about a server, and about its capture log if it can be captured."""
+    offset = _newest_offset(log)
+    findings = server.findings(offset)
+    recorded = read_origin(log.folder)
+    if recorded is None or has_errors(findings):
+        return findings
+    origin = server.origin()
+    findings += other_log_findings(recorded, origin, log.folder.label)
+    if offset is not None and not has_errors(findings):
+        findings += continuation_findings(
+            recorded,
+            origin,
+            server.tables_with_rows,
+            has_snapshot=source.snapshot != "none",
+        )
+    return findings
 
 
 def capture_figures(source: DatabaseSource | SegmentsSource, *, consumer: str) -> CaptureFigures:
@@ -120,12 +145,12 @@ class DatabaseCapture:
         """
         source, server = self._source, self._server
         if is_new_snapshot:
-            self._request_snapshot()
-            server.forget_position()
+            self._begin_history()
         for statement in server.prepare():
             self._notify(f"executed: {statement}")
-        offset = _newest_offset(self._log)
-        self._check(server.findings(offset), is_first=offset is None)
+        is_first = _newest_offset(self._log) is None
+        self._check(_findings(source, server, self._log), is_first=is_first)
+        write_origin(self._folder, server.origin())
         self._engine = CaptureEngine(
             EngineConfig(
                 connector=server.connector_options(
@@ -162,15 +187,26 @@ class DatabaseCapture:
             for finding in findings:
                 self._notify(" ".join(finding.text().split()))
 
-    def _request_snapshot(self) -> None:
-        """Begin a history of the log, if it is not empty."""
-        if self._log.newest() is None:
-            return
-        writer = SegmentWriter(self._folder, self._work / "spool")
-        try:
-            writer.begin_history()
-        finally:
-            writer.close()
+    def _begin_history(self) -> None:
+        """Begin a history of the log, if it is not empty, and forget the server's position.
+
+        Raises:
+            ConfigError: The log belongs to another database, or the source has no snapshot.
+        """
+        if self._source.snapshot == "none":
+            raise ConfigError("a new snapshot needs `snapshot: engine` in the source")
+        recorded = read_origin(self._folder)
+        if recorded is not None:
+            label = self._folder.label
+            findings = other_log_findings(recorded, self._server.origin(), label)
+            self._check(findings, is_first=False)
+        if self._log.newest() is not None:
+            writer = SegmentWriter(self._folder, self._work / "spool")
+            try:
+                writer.begin_history()
+            finally:
+                writer.close()
+        self._server.forget_position()
 
     def _wait_started(self, engine: CaptureEngine) -> None:
         """Wait until the capture log exists and the engine is connected."""

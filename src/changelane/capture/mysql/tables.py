@@ -154,6 +154,21 @@ def list_tables(connection: Connection, include: Iterable[str]) -> list[TableId]
     return [TableId(table.database, None, table.name) for table in selection.tables]
 
 
+def tables_with_rows(connection: Connection, include: Iterable[str]) -> list[str]:
+    """Return those of the tables that patterns select which have rows.
+
+    Raises:
+        ConfigError: The user lacks a privilege.
+    """
+    patterns = parse_patterns(include, ignores_case=ignores_case(connection))
+    with database_errors("the check of the tables"):
+        return [
+            table.shown
+            for table in selection_of(read_all_tables(connection), patterns).tables
+            if read_rows(connection, f"SELECT 1 FROM {table.sql} LIMIT 1")  # noqa: S608 - a quoted name
+        ]
+
+
 def unreadable_tables(connection: Connection, selected: Iterable[MysqlTable]) -> list[MysqlTable]:
     """Return the tables whose rows or columns the user may not read."""
     with database_errors("the check of the tables"):
