@@ -157,10 +157,10 @@ def connector_properties(options: ConnectorOptions) -> dict[str, str]:
     properties = {**_shared_properties(options), **_PRODUCT_PROPERTIES[options.product](options)}
     if clashes := sorted(properties.keys() & options.properties.keys()):
         msg = f"{', '.join(clashes)}: changelane sets these properties of Debezium itself"
-        raise ConfigError(f"{msg}; remove them from the properties of the capture")
+        raise ConfigError(f"{msg}; remove them from debezium")
     if reserved := sorted(filter(_is_reserved, options.properties)):
         msg = f"{', '.join(reserved)}: these properties would change what the capture log contains"
-        raise ConfigError(f"{msg}; remove them from the properties of the capture")
+        raise ConfigError(f"{msg}; remove them from debezium")
     return {**options.properties, **properties}
 
 
@@ -271,7 +271,7 @@ def _binlog_properties(options: ConnectorOptions) -> dict[str, str]:
         raise ConfigError(
             f"certificates of {options.product} are Java key stores: set "
             "database.ssl.truststore and database.ssl.truststore.password (keystore for the "
-            "client's) in the properties of the capture"
+            "client's) under debezium"
         )
     return {
         # two readers with one id end each other's connection

@@ -141,8 +141,20 @@ class DatabaseCapture:
             ConfigError: The server cannot be captured; the error has the statements that mend it.
             UnreachableError: The server does not answer.
             MissingExtraError: The extra ``capture`` is not installed.
-            CaptureError: The capture process does not start.
+            CaptureError: The capture log cannot be written, or the capture process does not start.
         """
+        try:
+            self._log.delete_expired(retention_s=seconds(self._source.retention))
+            config = self._prepare(is_new_snapshot=is_new_snapshot, is_until_now=is_until_now)
+        except OSError as error:
+            msg = f"the capture log {self._folder.label} cannot be written: {error.strerror}"
+            raise CaptureError(msg) from error
+        self._engine = CaptureEngine(config)
+        self._engine.start()
+        self._wait_started(self._engine)
+
+    def _prepare(self, *, is_new_snapshot: bool, is_until_now: bool) -> EngineConfig:
+        """Check the server and the capture log; return the configuration of the engine."""
         source, server = self._source, self._server
         if is_new_snapshot:
             self._begin_history()
@@ -151,26 +163,19 @@ class DatabaseCapture:
         is_first = _newest_offset(self._log) is None
         self._check(_findings(source, server, self._log), is_first=is_first)
         write_origin(self._folder, server.origin())
-        self._engine = CaptureEngine(
-            EngineConfig(
-                connector=server.connector_options(
-                    heartbeat_s=_UNTIL_NOW_IDLE_S
-                    if is_until_now
-                    else seconds(source.heartbeat_interval)
-                ),
-                log=source.segments,
-                work=str(self._work),
-                jars=str(self._jars),
-                heap=source.memory,
-                limits=PublicationLimits(
-                    max_age_s=seconds(source.publish_interval),
-                    idle_s=_UNTIL_NOW_IDLE_S if is_until_now else _IDLE_S,
-                ),
-                has_snapshot=source.snapshot == "engine",
-            )
+        heartbeat_s = _UNTIL_NOW_IDLE_S if is_until_now else seconds(source.heartbeat_interval)
+        return EngineConfig(
+            connector=server.connector_options(heartbeat_s=heartbeat_s),
+            log=source.segments,
+            work=str(self._work),
+            jars=str(self._jars),
+            heap=source.memory,
+            limits=PublicationLimits(
+                max_age_s=seconds(source.publish_interval),
+                idle_s=_UNTIL_NOW_IDLE_S if is_until_now else _IDLE_S,
+            ),
+            has_snapshot=source.snapshot == "engine",
         )
-        self._engine.start()
-        self._wait_started(self._engine)
 
     def _check(self, findings: Iterable[Finding], *, is_first: bool) -> None:
         """Reject a server with errors; show warnings with the first capture only.

@@ -93,13 +93,13 @@ _FAULTS: Final = (
         r"convert data value for '(?P<column>[^']+)'",
         (
             "Debezium cannot express a value of column {column}, such as NaN of numeric: exclude "
-            "the column with column.exclude.list in the properties, or "
+            "the column with column.exclude.list under debezium, or "
             "set another value before the first snapshot"
         ),
     ),
     _Fault(
         r"OutOfMemoryError|Java heap space|GC overhead limit",
-        "the JVM of the capture ran out of memory: increase heap",
+        "the JVM of the capture ran out of memory: increase the option memory",
     ),
     _Fault(
         r"No space left on device|Disk quota exceeded",

@@ -51,8 +51,9 @@ def read_origin(folder: Folder) -> LogOrigin | None:
 
 
 def write_origin(folder: Folder, origin: LogOrigin) -> None:
-    """Replace the origin of a capture log."""
-    folder.replace(_NAME, msgspec.json.encode(origin))
+    """Replace the origin of a capture log, if it is another one."""
+    if read_origin(folder) != origin:
+        folder.replace(_NAME, msgspec.json.encode(origin))
 
 
 def other_log_findings(recorded: LogOrigin, present: LogOrigin, label: str) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 """The file of a segment while it is written: lines, compressed with zstd."""
 
 import hashlib
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final, cast
 
@@ -31,8 +32,10 @@ class SegmentFile:
         self._record_count += 1
 
     def close(self) -> Segment:
-        self._stream.close()  # type: ignore[no-untyped-call]
-        self._file.close()
+        try:
+            self._stream.close()  # type: ignore[no-untyped-call]
+        finally:
+            self._file.close()
         return Segment(
             self._path.name,
             self._first_offset,
@@ -40,6 +43,12 @@ class SegmentFile:
             self._file.size_bytes,
             self._file.sha256,
         )
+
+    def delete(self) -> None:
+        """Close and delete the file, on a full disk, too."""
+        with suppress(OSError):
+            self.close()
+        self._path.unlink(missing_ok=True)
 
 
 class _HashedFile:

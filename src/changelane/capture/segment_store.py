@@ -383,8 +383,7 @@ class SegmentWriter:
     def discard(self) -> None:
         """Delete the pending records."""
         if self._open is not None:
-            segment = self._open.close()
-            (self._spool / segment.name).unlink()
+            self._open.delete()
             self._open = None
         for segment in self._closed:
             self._folder.delete(f"segments/{segment.name}")
@@ -393,9 +392,9 @@ class SegmentWriter:
         self._set_nothing_pending()
 
     def close(self) -> None:
-        """Close the open file; pending records are never published."""
+        """Delete the open file; pending records are never published."""
         if self._open is not None:
-            self._open.close()
+            self._open.delete()
             self._open = None
 
     def _set_nothing_pending(self) -> None:

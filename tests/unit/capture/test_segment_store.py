@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The capture log: what readers see of writers that publish, crash and fence each other."""
 
+import errno
 import hashlib
 import io
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -246,6 +248,31 @@ def test_a_manifest_that_expires_at_this_moment_disturbs_nobody(
     assert oldest is not None
     assert oldest.sequence == 3
     assert writer_of(tmp_path).publish({}).sequence == 4
+
+
+def test_a_full_disk_keeps_no_part_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = writer_of(tmp_path)
+    writer.append(record(0))
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="no space left"):
+            writer.publish({"lsn": 1})
+    writer = writer_of(tmp_path)
+    writer.append(record(0))
+    with monkeypatch.context() as patch:
+        patch.setattr("changelane.capture.segment_file._HashedFile.write", fail)
+        writer.close()
+    assert not list((tmp_path / "spool").iterdir())
+    assert not list((tmp_path / "log").rglob(".*"))
+    writer = writer_of(tmp_path)
+    writer.append(record(0))
+    assert writer.publish({"lsn": 1}).first_offset == 0
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "a" * 300, "x\0"])
