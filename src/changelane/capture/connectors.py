@@ -309,6 +309,8 @@ def _mariadb_properties(options: ConnectorOptions) -> dict[str, str]:
     return {
         "connector.class": "io.debezium.connector.mariadb.MariaDbConnector",
         "database.ssl.mode": _MARIADB_SSL_MODES[options.sslmode],
+        # as a date, the year 0000 of a snapshot is an error
+        "driver.yearIsDateType": "false",
         **_binlog_properties(options),
     }
 

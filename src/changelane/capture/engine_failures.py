@@ -98,6 +98,14 @@ _FAULTS: Final = (
         ),
     ),
     _Fault(
+        r"DDL statement couldn't be parsed\..* the statement '(?P<statement>.*)",
+        (
+            "Debezium cannot parse a statement of database {database} ({statement}), such as one "
+            "with the type inet6: change the type or clause, then read all rows again with "
+            "--new-snapshot"
+        ),
+    ),
+    _Fault(
         r"OutOfMemoryError|Java heap space|GC overhead limit",
         "the JVM of the capture ran out of memory: increase the option memory",
     ),

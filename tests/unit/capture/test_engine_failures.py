@@ -29,6 +29,11 @@ OPTIONS = ConnectorOptions(
         ("Connection to db:5432 refused. Check that", "orders at db:5432 does not answer", True),
         ("FATAL: the database system is starting up", "does not answer", True),
         ("Failed to properly convert data value for 'public.t.c' of", "column public.t.c", False),
+        (
+            "DDL statement couldn't be parsed. See the statement 'CREATE `u` (\n a x",
+            "cannot parse a statement of database orders (CREATE `u` ()",
+            False,
+        ),
         ("java.lang.OutOfMemoryError: Java heap space", "increase the option memory", False),
         ("something new", "Debezium's engine failed: something new; see engine.log", False),
     ],
