@@ -284,6 +284,8 @@ def _binlog_properties(options: ConnectorOptions) -> dict[str, str]:
         "connect.keep.alive.interval.ms": str(max(5000, int(options.heartbeat_s * 1250))),
         # the default turns unsigned numbers from 2^63 on into negative ones
         "bigint.unsigned.handling.mode": "precise",
+        # the default takes the years 0 to 99 for abbreviations of later ones
+        "enable.time.adjuster": "false",
         # exact: TIME beyond 24 hours and below zero, with microseconds
         "time.precision.mode": "adaptive_time_microseconds",
         # renames and drops are only known from the statements
@@ -309,8 +311,6 @@ def _mariadb_properties(options: ConnectorOptions) -> dict[str, str]:
     return {
         "connector.class": "io.debezium.connector.mariadb.MariaDbConnector",
         "database.ssl.mode": _MARIADB_SSL_MODES[options.sslmode],
-        # as a date, the year 0000 of a snapshot is an error
-        "driver.yearIsDateType": "false",
         **_binlog_properties(options),
     }
 

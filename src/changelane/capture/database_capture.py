@@ -241,8 +241,10 @@ class DatabaseCapture:
         is_passed = self._server.marker()
         while True:
             check()
-            published = engine.status.published
+            published, heartbeat = engine.status.published, engine.status.heartbeat
             if published is not None and is_passed(published.engine_offset):
+                return
+            if heartbeat is not None and heartbeat.is_quiet and is_passed(heartbeat.engine_offset):
                 return
             self.check()
             time.sleep(0.05)

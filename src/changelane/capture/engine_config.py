@@ -101,10 +101,14 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     Attributes:
         position: The newest position that the engine received.
         pending_count: The number of records that are not published yet.
+        engine_offset: The newest offset that the engine received, in a transaction, too.
+        is_quiet: Whether nothing waits for its publication, and only heartbeats come.
     """
 
     position: str
     pending_count: int
+    engine_offset: EngineOffset = {}
+    is_quiet: bool = False
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):

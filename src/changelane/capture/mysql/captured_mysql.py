@@ -14,6 +14,7 @@ from changelane.capture.mysql.check import check_server
 from changelane.capture.mysql.connection import MysqlConnection, connect
 from changelane.capture.mysql.position import (
     BinlogPosition,
+    contains_gtids,
     current_position,
     lag_bytes,
     log_files,
@@ -129,14 +130,17 @@ class CapturedMysql:
         """Return a function for the end of the log: all committed changes are below it.
 
         The engine reports a position with the next event only: a change, or a heartbeat of the
-        server.
+        server. After a statement, MariaDB's GTIDs alone say that it has been read: the position is
+        that of its beginning, and after a restart that of the file's.
         """
         with closing(connect(self._connection)) as connection:
             end = current_position(connection)
 
         def is_passed(offset: EngineOffset) -> bool:
             position = position_of(offset)
-            return position is not None and position.order >= end.order
+            return position is not None and (
+                position.order >= end.order or contains_gtids(position.gtid, end.gtid)
+            )
 
         return is_passed
 
@@ -146,4 +150,5 @@ def position_of(offset: EngineOffset) -> BinlogPosition | None:
     file, position = offset.get("file"), offset.get("pos")
     if not isinstance(file, str) or not isinstance(position, int):
         return None
-    return BinlogPosition(file, position)
+    gtids = [offset.get("gtids"), offset.get("transaction_id")]
+    return BinlogPosition(file, position, ",".join(str(gtid) for gtid in gtids if gtid))

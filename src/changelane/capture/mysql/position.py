@@ -61,6 +61,23 @@ def file_number(name: str) -> int:
     return int(parts[2])
 
 
+_GTID: Final = re.compile(r"([0-9]+)-[0-9]+-([0-9]+)", re.ASCII)
+
+
+def contains_gtids(reached: str, gtids: str) -> bool:
+    """Whether a list of MariaDB's GTIDs has reached another; never for an empty or MySQL's one.
+
+    >>> contains_gtids("0-1-5,1-2-8,1-2-9", "1-2-9,0-3-5"), contains_gtids("1-2-9", "1-2-10")
+    (True, False)
+    """
+    newest: dict[str, int] = {}
+    for domain, number in _GTID.findall(reached):
+        newest[domain] = max(int(number), newest.get(domain, 0))
+    wanted = _GTID.findall(gtids)
+    is_list = bool(wanted) and _GTID.sub("", gtids).strip(",") == ""
+    return is_list and all(newest.get(domain, -1) >= int(number) for domain, number in wanted)
+
+
 def is_mariadb(connection: Connection) -> bool:
     """Whether the server is MariaDB."""
     with database_errors("the version of the server"):
