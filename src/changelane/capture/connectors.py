@@ -18,6 +18,7 @@ from changelane.capture.postgres.connection import PostgresConnection, SslMode
 from changelane.capture.postgres.replication import MARKER_PREFIX, PLUGIN
 from changelane.capture.postgres.sql_text import lsn_text
 from changelane.errors import ConfigError
+from changelane.pipeline.secret_options import is_secret_name
 from changelane.schema import TableId
 
 Product = Literal["postgres", "mysql", "mariadb"]
@@ -49,7 +50,6 @@ _MARIADB_SSL_MODES: Final[dict[SslMode, str]] = {
     "verify-ca": "verify-ca",
     "verify-full": "verify-full",
 }
-_SECRET_PROPERTY: Final = re.compile(r"password|secret|token|credential", re.IGNORECASE)
 
 
 class ConnectorOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -141,11 +141,6 @@ class ConnectorOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         values = [self.password]
         values += [value for name, value in self.properties.items() if is_secret_name(name)]
         return tuple(value for value in values if value)
-
-
-def is_secret_name(name: str) -> bool:
-    """Whether the value of a connector's property is a secret, by its name."""
-    return _SECRET_PROPERTY.search(name) is not None
 
 
 def connector_properties(options: ConnectorOptions) -> dict[str, str]:

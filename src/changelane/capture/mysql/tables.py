@@ -264,26 +264,26 @@ def selection_findings(selection: Selection) -> Iterator[Finding]:
         )
 
 
-def unknown_type_findings(tables: Sequence[MysqlTable]) -> Iterator[Finding]:
+def unknown_type_findings(affected: Sequence[MysqlTable]) -> Iterator[Finding]:
     """Yield the finding about tables with types of columns that Debezium does not know."""
-    if tables:
+    if affected:
         yield _finding(
             "error",
             "unknown_type",
-            tables,
+            affected,
             problem="a column has the type inet4, inet6 or xmltype, or is compressed",
             consequence="Debezium cannot parse the statements of the database",
             advice="change the type, or move the table to another database",
         )
 
 
-def cascade_findings(tables: Sequence[MysqlTable]) -> Iterator[Finding]:
+def cascade_findings(affected: Sequence[MysqlTable]) -> Iterator[Finding]:
     """Yield the finding about tables that foreign keys change."""
-    if tables:
+    if affected:
         yield _finding(
             "warning",
             "cascades",
-            tables,
+            affected,
             problem="foreign keys delete or change its rows (CASCADE, SET NULL)",
             consequence="the storage engine does so without the log: the lake keeps these rows",
             advice="delete and change the rows with statements, and let the keys RESTRICT",
