@@ -123,6 +123,7 @@ class DatabaseCapture:
         self._work = _engine_folder(source, folder)
         self._engine: CaptureEngine | None = None
         self._next_retention_s = 0.0
+        self._shown_reason = ""
 
     @property
     def status(self) -> CaptureStatus:
@@ -252,12 +253,19 @@ class DatabaseCapture:
     def check(self) -> None:
         """Check that the capture runs, and delete expired segments now and then.
 
+        A capture that waits for its database is shown, once for each reason.
+
         Raises:
             CaptureError: The capture failed.
         """
         status = self._running_engine().status
         if status.state in {"failed", "stopped"}:
             raise CaptureError(status.reason or "the capture process ended")
+        if status.state == "running":
+            self._shown_reason = ""
+        elif status.state == "waiting" and status.reason != self._shown_reason:
+            self._shown_reason = status.reason
+            self._notify(f"the capture waits and tries again: {status.reason}")
         if time.monotonic() >= self._next_retention_s:
             self._next_retention_s = time.monotonic() + _RETENTION_INTERVAL_S
             self._log.delete_expired(retention_s=seconds(self._source.retention))
