@@ -75,7 +75,7 @@ _FAULTS: Final = (
         (
             r"has already been removed|can no longer get changes from replication slot|"
             r"no longer available on the server|purged required binary logs|"
-            r"Could not find first log file name"
+            r"Could not find first log file name|which is not in the master's binlog"
         ),
         (
             "the server deleted a part of its log that was not captured yet: changes are lost. "
