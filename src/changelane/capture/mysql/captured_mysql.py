@@ -130,7 +130,7 @@ class CapturedMysql:
         """Return a function for the end of the log: all committed changes are below it.
 
         The engine reports a position with the next event only: a change, or a heartbeat of the
-        server. After a statement, MariaDB's GTIDs alone say that it has been read: the position is
+        server. After a statement, GTIDs alone show that it has been read: the position is
         that of its beginning, and after a restart that of the file's.
         """
         with closing(connect(self._connection)) as connection:
