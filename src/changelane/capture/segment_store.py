@@ -13,7 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -137,13 +137,20 @@ class CaptureLog:
         if not sequences:
             return None
         history = self.manifest(sequences[-1]).history
-        index = bisect_left(sequences, history, key=lambda n: self.manifest(n).history)
+        index = bisect_left(sequences, history, key=lambda n: self._number(n, "history"))
         return self.manifest(sequences[index])
+
+    def _number(self, sequence: int, field: Literal["history", "first_offset"]) -> int:
+        """Return a number of a manifest; -1 if the retention deletes it at this moment."""
+        try:
+            return int(getattr(self.manifest(sequence), field))
+        except ExpiredManifestError:
+            return -1
 
     def manifest_at(self, offset: int) -> Manifest | None:
         """Return the newest manifest that begins at an offset or before; ``None`` = none does."""
         sequences = self.sequences()
-        count = bisect_right(sequences, offset, key=lambda n: self.manifest(n).first_offset)
+        count = bisect_right(sequences, offset, key=lambda n: self._number(n, "first_offset"))
         return self.manifest(sequences[count - 1]) if count else None
 
     def newest(self) -> Manifest | None:
