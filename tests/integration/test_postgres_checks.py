@@ -618,3 +618,14 @@ def test_a_lost_connection_is_unreachable(own_server: PostgresServer) -> None:
         with pytest.raises(UnreachableError, match="is not reachable"):
             connect(login)
         own_server.restart()
+
+
+def test_a_server_whose_log_ends_before_the_captured_position_was_restored(source: Source) -> None:
+    source.run(ORDERS)
+    source.publish("orders")
+    source.create_slot()
+    with connect(source.login) as connection:
+        end = current_lsn(connection)
+    assert "position_ahead" not in source.check(position=end)
+    finding = source.check(position=end + (1 << 30))["position_ahead"]
+    assert (finding.severity, "--new-snapshot" in finding.advice) == ("error", True)

@@ -2,8 +2,8 @@
 """What a capture log was captured from: positions and rows of something else do not continue it.
 
 The file ``origin.json`` of the log has the server and the tables of the newest capture. The next
-one compares them: another server, a restored one, and a table that was not captured until now have
-changes that no position of the log reveals.
+one compares them: another server, one that was restored from a dump, and a table that was not
+captured until now have changes that no position of the log reveals.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
