@@ -316,6 +316,45 @@ def test_a_table_without_a_key_is_a_warning(source: Source) -> None:
     assert "no_key" not in source.check()
 
 
+def test_changes_that_foreign_keys_make_are_not_in_the_log(source: Source) -> None:
+    source.run(
+        "CREATE TABLE parent (id int PRIMARY KEY)",
+        "CREATE TABLE child (id int PRIMARY KEY, parent int,"
+        " FOREIGN KEY (parent) REFERENCES parent (id) ON DELETE CASCADE)",
+        "INSERT INTO parent VALUES (1)",
+        "INSERT INTO child VALUES (1, 1)",
+    )
+    finding = source.check()["cascades"]
+    assert (finding.severity, finding.about) == ("warning", f"table {source.database}.child")
+    assert source.events("DELETE FROM parent").count("Delete_rows") == 1
+    assert source.run("SELECT * FROM child") == []
+    source.run(
+        "DROP TABLE child",
+        "CREATE TABLE child (id int PRIMARY KEY, parent int,"
+        " FOREIGN KEY (parent) REFERENCES parent (id))",
+    )
+    assert "cascades" not in source.check()
+
+
+def test_a_partition_loses_its_rows_without_the_log(source: Source) -> None:
+    source.run(
+        "CREATE TABLE t (id int PRIMARY KEY) PARTITION BY HASH (id) PARTITIONS 1",
+        "INSERT INTO t VALUES (1)",
+    )
+    assert source.check()["partitions"].severity == "warning"
+    assert "Delete_rows" not in source.events("ALTER TABLE t TRUNCATE PARTITION p0")
+    assert source.run("SELECT * FROM t") == []
+
+
+@pytest.mark.parametrize("column", ["inet6", "inet4", "varchar(10) COMPRESSED"])
+def test_a_type_that_debezium_cannot_parse_is_found(source: Source, column: str) -> None:
+    source.run(f"CREATE TABLE `other%s` (id int PRIMARY KEY, b {column})", ORDERS)
+    finding = source.check(f"{source.database}.orders")["unknown_type"]
+    assert finding.about == f"table {source.database}.`other%s`"
+    source.run("ALTER TABLE `other%s` MODIFY b varchar(39)")
+    assert "unknown_type" not in source.check(f"{source.database}.orders")
+
+
 def test_an_engine_without_transactions_is_found_and_changed(source: Source) -> None:
     source.run("CREATE TABLE t (id int PRIMARY KEY) ENGINE = MyISAM")
     finding = source.check()["engine"]

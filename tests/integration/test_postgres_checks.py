@@ -146,7 +146,7 @@ def test_partitions_need_the_full_identity_for_large_values(source: Source) -> N
         '"public"."t_1"',
     ]
     source.mend(finding)
-    assert source.check("public.t").keys() == ALWAYS
+    assert source.check("public.t").keys() == ALWAYS | {"partitions"}
 
 
 def test_a_table_without_any_key_is_a_warning(source: Source) -> None:
@@ -345,6 +345,22 @@ def test_a_publication_without_truncate_loses_it(source: Source) -> None:
     assert b"orders" in source.log()
 
 
+def test_a_partition_loses_its_rows_without_the_log(source: Source) -> None:
+    source.run(
+        "CREATE TABLE root (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE leaf PARTITION OF root FOR VALUES FROM (0) TO (10)",
+    )
+    source.publish("root")
+    source.create_slot()
+    assert source.check("public.root")["partitions"].severity == "warning"
+    source.run("INSERT INTO root VALUES (1)")
+    assert source.log() != b""
+    source.run("TRUNCATE leaf")
+    assert b"root" not in source.log()
+    source.run("INSERT INTO root VALUES (1)", "ALTER TABLE root DETACH PARTITION leaf")
+    assert source.rows("SELECT * FROM root") == []
+
+
 def test_partitions_keep_their_names_without_publish_via_partition_root(source: Source) -> None:
     source.run(
         "CREATE TABLE root (id int PRIMARY KEY) PARTITION BY RANGE (id)",
@@ -353,13 +369,13 @@ def test_partitions_keep_their_names_without_publish_via_partition_root(source: 
     source.publish("root", options="publish_via_partition_root = false")
     source.create_slot()
     findings = source.check("public.root")
-    assert findings.keys() - ALWAYS == {"publication_partitions"}
+    assert findings.keys() - ALWAYS == {"publication_partitions", "partitions"}
     source.run("INSERT INTO root VALUES (1)")
     changes = source.log()
     assert b"leaf" in changes
     assert b"root" not in changes
     source.mend(findings["publication_partitions"])
-    assert source.check("public.root").keys() == ALWAYS
+    assert source.check("public.root").keys() == ALWAYS | {"partitions"}
     source.run("INSERT INTO root VALUES (2)")
     # the log describes the partition, too, but the insert names the table
     ((oid,),) = source.rows("SELECT 'root'::regclass::oid::int")
@@ -602,3 +618,14 @@ def test_a_lost_connection_is_unreachable(own_server: PostgresServer) -> None:
         with pytest.raises(UnreachableError, match="is not reachable"):
             connect(login)
         own_server.restart()
+
+
+def test_a_server_whose_log_ends_before_the_captured_position_was_restored(source: Source) -> None:
+    source.run(ORDERS)
+    source.publish("orders")
+    source.create_slot()
+    with connect(source.login) as connection:
+        end = current_lsn(connection)
+    assert "position_ahead" not in source.check(position=end)
+    finding = source.check(position=end + (1 << 30))["position_ahead"]
+    assert (finding.severity, "--new-snapshot" in finding.advice) == ("error", True)

@@ -142,6 +142,72 @@ def test_a_batch_is_limited_and_begins_again_inside_a_manifest(
     assert capture.log.consumed() == {"shop~p1": 1}
 
 
+def row_event(op: str, key: int, value: int, *, lsn: int) -> CapturedRecord:
+    """Return a row of a table with a key, at a position."""
+    columns = [{"name": "id", "type": "int64", "key": True}, {"name": "v", "type": "int64"}]
+    event = {
+        "op": op,
+        "table": {"name": "orders"},
+        "key": ["id"],
+        "after": {"id": key, "v": value},
+        "position": {"domain": "postgresql", "lsn": lsn, "last_commit_lsn": lsn},
+        "source": {"product": "postgresql"} | ({"snapshot": "true"} if op == "r" else {}),
+        "schema": columns,
+    }
+    return CapturedRecord("shop.orders", None, json.dumps(event))
+
+
+def test_a_new_snapshot_is_newer_than_all_before_and_the_beginning_of_new_tables(
+    spark: SparkSession, capture: Capture, tmp_path: Path
+) -> None:
+    def publish(*records: CapturedRecord) -> None:
+        for record in records:
+            capture.writer.append(record)
+        capture.writer.publish({"lsn": 1})
+
+    def rows(lake: Path) -> list[tuple[int, int]]:
+        frame = lake_tables.table_of(spark, str(lake), TableId(name="orders"))
+        return sorted((row["id"], row["v"]) for row in frame.select("id", "v").collect())
+
+    publish(row_event("r", 1, 10, lsn=100), row_event("c", 2, 20, lsn=200))
+    capture.run(spark)
+    # row 2 changes and row 3 disappears while the slot is lost; the positions of the server fall
+    publish(row_event("c", 3, 30, lsn=300))
+    capture.writer.begin_history()
+    publish(row_event("r", 1, 11, lsn=50), row_event("r", 2, 21, lsn=50))
+    publish(row_event("c", 1, 12, lsn=60))
+    capture.run(spark)
+    assert rows(capture.lake) == [(1, 12), (2, 21), (3, 30)]
+
+    def pipeline(name: str) -> Pipeline:
+        source = {"type": "segments", "path": str(capture.path), "format": "native-json"}
+        sink = {"type": "iceberg", "path": str(tmp_path / name / "iceberg")}
+        return parse({"name": name, "source": source, "sink": sink})
+
+    # manifests without records expire, too, although the pipeline reads on from its last record
+    capture.writer.publish({"lsn": 2})
+    capture.run(spark)
+    newest = capture.log.newest()
+    assert newest is not None
+    assert capture.log.consumed() == {"shop~p1": newest.sequence}
+    run(spark, pipeline("second"))
+    assert rows(tmp_path / "second" / "iceberg") == [(1, 12), (2, 21)]
+    for _ in range(2):
+        capture.writer.publish({"lsn": 3})
+        capture.run(spark)
+    assert capture.log.delete_expired(retention_s=-1) == 6, "the second pipeline is not so far"
+    run(spark, pipeline("second"))
+    assert capture.log.delete_expired(retention_s=-1) == 1
+    publish(row_event("c", 5, 50, lsn=70))
+    capture.run(spark)
+    run(spark, pipeline("second"))
+    assert rows(capture.lake) == [(1, 12), (2, 21), (3, 30), (5, 50)]
+    assert rows(tmp_path / "second" / "iceberg") == [(1, 12), (2, 21), (5, 50)]
+
+    with pytest.raises(RunError, match="new tables lack rows: run `changelane capture"):
+        run(spark, pipeline("third"))
+
+
 def test_a_lost_checkpoint_is_rebuilt_from_the_tables(
     spark: SparkSession, capture: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

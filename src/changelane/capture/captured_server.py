@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The interface of a database server for its capture; one module for each product."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 import msgspec
 
 from changelane.capture.connectors import ConnectorOptions
 from changelane.capture.finding import Finding
+from changelane.capture.log_origin import LogOrigin
 from changelane.capture.manifest import EngineOffset
 
 IsPassed = Callable[[EngineOffset], bool]
@@ -45,6 +46,18 @@ class CapturedServer(Protocol):
 
         Args:
             offset: The position that the capture log has; ``None`` = a snapshot comes first.
+        """
+        ...
+
+    def origin(self) -> LogOrigin:
+        """Return the server and the tables, as they are now."""
+        ...
+
+    def tables_with_rows(self, names: Collection[str]) -> list[str]:
+        """Return the tables of :meth:`origin` that have rows.
+
+        Args:
+            names: Names of some of the tables.
         """
         ...
 

@@ -12,7 +12,8 @@ from typing import Final
 
 import msgspec
 
-from changelane.capture.connectors import ConnectorOptions, connector_properties, is_secret_name
+from changelane.capture.connectors import ConnectorOptions, connector_properties
+from changelane.pipeline.secret_options import is_secret_name
 
 SECRETS_FILE: Final = "/etc/connect/secrets.properties"
 """The file of the secrets on the workers, which the placeholders name."""

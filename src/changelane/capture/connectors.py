@@ -18,6 +18,7 @@ from changelane.capture.postgres.connection import PostgresConnection, SslMode
 from changelane.capture.postgres.replication import MARKER_PREFIX, PLUGIN
 from changelane.capture.postgres.sql_text import lsn_text
 from changelane.errors import ConfigError
+from changelane.pipeline.secret_options import is_secret_name
 from changelane.schema import TableId
 
 Product = Literal["postgres", "mysql", "mariadb"]
@@ -49,7 +50,6 @@ _MARIADB_SSL_MODES: Final[dict[SslMode, str]] = {
     "verify-ca": "verify-ca",
     "verify-full": "verify-full",
 }
-_SECRET_PROPERTY: Final = re.compile(r"password|secret|token|credential", re.IGNORECASE)
 
 
 class ConnectorOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -143,11 +143,6 @@ class ConnectorOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         return tuple(value for value in values if value)
 
 
-def is_secret_name(name: str) -> bool:
-    """Whether the value of a connector's property is a secret, by its name."""
-    return _SECRET_PROPERTY.search(name) is not None
-
-
 def connector_properties(options: ConnectorOptions) -> dict[str, str]:
     """Return the connector's properties, without those of the engine's files.
 
@@ -157,10 +152,10 @@ def connector_properties(options: ConnectorOptions) -> dict[str, str]:
     properties = {**_shared_properties(options), **_PRODUCT_PROPERTIES[options.product](options)}
     if clashes := sorted(properties.keys() & options.properties.keys()):
         msg = f"{', '.join(clashes)}: changelane sets these properties of Debezium itself"
-        raise ConfigError(f"{msg}; remove them from the properties of the capture")
+        raise ConfigError(f"{msg}; remove them from debezium")
     if reserved := sorted(filter(_is_reserved, options.properties)):
         msg = f"{', '.join(reserved)}: these properties would change what the capture log contains"
-        raise ConfigError(f"{msg}; remove them from the properties of the capture")
+        raise ConfigError(f"{msg}; remove them from debezium")
     return {**options.properties, **properties}
 
 
@@ -271,7 +266,7 @@ def _binlog_properties(options: ConnectorOptions) -> dict[str, str]:
         raise ConfigError(
             f"certificates of {options.product} are Java key stores: set "
             "database.ssl.truststore and database.ssl.truststore.password (keystore for the "
-            "client's) in the properties of the capture"
+            "client's) under debezium"
         )
     return {
         # two readers with one id end each other's connection
@@ -284,6 +279,8 @@ def _binlog_properties(options: ConnectorOptions) -> dict[str, str]:
         "connect.keep.alive.interval.ms": str(max(5000, int(options.heartbeat_s * 1250))),
         # the default turns unsigned numbers from 2^63 on into negative ones
         "bigint.unsigned.handling.mode": "precise",
+        # the default takes the years 0 to 99 for abbreviations of later ones
+        "enable.time.adjuster": "false",
         # exact: TIME beyond 24 hours and below zero, with microseconds
         "time.precision.mode": "adaptive_time_microseconds",
         # renames and drops are only known from the statements

@@ -10,7 +10,13 @@ from changelane.capture.capture_figures import CaptureFigures, read_capture_figu
 from changelane.capture.captured_server import CapturedServer
 from changelane.capture.engine import CaptureEngine, CaptureError, CaptureStatus
 from changelane.capture.engine_config import EngineConfig
-from changelane.capture.finding import Finding
+from changelane.capture.finding import Finding, has_errors
+from changelane.capture.log_origin import (
+    continuation_findings,
+    other_log_findings,
+    read_origin,
+    write_origin,
+)
 from changelane.capture.manifest import EngineOffset
 from changelane.capture.mysql.captured_mysql import CapturedMysql
 from changelane.capture.postgres.captured_postgres import CapturedPostgres
@@ -52,8 +58,27 @@ def database_findings(source: DatabaseSource) -> list[Finding]:
         UnreachableError: The server does not answer.
         MissingExtraError: The extra ``capture`` is not installed.
     """
-    offset = _newest_offset(CaptureLog(folder_of(source.segments)))
-    return captured_server_of(source).findings(offset)
+    log = CaptureLog(folder_of(source.segments))
+    return _findings(source, captured_server_of(source), log)
+
+
+def _findings(source: DatabaseSource, server: CapturedServer, log: CaptureLog) -> list[Finding]:
+    """Return the findings about a server, and about its capture log if it can be captured."""
+    offset = _newest_offset(log)
+    findings = server.findings(offset)
+    recorded = read_origin(log.folder)
+    if recorded is None or has_errors(findings):
+        return findings
+    origin = server.origin()
+    findings += other_log_findings(recorded, origin, log.folder.label)
+    if offset is not None and not has_errors(findings):
+        findings += continuation_findings(
+            recorded,
+            origin,
+            server.tables_with_rows,
+            has_snapshot=source.snapshot != "none",
+        )
+    return findings
 
 
 def capture_figures(source: DatabaseSource | SegmentsSource, *, consumer: str) -> CaptureFigures:
@@ -98,6 +123,7 @@ class DatabaseCapture:
         self._work = _engine_folder(source, folder)
         self._engine: CaptureEngine | None = None
         self._next_retention_s = 0.0
+        self._shown_reason = ""
 
     @property
     def status(self) -> CaptureStatus:
@@ -116,36 +142,41 @@ class DatabaseCapture:
             ConfigError: The server cannot be captured; the error has the statements that mend it.
             UnreachableError: The server does not answer.
             MissingExtraError: The extra ``capture`` is not installed.
-            CaptureError: The capture process does not start.
+            CaptureError: The capture log cannot be written, or the capture process does not start.
         """
-        source, server = self._source, self._server
-        if is_new_snapshot:
-            self._request_snapshot()
-            server.forget_position()
-        for statement in server.prepare():
-            self._notify(f"executed: {statement}")
-        offset = _newest_offset(self._log)
-        self._check(server.findings(offset), is_first=offset is None)
-        self._engine = CaptureEngine(
-            EngineConfig(
-                connector=server.connector_options(
-                    heartbeat_s=_UNTIL_NOW_IDLE_S
-                    if is_until_now
-                    else seconds(source.heartbeat_interval)
-                ),
-                log=source.segments,
-                work=str(self._work),
-                jars=str(self._jars),
-                heap=source.memory,
-                limits=PublicationLimits(
-                    max_age_s=seconds(source.publish_interval),
-                    idle_s=_UNTIL_NOW_IDLE_S if is_until_now else _IDLE_S,
-                ),
-                has_snapshot=source.snapshot == "engine",
-            )
-        )
+        try:
+            self._log.delete_expired(retention_s=seconds(self._source.retention))
+            config = self._prepare(is_new_snapshot=is_new_snapshot, is_until_now=is_until_now)
+        except OSError as error:
+            msg = f"the capture log {self._folder.label} cannot be written: {error.strerror}"
+            raise CaptureError(msg) from error
+        self._engine = CaptureEngine(config)
         self._engine.start()
         self._wait_started(self._engine)
+
+    def _prepare(self, *, is_new_snapshot: bool, is_until_now: bool) -> EngineConfig:
+        """Check the server and the capture log; return the configuration of the engine."""
+        source, server = self._source, self._server
+        if is_new_snapshot:
+            self._begin_history()
+        for statement in server.prepare():
+            self._notify(f"executed: {statement}")
+        is_first = _newest_offset(self._log) is None
+        self._check(_findings(source, server, self._log), is_first=is_first)
+        write_origin(self._folder, server.origin())
+        heartbeat_s = _UNTIL_NOW_IDLE_S if is_until_now else seconds(source.heartbeat_interval)
+        return EngineConfig(
+            connector=server.connector_options(heartbeat_s=heartbeat_s),
+            log=source.segments,
+            work=str(self._work),
+            jars=str(self._jars),
+            heap=source.memory,
+            limits=PublicationLimits(
+                max_age_s=seconds(source.publish_interval),
+                idle_s=_UNTIL_NOW_IDLE_S if is_until_now else _IDLE_S,
+            ),
+            has_snapshot=source.snapshot == "engine",
+        )
 
     def _check(self, findings: Iterable[Finding], *, is_first: bool) -> None:
         """Reject a server with errors; show warnings with the first capture only.
@@ -162,15 +193,26 @@ class DatabaseCapture:
             for finding in findings:
                 self._notify(" ".join(finding.text().split()))
 
-    def _request_snapshot(self) -> None:
-        """Publish a manifest without an offset, after which the engine begins with a snapshot."""
-        if self._log.newest() is None:
-            return
-        writer = SegmentWriter(self._folder, self._work / "spool")
-        try:
-            writer.publish({}, detail={"new_snapshot": True})
-        finally:
-            writer.close()
+    def _begin_history(self) -> None:
+        """Begin a history of the log, if it is not empty, and forget the server's position.
+
+        Raises:
+            ConfigError: The log belongs to another database, or the source has no snapshot.
+        """
+        if self._source.snapshot == "none":
+            raise ConfigError("a new snapshot needs `snapshot: engine` in the source")
+        recorded = read_origin(self._folder)
+        if recorded is not None:
+            label = self._folder.label
+            findings = other_log_findings(recorded, self._server.origin(), label)
+            self._check(findings, is_first=False)
+        if self._log.newest() is not None:
+            writer = SegmentWriter(self._folder, self._work / "spool")
+            try:
+                writer.begin_history()
+            finally:
+                writer.close()
+        self._server.forget_position()
 
     def _wait_started(self, engine: CaptureEngine) -> None:
         """Wait until the capture log exists and the engine is connected."""
@@ -200,8 +242,10 @@ class DatabaseCapture:
         is_passed = self._server.marker()
         while True:
             check()
-            published = engine.status.published
+            published, heartbeat = engine.status.published, engine.status.heartbeat
             if published is not None and is_passed(published.engine_offset):
+                return
+            if heartbeat is not None and heartbeat.is_quiet and is_passed(heartbeat.engine_offset):
                 return
             self.check()
             time.sleep(0.05)
@@ -209,12 +253,19 @@ class DatabaseCapture:
     def check(self) -> None:
         """Check that the capture runs, and delete expired segments now and then.
 
+        A capture that waits for its database is shown, once for each reason.
+
         Raises:
             CaptureError: The capture failed.
         """
         status = self._running_engine().status
         if status.state in {"failed", "stopped"}:
             raise CaptureError(status.reason or "the capture process ended")
+        if status.state == "running":
+            self._shown_reason = ""
+        elif status.state == "waiting" and status.reason != self._shown_reason:
+            self._shown_reason = status.reason
+            self._notify(f"the capture waits and tries again: {status.reason}")
         if time.monotonic() >= self._next_retention_s:
             self._next_retention_s = time.monotonic() + _RETENTION_INTERVAL_S
             self._log.delete_expired(retention_s=seconds(self._source.retention))

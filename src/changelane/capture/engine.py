@@ -241,7 +241,7 @@ class CaptureEngine:
         lines = self._error_file.read_text("utf-8", "replace").splitlines()
         line = first_line(lines[-1], self.config.connector.secrets) if lines else ""
         if code == _OUT_OF_MEMORY and "OutOfMemoryError" in "\n".join(lines):
-            reason = "the JVM of the capture ran out of memory: increase heap"
+            reason = "the JVM of the capture ran out of memory: increase the option memory"
             return Failed(reason, is_retriable=False)
         end = f"by signal {-code}" if code < 0 else f"with exit code {code}"
         reason = f"the capture process ended {end}{': ' if line else ''}{line}"

@@ -6,7 +6,6 @@ its arguments or its environment, because it contains a password. The process wr
 standard output, one line of JSON for each change.
 """
 
-import re
 from pathlib import Path
 from typing import Final
 
@@ -16,8 +15,7 @@ from changelane.capture.connectors import ConnectorOptions
 from changelane.capture.manifest import EngineOffset
 from changelane.capture.publication import PublicationLimits
 from changelane.errors import ConfigError
-
-_HEAP: Final = re.compile(r"[1-9][0-9]*[kmgKMG]")
+from changelane.pipeline.database_source import HEAP
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,7 +48,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def __post_init__(self) -> None:
         """Check the size of the heap, which becomes an argument of the JVM."""
-        if _HEAP.fullmatch(self.heap) is None:
+        if HEAP.fullmatch(self.heap) is None:
             raise ValueError("heap is a number with k, m or g, such as 512m")
 
     @property
@@ -101,10 +99,14 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     Attributes:
         position: The newest position that the engine received.
         pending_count: The number of records that are not published yet.
+        engine_offset: The newest offset that the engine received, in a transaction, too.
+        is_quiet: Whether nothing waits for its publication, and only heartbeats come.
     """
 
     position: str
     pending_count: int
+    engine_offset: EngineOffset = {}
+    is_quiet: bool = False
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):

@@ -75,7 +75,7 @@ _FAULTS: Final = (
         (
             r"has already been removed|can no longer get changes from replication slot|"
             r"no longer available on the server|purged required binary logs|"
-            r"Could not find first log file name"
+            r"Could not find first log file name|which is not in the master's binlog"
         ),
         (
             "the server deleted a part of its log that was not captured yet: changes are lost. "
@@ -93,13 +93,21 @@ _FAULTS: Final = (
         r"convert data value for '(?P<column>[^']+)'",
         (
             "Debezium cannot express a value of column {column}, such as NaN of numeric: exclude "
-            "the column with column.exclude.list in the properties, or "
+            "the column with column.exclude.list under debezium, or "
             "set another value before the first snapshot"
         ),
     ),
     _Fault(
+        r"DDL statement couldn't be parsed\..* the statement '(?P<statement>.*)",
+        (
+            "Debezium cannot parse a statement of database {database} ({statement}), such as one "
+            "with the type inet6: change the type or clause, then read all rows again with "
+            "--new-snapshot"
+        ),
+    ),
+    _Fault(
         r"OutOfMemoryError|Java heap space|GC overhead limit",
-        "the JVM of the capture ran out of memory: increase heap",
+        "the JVM of the capture ran out of memory: increase the option memory",
     ),
     _Fault(
         r"No space left on device|Disk quota exceeded",

@@ -202,8 +202,8 @@ def _last_status(config: EngineConfig, status: StatusStream, stop: threading.Eve
         is_retriable = isinstance(error, UnreachableError)
         return Failed(without_secrets(str(error), secrets), is_retriable)
     except OSError as error:
-        where = f" ({error.filename})" if error.filename else ""
-        reason = f"the capture cannot read or write its files{where}: {error.strerror}"
+        where = error.filename or config.log
+        reason = f"the capture cannot read or write its files ({where}): {error.strerror}"
         return Failed(without_secrets(reason, secrets), is_retriable=False)
     except Exception as error:  # noqa: BLE001 - the parent must learn why, without values
         reason = f"{type(error).__name__}: {error}"

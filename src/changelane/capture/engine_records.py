@@ -27,7 +27,7 @@ _TRANSACTION_FIELDS: Final = "transaction_"
 """The prefix of the fields of an offset that describe its open transaction."""
 
 _TRUNCATE: Final = '"op":"t"'
-"""The operation of a truncate; inside of a text, its quotes would be escaped."""
+"""Occurs in a truncate, but also in a row whose column ``op`` has the value ``t``."""
 
 
 class RecordRole(Enum):
@@ -125,7 +125,7 @@ class RecordRoles:
             return _marker_role(value)
         if self._is_postgres:
             return _message_role(value) if topic == self._message else RecordRole.ROW
-        is_statement = topic == self._statement or _TRUNCATE in value
+        is_statement = topic == self._statement or _is_truncate(value)
         return RecordRole.STATEMENT if is_statement else RecordRole.ROW
 
 
@@ -143,6 +143,14 @@ class _MessageValue(msgspec.Struct):
     message: _Message
 
 
+class _Operation(msgspec.Struct):
+    op: str | None = None
+
+
+class _OperationEnvelope(msgspec.Struct):
+    payload: _Operation
+
+
 class _MarkerEnvelope(msgspec.Struct):
     payload: _Marker
 
@@ -152,6 +160,7 @@ class _MessageEnvelope(msgspec.Struct):
 
 
 _MARKERS: Final = msgspec.json.Decoder(_MarkerEnvelope)
+_OPERATIONS: Final = msgspec.json.Decoder(_OperationEnvelope)
 _MESSAGES: Final = msgspec.json.Decoder(_MessageEnvelope)
 
 
@@ -165,6 +174,10 @@ def _marker_role(value: str) -> RecordRole:
     if status == "END":
         return RecordRole.END
     raise ChangelaneError("Debezium's engine sent a transaction marker of an unknown status")
+
+
+def _is_truncate(value: str) -> bool:
+    return _TRUNCATE in value and _OPERATIONS.decode(value).payload.op == "t"
 
 
 def _message_role(value: str) -> RecordRole:

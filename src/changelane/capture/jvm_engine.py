@@ -118,7 +118,8 @@ def error_messages(error: Any) -> Iterator[str]:
     for _ in range(20):
         if error is None:
             return
-        yield f"{error.getClass().getSimpleName()}: {error.getMessage()}"
+        name, message = error.getClass().getSimpleName(), error.getMessage()
+        yield f"{name}: {message}" if message else str(name)
         error = error.getCause()
 
 

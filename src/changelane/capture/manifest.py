@@ -74,6 +74,9 @@ class Manifest(msgspec.Struct, frozen=True):
         detail: What the capture recorded about the publication, for people and metrics.
         created_ms: The time of the publication, milliseconds since 1970-01-01 UTC.
         version: The version of the layout.
+        history: The number of the source's history, which every new snapshot increases: positions
+            of an earlier history cannot be compared with its own. A history begins with a manifest
+            without records and without an engine's offset, the first one with the log.
     """
 
     epoch: int
@@ -84,6 +87,7 @@ class Manifest(msgspec.Struct, frozen=True):
     detail: dict[str, object] = {}
     created_ms: int = 0
     version: int = VERSION
+    history: int = 0
 
     @property
     def record_count(self) -> int:

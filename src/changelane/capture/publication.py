@@ -80,6 +80,7 @@ class PublicationPlanner:
         self._published = published
         self._published_at_s = now_s
         self._quiet_since_s = now_s
+        self._changed_at_s = now_s
         # the newest offset at which nothing is open, and what was appended up to it
         self._boundary: EngineOffset | None = None
         self._closed_bytes = 0
@@ -99,6 +100,15 @@ class PublicationPlanner:
     def is_open(self) -> bool:
         """Whether a part of an open transaction or snapshot is among the appended records."""
         return self._appended_open_count > 0
+
+    def is_quiet(self, now_s: float) -> bool:
+        """Whether no record waits, and none but heartbeats has come for a while.
+
+        A transaction may be open: with GTIDs, Debezium begins one for a statement, also for one
+        without a record, and ends it with the next transaction.
+        """
+        is_empty = self._last_row is None and self._closed_count == 0
+        return is_empty and now_s - self._changed_at_s >= self._limits.quiet_s
 
     def accept(self, records: Iterable[EngineRecord], now_s: float) -> Iterator[PublicationStep]:
         """Yield the steps after some records of the engine; the caller executes them in order."""
@@ -133,6 +143,8 @@ class PublicationPlanner:
             yield from self._publish(now_s)
 
     def _accept(self, record: EngineRecord, now_s: float) -> Iterator[PublicationStep]:
+        if record.role is not RecordRole.HEARTBEAT:
+            self._changed_at_s = now_s
         match record.role:
             case RecordRole.END:
                 if self._with_markers and (self._tail or self.is_open):

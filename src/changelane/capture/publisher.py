@@ -119,7 +119,9 @@ class LogPublisher:
         if now_s - self._reported_at_s >= _HEARTBEAT_S:
             self._reported_at_s = now_s
             position = position_text(self._options.product, self._offset)
-            self._report(Heartbeat(position, self._writer.pending_count))
+            is_quiet = self._planner.is_quiet(now_s)
+            pending_count = self._writer.pending_count
+            self._report(Heartbeat(position, pending_count, self._offset, is_quiet))
 
 
 def manifest_detail(options: ConnectorOptions, offset: EngineOffset) -> dict[str, object]:

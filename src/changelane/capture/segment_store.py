@@ -6,7 +6,6 @@ only if its number is free. A former writer that still runs can therefore publis
 manifest that the new writer would have published; one of the two fails, and no record is lost.
 """
 
-import hashlib
 import re
 import time
 import uuid
@@ -14,10 +13,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Final, cast
+from typing import Final, Literal
 
 import msgspec
-import zstandard
 
 from changelane.capture.manifest import (
     CapturedRecord,
@@ -27,6 +25,7 @@ from changelane.capture.manifest import (
     decode_manifest,
     encode_manifest,
 )
+from changelane.capture.segment_file import SegmentFile
 from changelane.capture.storage import Folder
 from changelane.errors import ChangelaneError, ConfigError
 
@@ -36,12 +35,14 @@ _CONSUMER_NAME: Final = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]{0,250}")
 _IDENTITY: Final = "log.json"
 SEGMENT_BYTES: Final = 64 << 20
 """The size of the records of a segment, before compression, after which the next one begins."""
-_LEVEL: Final = 3
-"""The level of zstd: higher levels cost more time than the storage that they save."""
 
 
 class CaptureFencedError(ChangelaneError):
     """Another capture process took over the capture log."""
+
+
+class ExpiredManifestError(ChangelaneError):
+    """A manifest does not exist any more."""
 
 
 class _Identity(msgspec.Struct, frozen=True):
@@ -81,13 +82,14 @@ class CaptureLog:
         """Return a manifest.
 
         Raises:
-            ChangelaneError: It does not exist, or is damaged.
+            ExpiredManifestError: It does not exist.
+            ChangelaneError: It is damaged.
         """
         try:
             content = self.folder.read(_manifest_name(sequence))
         except FileNotFoundError as error:
             msg = f"the capture log {self.folder.label} has no manifest {sequence} any more"
-            raise ChangelaneError(f"{msg}: its retention deleted it") from error
+            raise ExpiredManifestError(f"{msg}: its retention deleted it") from error
         return self._decoded(content, sequence)
 
     def _decoded(self, content: bytes, sequence: int) -> Manifest:
@@ -121,13 +123,34 @@ class CaptureLog:
 
     def oldest(self) -> Manifest | None:
         """Return the oldest manifest; ``None`` = the log is empty."""
+        for sequence in self.sequences():
+            with suppress(ExpiredManifestError):  # deleted at this moment
+                return self.manifest(sequence)
+        return None
+
+    def history_start(self) -> Manifest | None:
+        """Return the oldest manifest of the newest history; ``None`` = the log is empty.
+
+        The retention may have deleted manifests of the history before it.
+        """
         sequences = self.sequences()
-        return self.manifest(sequences[0]) if sequences else None
+        if not sequences:
+            return None
+        history = self.manifest(sequences[-1]).history
+        index = bisect_left(sequences, history, key=lambda n: self._number(n, "history"))
+        return self.manifest(sequences[index])
+
+    def _number(self, sequence: int, field: Literal["history", "first_offset"]) -> int:
+        """Return a number of a manifest; -1 if the retention deletes it at this moment."""
+        try:
+            return int(getattr(self.manifest(sequence), field))
+        except ExpiredManifestError:
+            return -1
 
     def manifest_at(self, offset: int) -> Manifest | None:
         """Return the newest manifest that begins at an offset or before; ``None`` = none does."""
         sequences = self.sequences()
-        count = bisect_right(sequences, offset, key=lambda n: self.manifest(n).first_offset)
+        count = bisect_right(sequences, offset, key=lambda n: self._number(n, "first_offset"))
         return self.manifest(sequences[count - 1]) if count else None
 
     def newest(self) -> Manifest | None:
@@ -269,10 +292,11 @@ class SegmentWriter:
         self.newest = self._log.newest()
         self._has_published = False
         self._segment_number = 0
-        self._open: _OpenSegment | None = None
+        self._open: SegmentFile | None = None
         self._closed: list[Segment] = []
         self._first_offset = 0 if self.newest is None else self.newest.next_offset
         self._next_offset = self._first_offset
+        self._history = 0 if self.newest is None else self.newest.history
         self.pending_bytes = 0
         self.pending_count = 0
         self.pending_since_s: float | None = None
@@ -293,7 +317,7 @@ class SegmentWriter:
         if self._open is None:
             self._segment_number += 1
             name = f"{self.epoch:08}-{self._segment_number:012}.jsonl.zst"
-            self._open = _OpenSegment(self._spool / name, self._next_offset)
+            self._open = SegmentFile(self._spool / name, self._next_offset)
         self._open.write(line)
         self._next_offset += 1
         self.pending_bytes += len(line) + 1
@@ -338,6 +362,7 @@ class SegmentWriter:
             dict(engine_offset),
             detail or {},
             int(time.time() * 1000),
+            history=self._history,
         )
         try:
             self._folder.create(_manifest_name(sequence), encode_manifest(manifest))
@@ -351,11 +376,21 @@ class SegmentWriter:
             self._delete_unpublished()
         return manifest
 
+    def begin_history(self) -> Manifest:
+        """Publish a manifest after which the engine begins anew, with a snapshot.
+
+        Its events are newer than all earlier ones, whatever their positions are.
+
+        Raises:
+            CaptureFencedError: Another writer took over; nothing became visible.
+        """
+        self._history += 1
+        return self.publish({})
+
     def discard(self) -> None:
         """Delete the pending records."""
         if self._open is not None:
-            segment = self._open.close()
-            (self._spool / segment.name).unlink()
+            self._open.delete()
             self._open = None
         for segment in self._closed:
             self._folder.delete(f"segments/{segment.name}")
@@ -364,9 +399,9 @@ class SegmentWriter:
         self._set_nothing_pending()
 
     def close(self) -> None:
-        """Close the open file; pending records are never published."""
+        """Delete the open file; pending records are never published."""
         if self._open is not None:
-            self._open.close()
+            self._open.delete()
             self._open = None
 
     def _set_nothing_pending(self) -> None:
@@ -379,7 +414,10 @@ class SegmentWriter:
 
         Only a publication proves that no earlier writer can publish them any more.
         """
-        first, last = f"{self.epoch:08}-", self._newest_segment_before()
+        try:
+            first, last = f"{self.epoch:08}-", self._newest_segment_before()
+        except ExpiredManifestError:  # at this moment: the next writer deletes them
+            return
         for name in self._folder.names("segments"):
             if _SEGMENT_NAME.fullmatch(name) and last < name < first:
                 self._folder.delete(f"segments/{name}")
@@ -417,57 +455,3 @@ class _Line(msgspec.Struct):
 
 
 _LINES: Final = msgspec.json.Encoder()
-
-
-class _OpenSegment:
-    """A segment that is being written."""
-
-    def __init__(self, path: Path, first_offset: int) -> None:
-        self._path = path
-        self._first_offset = first_offset
-        self._record_count = 0
-        self.raw_bytes = 0
-        self._file = _HashedFile(path.open("xb"))
-        compressor = zstandard.ZstdCompressor(level=_LEVEL)
-        self._stream = compressor.stream_writer(cast("IO[bytes]", self._file), closefd=False)
-
-    def write(self, line: bytes) -> None:
-        self._stream.write(line + b"\n")
-        self.raw_bytes += len(line) + 1
-        self._record_count += 1
-
-    def close(self) -> Segment:
-        self._stream.close()  # type: ignore[no-untyped-call]
-        self._file.close()
-        return Segment(
-            self._path.name,
-            self._first_offset,
-            self._record_count,
-            self._file.size_bytes,
-            self._file.sha256,
-        )
-
-
-class _HashedFile:
-    """A file that knows the size and the hash of what was written."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-        self._hash = hashlib.sha256()
-        self.size_bytes = 0
-
-    def write(self, data: bytes) -> int:
-        self._stream.write(data)
-        self._hash.update(data)
-        self.size_bytes += len(data)
-        return len(data)
-
-    def flush(self) -> None:
-        self._stream.flush()
-
-    def close(self) -> None:
-        self._stream.close()
-
-    @property
-    def sha256(self) -> str:
-        return self._hash.hexdigest()

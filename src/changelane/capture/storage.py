@@ -91,10 +91,14 @@ class LocalFolder:
         target = self._path / name
         _make_folder(target.parent)
         part = target.with_name(f".{target.name}.{os.getpid()}.part")
-        with part.open("wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
+        try:
+            with part.open("wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+        except OSError:  # a full disk, which a part would fill further
+            part.unlink(missing_ok=True)
+            raise
         return part
 
     def put(self, source: Path, name: str) -> None:

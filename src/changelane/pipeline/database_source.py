@@ -6,10 +6,13 @@ from typing import Annotated, Any, Final, Literal, Self
 
 import msgspec
 
+from changelane.formats.contract.options import seconds
 from changelane.pipeline.interface import ResolvePath
 from changelane.pipeline.segments_source import SegmentsSource
 
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_.-]+")
+HEAP: Final = re.compile(r"[1-9][0-9]*[kmgKMG]")
+"""The size of a heap, as an argument of the JVM."""
 
 
 class DatabaseSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +60,20 @@ class DatabaseSource(msgspec.Struct, frozen=True, kw_only=True):
     max_bytes_per_batch: Annotated[int, msgspec.Meta(ge=1)] = 128 << 20
 
     def __post_init__(self) -> None:
-        """Reject a name that Debezium rejects."""
+        """Reject values that the capture or Debezium would reject later."""
+        if not self.host or "," in self.host:
+            raise ValueError("host is not one host name")
+        if not self.user:
+            raise ValueError("user is empty")
+        if HEAP.fullmatch(self.memory) is None:
+            raise ValueError("memory is not a number with k, m or g, such as 512m")
+        for name in ("publish_interval", "heartbeat_interval", "retention"):
+            try:
+                span_s = seconds(getattr(self, name))
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+            if name == "heartbeat_interval" and span_s == 0:
+                raise ValueError("heartbeat_interval is 0: without heartbeats, the log grows")
         if self.topic_prefix is not None and _PREFIX.fullmatch(self.topic_prefix) is None:
             raise ValueError("topic_prefix has other characters than letters, digits, . _ and -")
 

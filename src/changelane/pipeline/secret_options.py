@@ -19,7 +19,13 @@ SECRETS: Final[dict[str, dict[str, str]]] = {
 }
 """Type of a source or sink -> option -> the usual variable of its value."""
 
+_SECRET_NAME: Final = re.compile(r"password|secret|token|credential", re.IGNORECASE)
 _VARIABLE: Final = re.compile(r"\$\{[^}]+\}")
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether the value of a connector's property is a secret, by its name."""
+    return _SECRET_NAME.search(name) is not None
 
 
 def check_secrets(raw: object, section: str = "sink") -> None:
@@ -38,4 +44,10 @@ def check_secrets(raw: object, section: str = "sink") -> None:
         secret = raw.get(name)
         if secret is not None and _VARIABLE.fullmatch(str(secret)) is None:
             msg = f"read {section}.{name} from the environment: `{name}: ${{{variable}}}`"
+            raise ConfigError(msg)
+    properties = raw.get("debezium")
+    for name, value in properties.items() if isinstance(properties, Mapping) else ():
+        if is_secret_name(str(name)) and _VARIABLE.fullmatch(str(value)) is None:
+            variable = re.sub(r"\W", "_", str(name)).upper()
+            msg = f"read {section}.debezium.{name} from the environment: `{name}: ${{{variable}}}`"
             raise ConfigError(msg)

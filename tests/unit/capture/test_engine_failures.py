@@ -26,10 +26,16 @@ OPTIONS = ConnectorOptions(
         ("ERROR: permission denied for table other", "(permission denied for table other)", False),
         ('ERROR: replication slot "x" is active for PID 3', "slot my_slot", True),
         ("requested WAL segment 01 has already been removed", "changes are lost", False),
+        ("start from GTID 1-1-9, which is not in the master's binlog", "changes are lost", False),
         ("Connection to db:5432 refused. Check that", "orders at db:5432 does not answer", True),
         ("FATAL: the database system is starting up", "does not answer", True),
         ("Failed to properly convert data value for 'public.t.c' of", "column public.t.c", False),
-        ("java.lang.OutOfMemoryError: Java heap space", "increase heap", False),
+        (
+            "DDL statement couldn't be parsed. See the statement 'CREATE `u` (\n a x",
+            "cannot parse a statement of database orders (CREATE `u` ()",
+            False,
+        ),
+        ("java.lang.OutOfMemoryError: Java heap space", "increase the option memory", False),
         ("something new", "Debezium's engine failed: something new; see engine.log", False),
     ],
 )

@@ -48,12 +48,16 @@ def test_topic_and_content_tell_the_role(topic: str, value: str | None, role: Re
 def test_statements_and_truncates_of_mysql_are_statements() -> None:
     options = ConnectorOptions(product="mysql", name="shop", host="h", database="d", user="u")
     roles = RecordRoles(options)
-    value = json.dumps({"op": "t"}, separators=(",", ":"))
+
+    def message(**payload: object) -> str:
+        return json.dumps({"schema": {}, "payload": payload}, separators=(",", ":"))
+
+    value = message(op="t")
     assert roles.role_of("shop.d.t", value) is RecordRole.STATEMENT
     assert roles.role_of("shop", '{"payload":{"ddl":"DROP TABLE t"}}') is RecordRole.STATEMENT
     assert ROLES.role_of("shop.d.t", value) is RecordRole.ROW
-    text = json.dumps({"op": "c", "after": {"text": value}}, separators=(",", ":"))
-    assert roles.role_of("shop.d.t", text) is RecordRole.ROW
+    assert roles.role_of("shop.d.t", message(op="c", after={"text": value})) is RecordRole.ROW
+    assert roles.role_of("shop.d.t", message(op="c", after={"op": "t"})) is RecordRole.ROW
 
 
 def test_unknown_transaction_marker_is_an_error() -> None:

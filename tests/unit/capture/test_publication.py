@@ -288,3 +288,22 @@ def test_snapshot_is_one_publication() -> None:
     assert log.execute(planner.finish(1000)) == 0
     assert log.execute(planner.accept([last, heartbeat], 1000)) == 1
     assert log.visible == [*names]
+
+
+def test_a_plan_is_quiet_when_only_heartbeats_come_and_nothing_waits() -> None:
+    planner = PublicationPlanner({"pos": 1}, limits=LIMITS, now_s=0)
+    log = Log()
+
+    def accept(role: RecordRole, offset: EngineOffset, now_s: float) -> None:
+        log.execute(planner.accept([EngineRecord(role, offset, row("x"))], now_s))
+
+    accept(BEGIN, {"pos": 2, "transaction_id": "1-1-7"}, 10)  # a statement without a record
+    accept(HEARTBEAT, {"pos": 2, "transaction_id": "1-1-7"}, 11)
+    assert not planner.is_quiet(11.9)
+    assert planner.is_quiet(12)
+    accept(ROW, {"pos": 2, "transaction_id": "1-1-7"}, 13)
+    assert not planner.is_quiet(16), "the row waits for the end of its transaction"
+    accept(END, {"pos": 3, "transaction_id": "1-1-7"}, 14)
+    assert not planner.is_quiet(17), "the row waits for its publication"
+    log.execute(planner.tick(18))
+    assert planner.is_quiet(18)

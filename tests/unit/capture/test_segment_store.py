@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The capture log: what readers see of writers that publish, crash and fence each other."""
 
+import errno
 import hashlib
 import io
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -205,6 +207,72 @@ def test_retention_deletes_what_all_consumers_have(tmp_path: Path) -> None:
     with pytest.raises(ChangelaneError, match="no manifest 1 any more: its retention deleted it"):
         log.manifest(1)
     assert [manifest.sequence for manifest in log.manifests_after(3)] == [4]
+
+
+def test_the_start_of_a_history_is_found_until_the_retention_deletes_it(tmp_path: Path) -> None:
+    log = log_of(tmp_path)
+    assert log.history_start() is None
+    writer = writer_of(tmp_path)
+    writer.publish({"lsn": 1})
+    start = log.history_start()
+    assert start is not None
+    assert start.sequence == 1
+    for _ in range(2):
+        writer.begin_history()
+    for _ in range(3):
+        writer.publish({"lsn": 2})
+    assert [log.manifest(number).history for number in log.sequences()] == [0, 1, 2, 2, 2, 2]
+    assert writer_of(tmp_path).publish({"lsn": 3}).history == 2
+    start = log.history_start()
+    assert start is not None
+    assert (start.sequence, start.engine_offset) == (3, {})
+    log.set_consumed("a", 4)
+    log.delete_expired(retention_s=-1)
+    start = log.history_start()
+    assert start is not None
+    assert (start.sequence, start.engine_offset) == (5, {"lsn": 2})
+
+
+def test_a_manifest_that_expires_at_this_moment_disturbs_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = writer_of(tmp_path)
+    for number in range(3):
+        writer.append(record(number))
+        writer.publish({})
+    log = log_of(tmp_path)
+    log.set_consumed("a", 2)
+    monkeypatch.setattr(CaptureLog, "sequences", lambda _: [1, 2, 3])
+    log.delete_expired(retention_s=-1)
+    for found in (log.oldest(), log.history_start(), log.manifest_at(9)):
+        assert found is not None
+        assert found.sequence == 3
+    assert writer_of(tmp_path).publish({}).sequence == 4
+
+
+def test_a_full_disk_keeps_no_part_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = writer_of(tmp_path)
+    writer.append(record(0))
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="no space left"):
+            writer.publish({"lsn": 1})
+    writer = writer_of(tmp_path)
+    writer.append(record(0))
+    with monkeypatch.context() as patch:
+        patch.setattr("changelane.capture.segment_file._HashedFile.write", fail)
+        writer.close()
+    assert not list((tmp_path / "spool").iterdir())
+    assert not list((tmp_path / "log").rglob(".*"))
+    writer = writer_of(tmp_path)
+    writer.append(record(0))
+    assert writer.publish({"lsn": 1}).first_offset == 0
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "a" * 300, "x\0"])

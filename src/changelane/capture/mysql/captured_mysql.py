@@ -1,22 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """A MySQL or MariaDB server as :class:`~changelane.capture.captured_server.CapturedServer`."""
 
+from collections.abc import Collection
 from contextlib import closing
 from typing import Final, Literal
 
 from changelane.capture.captured_server import IsPassed, LogLag
 from changelane.capture.connectors import ConnectorOptions, effective_server_id
 from changelane.capture.finding import Finding
+from changelane.capture.log_origin import LogOrigin
 from changelane.capture.manifest import EngineOffset
 from changelane.capture.mysql.check import check_server
 from changelane.capture.mysql.connection import MysqlConnection, connect
 from changelane.capture.mysql.position import (
     BinlogPosition,
+    contains_gtids,
     current_position,
     lag_bytes,
     log_files,
+    server_identity,
 )
-from changelane.capture.mysql.tables import list_tables
+from changelane.capture.mysql.sql_text import shown_name
+from changelane.capture.mysql.tables import list_tables, tables_with_rows
 from changelane.pipeline.mysql_source import MariadbSource, MysqlSource
 
 _SSL_MODES: Final[
@@ -56,6 +61,24 @@ class CapturedMysql:
             server_ids=[effective_server_id(self._source.server_id, self._source.server_name)],
             binlog_position=None if offset is None else position_of(offset),
         )
+
+    def origin(self) -> LogOrigin:
+        """Return the server and the tables, which have no ids: the log has their statements."""
+        source = self._source
+        with closing(connect(self._connection)) as connection:
+            tables = list_tables(connection, source.tables)
+            identity = server_identity(connection)
+        return LogOrigin(
+            server=source.server_name,
+            database=source.database,
+            identity=identity.server_uuid,
+            tables={shown_name(table.database or "", table.name or ""): "" for table in tables},
+        )
+
+    def tables_with_rows(self, names: Collection[str]) -> list[str]:
+        """Return the tables that have rows."""
+        with closing(connect(self._connection)) as connection:
+            return tables_with_rows(connection, names)
 
     def prepare(self) -> list[str]:
         """Create nothing: the binary log needs no preparation."""
@@ -107,14 +130,17 @@ class CapturedMysql:
         """Return a function for the end of the log: all committed changes are below it.
 
         The engine reports a position with the next event only: a change, or a heartbeat of the
-        server.
+        server. After a statement, GTIDs alone show that it has been read: the position is
+        that of its beginning, and after a restart that of the file's.
         """
         with closing(connect(self._connection)) as connection:
             end = current_position(connection)
 
         def is_passed(offset: EngineOffset) -> bool:
             position = position_of(offset)
-            return position is not None and position.order >= end.order
+            return position is not None and (
+                position.order >= end.order or contains_gtids(position.gtid, end.gtid)
+            )
 
         return is_passed
 
@@ -124,4 +150,5 @@ def position_of(offset: EngineOffset) -> BinlogPosition | None:
     file, position = offset.get("file"), offset.get("pos")
     if not isinstance(file, str) or not isinstance(position, int):
         return None
-    return BinlogPosition(file, position)
+    gtids = [offset.get("gtids"), offset.get("transaction_id")]
+    return BinlogPosition(file, position, ",".join(str(gtid) for gtid in gtids if gtid))

@@ -25,11 +25,15 @@ from changelane.capture.mysql.server_findings import (
 )
 from changelane.capture.mysql.sql_text import account
 from changelane.capture.mysql.tables import (
+    cascade_findings,
+    cascading_tables,
     parse_patterns,
     read_all_tables,
     selection_findings,
     selection_of,
     table_findings,
+    unknown_type_findings,
+    unknown_type_tables,
     unreadable_tables,
 )
 
@@ -95,6 +99,8 @@ def check_server(
         findings += selection_findings(selection)
         unreadable = unreadable_tables(connection, selection.tables)
         findings += table_findings(selection.tables, unreadable, server.account)
+        findings += cascade_findings(cascading_tables(connection, selection.tables))
+        findings += unknown_type_findings(unknown_type_tables(connection, databases))
     return findings
 
 

@@ -61,6 +61,39 @@ def file_number(name: str) -> int:
     return int(parts[2])
 
 
+_GTID: Final = re.compile(
+    r"(?P<domain>[0-9]+)-[0-9]+-(?P<number>[0-9]+)"  # MariaDB
+    r"|(?P<source>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"  # MySQL: intervals of a source
+    r"(?::[0-9]+(?:-[0-9]+)?)*:(?:[0-9]+-)?(?P<last>[0-9]+)",
+    re.ASCII | re.IGNORECASE,
+)
+
+
+def contains_gtids(reached: str, gtids: str) -> bool:
+    """Whether a list of GTIDs has reached another one; never for an empty or unknown one.
+
+    >>> contains_gtids("0-1-5,1-2-8,1-2-9", "1-2-9,0-3-5"), contains_gtids("1-2-9", "1-2-10")
+    (True, False)
+    >>> source = "3E11FA47-71CA-11E1-9E33-C80AA9429562"
+    >>> contains_gtids(f"{source}:1-21,{source}:22", f"{source}:1-5:7-22")
+    True
+    """
+    newest: dict[str, int] = {}
+    for domain, number in _newest_gtids(reached):
+        newest[domain] = max(number, newest.get(domain, 0))
+    wanted = _newest_gtids(gtids)
+    is_known = bool(wanted) and not _GTID.sub("", gtids).strip(", \n")
+    return is_known and all(newest.get(domain, -1) >= number for domain, number in wanted)
+
+
+def _newest_gtids(gtids: str) -> list[tuple[str, int]]:
+    """Return the domain of MariaDB or the source of MySQL, and the last number, of each GTID."""
+    return [
+        ((gtid["domain"] or gtid["source"]).lower(), int(gtid["number"] or gtid["last"]))
+        for gtid in _GTID.finditer(gtids)
+    ]
+
+
 def is_mariadb(connection: Connection) -> bool:
     """Whether the server is MariaDB."""
     with database_errors("the version of the server"):

@@ -5,6 +5,7 @@ A pattern is ``database.table`` (:mod:`changelane.capture.table_pattern`) with b
 Whether case matters depends on the server's ``lower_case_table_names``.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal
 
@@ -38,6 +39,7 @@ class MysqlTable(msgspec.Struct, frozen=True, kw_only=True):
             ``SYSTEM VERSIONED``.
         engine: The storage engine; empty for a view.
         has_key: It has a primary key or a unique index without NULL.
+        is_partitioned: It has partitions, which statements can empty.
     """
 
     database: str
@@ -45,6 +47,7 @@ class MysqlTable(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = "BASE TABLE"
     engine: str = "InnoDB"
     has_key: bool = True
+    is_partitioned: bool = False
 
     @property
     def shown(self) -> str:
@@ -116,7 +119,8 @@ _TABLES: Final = """
 SELECT t.table_schema, t.table_name, t.table_type, coalesce(t.engine, ''), EXISTS (
   SELECT 1 FROM information_schema.statistics s
   WHERE s.table_schema = t.table_schema AND s.table_name = t.table_name AND s.non_unique = 0
-  GROUP BY s.index_name HAVING max(coalesce(s.nullable, '') = 'YES') = 0)
+  GROUP BY s.index_name HAVING max(coalesce(s.nullable, '') = 'YES') = 0),
+  t.create_options LIKE '%%partitioned%%'
 FROM information_schema.tables t
 WHERE t.table_schema NOT IN (%s, %s, %s, %s) AND t.table_type <> 'SYSTEM VIEW'
 """
@@ -127,8 +131,15 @@ def read_all_tables(connection: Connection) -> list[MysqlTable]:
     with database_errors("the list of tables"):
         rows = read_rows(connection, _TABLES, *_SYSTEM)
     return [
-        MysqlTable(database=database, name=name, kind=kind, engine=engine, has_key=bool(has_key))
-        for database, name, kind, engine, has_key in rows
+        MysqlTable(
+            database=database,
+            name=name,
+            kind=kind,
+            engine=engine,
+            has_key=bool(has_key),
+            is_partitioned=bool(is_partitioned),
+        )
+        for database, name, kind, engine, has_key, is_partitioned in rows
     ]
 
 
@@ -154,6 +165,21 @@ def list_tables(connection: Connection, include: Iterable[str]) -> list[TableId]
     return [TableId(table.database, None, table.name) for table in selection.tables]
 
 
+def tables_with_rows(connection: Connection, include: Iterable[str]) -> list[str]:
+    """Return those of the tables that patterns select which have rows.
+
+    Raises:
+        ConfigError: The user lacks a privilege.
+    """
+    patterns = parse_patterns(include, ignores_case=ignores_case(connection))
+    with database_errors("the check of the tables"):
+        return [
+            table.shown
+            for table in selection_of(read_all_tables(connection), patterns).tables
+            if read_rows(connection, f"SELECT 1 FROM {table.sql} LIMIT 1")  # noqa: S608 - a quoted name
+        ]
+
+
 def unreadable_tables(connection: Connection, selected: Iterable[MysqlTable]) -> list[MysqlTable]:
     """Return the tables whose rows or columns the user may not read."""
     with database_errors("the check of the tables"):
@@ -162,6 +188,49 @@ def unreadable_tables(connection: Connection, selected: Iterable[MysqlTable]) ->
             for table in selected
             if read_if_allowed(connection, f"SELECT * FROM {table.sql} LIMIT 0") is None  # noqa: S608 - a quoted name
         ]
+
+
+_CASCADE: Final = re.compile(
+    r"^  CONSTRAINT .* ON (?:DELETE|UPDATE) (?:CASCADE|SET NULL)", re.MULTILINE
+)
+
+
+def cascading_tables(connection: Connection, selected: Iterable[MysqlTable]) -> list[MysqlTable]:
+    """Return the tables whose rows a foreign key deletes or changes with those of another table.
+
+    The catalog shows foreign keys only to users with more privileges than SELECT.
+    """
+    with database_errors("the check of the tables"):
+        return [
+            table
+            for table in selected
+            if (rows := read_if_allowed(connection, f"SHOW CREATE TABLE {table.sql}"))
+            and _CASCADE.search(str(rows[0][1]))
+        ]
+
+
+_UNKNOWN_TYPES: Final = """
+SELECT DISTINCT c.table_schema, c.table_name
+FROM information_schema.columns c JOIN information_schema.tables t
+  ON t.table_schema = c.table_schema AND t.table_name = c.table_name
+WHERE c.table_schema = %s AND t.table_type <> 'VIEW'
+  AND (c.data_type IN ('inet4', 'inet6', 'xmltype') OR c.column_type LIKE '%%compressed%%')
+"""
+
+
+def unknown_type_tables(connection: Connection, databases: Iterable[str]) -> list[MysqlTable]:
+    """Return the tables of databases with a type of column that Debezium's parser rejects.
+
+    It parses the statements of all tables in the captured databases. (Debezium 3.5 with MariaDB's
+    types; its issues have no list.)
+    """
+    with database_errors("the check of the columns"):
+        rows = [
+            row
+            for database in sorted(databases)
+            for row in read_rows(connection, _UNKNOWN_TYPES, database)
+        ]
+    return [MysqlTable(database=database, name=name) for database, name in rows]
 
 
 # -- findings
@@ -192,6 +261,32 @@ def selection_findings(selection: Selection) -> Iterator[Finding]:
             problem=f"it is {kind}",
             consequence="its changes are not in the log",
             advice="remove the name",
+        )
+
+
+def unknown_type_findings(affected: Sequence[MysqlTable]) -> Iterator[Finding]:
+    """Yield the finding about tables with types of columns that Debezium does not know."""
+    if affected:
+        yield _finding(
+            "error",
+            "unknown_type",
+            affected,
+            problem="a column has the type inet4, inet6 or xmltype, or is compressed",
+            consequence="Debezium cannot parse the statements of the database",
+            advice="change the type, or move the table to another database",
+        )
+
+
+def cascade_findings(affected: Sequence[MysqlTable]) -> Iterator[Finding]:
+    """Yield the finding about tables that foreign keys change."""
+    if affected:
+        yield _finding(
+            "warning",
+            "cascades",
+            affected,
+            problem="foreign keys delete or change its rows (CASCADE, SET NULL)",
+            consequence="the storage engine does so without the log: the lake keeps these rows",
+            advice="delete and change the rows with statements, and let the keys RESTRICT",
         )
 
 
@@ -233,6 +328,15 @@ def table_findings(
             problem="there is neither a primary key nor a unique index without NULL",
             consequence="equal rows cannot be distinguished",
             advice="add a primary key, or name key columns under options.keys",
+        )
+    if partitioned := [table for table in selected if table.is_partitioned]:
+        yield _finding(
+            "warning",
+            "partitions",
+            partitioned,
+            problem="TRUNCATE, DROP and EXCHANGE of a partition log no rows",
+            consequence="the lake keeps the rows of the partition",
+            advice="DELETE the rows first, or take a new snapshot afterwards",
         )
     if plain := [table for table in selected if table.engine not in _TRANSACTIONAL]:
         yield _finding(

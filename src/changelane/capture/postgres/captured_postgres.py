@@ -1,15 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """A PostgreSQL server as :class:`~changelane.capture.captured_server.CapturedServer`."""
 
+from collections.abc import Collection
+
 from changelane.capture.captured_server import IsPassed, LogLag
 from changelane.capture.connectors import ConnectorOptions, lsn_of
 from changelane.capture.finding import Finding
+from changelane.capture.log_origin import LogOrigin
 from changelane.capture.manifest import EngineOffset
 from changelane.capture.postgres.check import check_server
 from changelane.capture.postgres.connection import PostgresConnection, connect
 from changelane.capture.postgres.publication import create_publication, read_publication
-from changelane.capture.postgres.replication import drop_slot, emit_marker, slot_state
-from changelane.capture.postgres.tables import list_tables
+from changelane.capture.postgres.replication import (
+    drop_slot,
+    emit_marker,
+    server_identity,
+    slot_state,
+)
+from changelane.capture.postgres.tables import (
+    list_tables,
+    read_relations,
+    selection_of,
+    tables_with_rows,
+)
 from changelane.pipeline.postgres_source import PostgresSource
 
 
@@ -42,6 +55,24 @@ class CapturedPostgres:
             slot=source.slot_name,
             position=None if offset is None else lsn_of(offset),
         )
+
+    def origin(self) -> LogOrigin:
+        """Return the cluster, and the tables with their ids in the catalog."""
+        source = self._source
+        with connect(self._connection) as connection:
+            selected = selection_of(read_relations(connection), source.tables).tables
+            identity = server_identity(connection)
+        return LogOrigin(
+            server=source.server_name,
+            database=source.database,
+            identity=str(identity.system_identifier),
+            tables={table.shown: str(table.oid) for table in selected},
+        )
+
+    def tables_with_rows(self, names: Collection[str]) -> list[str]:
+        """Return the tables that have rows."""
+        with connect(self._connection) as connection:
+            return tables_with_rows(connection, names)
 
     def prepare(self) -> list[str]:
         """Create the publication, if there is none; an existing one is never changed."""

@@ -8,14 +8,14 @@ from changelane.capture.finding import Finding
 from changelane.capture.postgres.connection import PostgresConnection, connect, database_errors
 from changelane.capture.postgres.publication import read_publication
 from changelane.capture.postgres.publication_findings import publication_findings
-from changelane.capture.postgres.replication import slot_state
+from changelane.capture.postgres.replication import current_lsn, slot_state
 from changelane.capture.postgres.server_findings import (
     ABOUT,
     ServerState,
     blocking_findings,
     server_findings,
 )
-from changelane.capture.postgres.slot_findings import MAX_LAG_BYTES, slot_findings
+from changelane.capture.postgres.slot_findings import MAX_LAG_BYTES, log_findings, slot_findings
 from changelane.capture.postgres.sql_text import check_publication_name, check_slot_name
 from changelane.capture.postgres.table_findings import selection_findings, table_findings
 from changelane.capture.postgres.tables import (
@@ -96,6 +96,7 @@ def check_server(
             position=position,
             max_lag_bytes=max_lag_bytes,
         )
+        findings += log_findings(current_lsn(connection), position)
         relations = read_relations(connection)
         selection = selection_of(relations, patterns)
         selected = read_tables(connection, relations, selection.tables)

@@ -106,6 +106,24 @@ def slot_findings(
         )
 
 
+def log_findings(end: int, position: int | None) -> Iterator[Finding]:
+    """Yield the finding about a server whose log ends before the captured position.
+
+    Args:
+        end: The end of its log.
+        position: The position up to which changes are durable here; ``None`` before the first run.
+    """
+    if position is not None and end < position:
+        yield Finding(
+            severity="error",
+            defect="position_ahead",
+            about=f"position {lsn_text(position)}",
+            problem=f"the log of the server ends before it, at {lsn_text(end)}",
+            consequence="the server was restored to an earlier moment: its changes would be lost",
+            advice=SNAPSHOT,
+        )
+
+
 def _position_findings(slot: SlotState, about: str, position: int | None) -> Iterator[Finding]:
     confirmed = slot.confirmed_flush_lsn
     if position is None or confirmed is None or confirmed <= position:

@@ -86,6 +86,15 @@ def table_findings(tables: Sequence[CapturedTable], server: ServerState) -> Iter
     yield from _privilege_findings(tables, server)
     yield from _identity_findings(tables)
     yield from _toast_findings(tables)
+    if partitioned := [table for table in tables if table.relation.kind == "partitioned table"]:
+        yield _finding(
+            "warning",
+            "partitions",
+            partitioned,
+            problem="TRUNCATE, DROP and DETACH of one partition log no rows",
+            consequence="the lake keeps the rows of the partition",
+            advice="DELETE the rows first, or take a new snapshot afterwards",
+        )
     if keyless := [table for table in tables if _is_keyless(table)]:
         yield _finding(
             "warning",

@@ -236,6 +236,22 @@ def list_tables(connection: "Connection", include: Iterable[str]) -> list[TableI
     return [TableId(database, table.schema, table.name) for table in selection.tables]
 
 
+def tables_with_rows(connection: "Connection", include: Collection[str]) -> list[str]:
+    """Return those of the tables that patterns select which have rows.
+
+    Raises:
+        ConfigError: The user lacks a privilege.
+    """
+
+    def has_rows(table: Relation) -> bool:
+        statement = f"SELECT FROM {table.sql} LIMIT 1"
+        return connection.execute(statement.encode()).fetchone() is not None
+
+    with database_errors("the check of the tables"):
+        selected = selection_of(read_relations(connection), include).tables
+        return [table.shown for table in selected if has_rows(table)]
+
+
 def read_relations(connection: "Connection") -> list[Relation]:
     """Read the names of all tables and views outside of the system's schemas."""
     with database_errors("the list of tables"):

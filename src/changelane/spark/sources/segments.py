@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, cast
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from changelane.capture.manifest import Manifest, Segment
+from changelane.capture.manifest import Segment
 from changelane.capture.segment_store import CaptureLog
 from changelane.capture.storage import Folder, folder_of
 from changelane.conversion.compression import expanded_stream
@@ -57,11 +57,13 @@ class Batch(NamedTuple):
 
     Attributes:
         offsets: Their offsets.
-        segments: Their segments; empty until the batch is read, for a batch of an earlier run.
+        segments: Their segments.
+        history: The history of the source that all of them belong to.
     """
 
     offsets: SegmentBatch
     segments: tuple[Segment, ...]
+    history: int
 
 
 class SegmentsInput:
@@ -85,6 +87,7 @@ class SegmentsInput:
         self._capture_log = CaptureLog(self._folder)
         self._segment_log: SegmentLog | None = None
         self._resumed: SegmentBatch | None = None
+        self._read_sequence = 0
 
     @property
     def _log(self) -> SegmentLog:
@@ -123,47 +126,70 @@ class SegmentsInput:
         """
         log = self._log
         position = self._position()
+        offset = position.end if log.is_complete else position.start
         # from here on, the retention of the capture log keeps what this pipeline has not applied
-        self._capture_log.set_consumed(
-            self._consumer,
-            position.sequence if log.is_complete else self._sequence_before(position.start),
-        )
-        self._check_start(position.end if log.is_complete else position.start)
+        self._record_read(self._sequence_before(offset))
+        self._check_start(offset)
         if log.newest is None or log.is_complete:
             return None
-        return Batch(log.newest, self._segments(log.newest.start, log.newest.end)), log.number
+        return self._batch_of(log.newest), log.number
+
+    def _record_read(self, sequence: int) -> None:
+        """Record that the tables contain all records up to a manifest."""
+        self._read_sequence = sequence
+        self._capture_log.set_consumed(self._consumer, sequence)
 
     def new_batches(self) -> Iterator[Batch]:
-        """Yield the batches of the segments that no batch has read, in order."""
+        """Yield the batches of the segments that no batch has read, in order.
+
+        A batch has records of one history of the source only.
+        """
         position = self._position()
-        start, sequence = position.end, position.sequence
+        start, sequence = position.end, max(position.sequence, self._read_sequence)
         segments: list[Segment] = []
-        size_bytes = 0
+        size_bytes = history = 0
+
+        def batch_until(end: int) -> Batch:
+            return Batch(SegmentBatch(start, end, sequence), tuple(segments), history)
+
         for manifest in self._capture_log.manifests_after(sequence):
             for segment in manifest.segments:
                 if segment.first_offset < start:
                     continue  # an earlier batch ended inside the manifest
-                if segments and size_bytes + segment.size_bytes > self._source.max_bytes_per_batch:
-                    end = segment.first_offset
-                    yield Batch(SegmentBatch(start, end, sequence), tuple(segments))
-                    start, segments, size_bytes = end, [], 0
+                is_full = size_bytes + segment.size_bytes > self._source.max_bytes_per_batch
+                if segments and (is_full or manifest.history != history):
+                    yield batch_until(segment.first_offset)
+                    start, segments, size_bytes = segment.first_offset, [], 0
                 segments.append(segment)
                 size_bytes += segment.size_bytes
+                history = manifest.history
             sequence = manifest.sequence
         if segments:
-            end = segments[-1].first_offset + segments[-1].record_count
-            yield Batch(SegmentBatch(start, end, sequence), tuple(segments))
+            yield batch_until(segments[-1].first_offset + segments[-1].record_count)
+        elif sequence > self._read_sequence and self._log.is_complete:
+            self._record_read(sequence)  # manifests without records
 
     def _position(self) -> SegmentBatch:
-        """Return the batch after which the next one begins."""
+        """Return the batch after which the next one begins.
+
+        Raises:
+            ConfigError: New tables would lack rows that the retention deleted.
+        """
         if self._log.newest is not None:
             return self._log.newest
         if self._resumed is not None:
             return self._resumed
-        oldest = self._capture_log.oldest()
-        if oldest is None:
+        first = self._capture_log.history_start()
+        if first is None:
             return SegmentBatch(0, 0, 0)
-        return SegmentBatch(oldest.first_offset, oldest.first_offset, oldest.sequence - 1)
+        if first.first_offset > 0 and first.engine_offset:
+            msg = (
+                f"the retention of the capture log {self._source.path} deleted its first "
+                f"{first.first_offset:,} records, without which new tables lack rows: run "
+                "`changelane capture PIPELINE.yaml --new-snapshot`, then start this pipeline again"
+            )
+            raise ConfigError(msg)
+        return SegmentBatch(first.first_offset, first.first_offset, first.sequence - 1)
 
     def start_batch(self, batch: Batch) -> int:
         """Record a batch before it runs; return its number."""
@@ -172,7 +198,7 @@ class SegmentsInput:
     def complete_batch(self, batch: Batch) -> None:
         """Record that the newest batch is complete, in the capture log, too."""
         self._log.complete_batch()
-        self._capture_log.set_consumed(self._consumer, batch.offsets.sequence)
+        self._record_read(batch.offsets.sequence)
 
     def reject_unreadable(self, batch: Batch) -> bool:
         """Return false: no segment is ever skipped."""
@@ -184,9 +210,9 @@ class SegmentsInput:
     def events(self, batch: Batch, pipeline: Pipeline, *, is_small: bool) -> DataFrame:
         """Return the event rows of a batch."""
         source = self._source
-        make_builder = partial(
-            row_builder, source.format, dict(source.format_options), **decode_options_of(pipeline)
-        )
+        options = decode_options_of(pipeline)
+        options["epoch"] += batch.history
+        make_builder = partial(row_builder, source.format, dict(source.format_options), **options)
         task_count = 1 if is_small else int(self._spark.sparkContext.defaultParallelism)
         tasks = tasks_of(batch.segments, task_count)
         numbers = self._spark.range(0, len(tasks), 1, len(tasks))
@@ -295,11 +321,10 @@ class SegmentsInput:
             start = span.starts.get(TOPIC, {}).get(0, 0)
             if not entry.is_finished and start < span_end:
                 self._check_start(start)
-                batch = Batch(
-                    SegmentBatch(start, span_end, self._sequence_before(span_end)),
-                    self._segments(start, span_end),
+                offsets = SegmentBatch(start, span_end, self._sequence_before(span_end))
+                apply_batch(
+                    self._batch_of(offsets), entry.query, entry.batch, BatchOffsets(span=span)
                 )
-                apply_batch(batch, entry.query, entry.batch, BatchOffsets(span=span))
             end = max(end, span_end)
         self._check_start(end)
         self._resumed = SegmentBatch(end, end, self._sequence_before(end))
@@ -312,27 +337,30 @@ class SegmentsInput:
             return 0
         return manifest.sequence if manifest.next_offset <= offset else manifest.sequence - 1
 
-    def _segments(self, start: int, end: int) -> tuple[Segment, ...]:
-        """Return the segments of the records from an offset to another.
+    def _batch_of(self, batch_offsets: SegmentBatch) -> Batch:
+        """Return a batch of an earlier run.
 
         Raises:
             ChangelaneError: The capture log does not have exactly these records.
         """
-        manifest: Manifest | None = self._capture_log.manifest_at(start)
+        start, end = batch_offsets.start, batch_offsets.end
+        manifest = self._capture_log.manifest_at(start)
         sequence = 0 if manifest is None else manifest.sequence - 1
         segments: list[Segment] = []
-        for later in self._capture_log.manifests_after(sequence):
+        history = 0
+        for manifest in self._capture_log.manifests_after(sequence):
             segments += [
-                segment for segment in later.segments if start <= segment.first_offset < end
+                segment for segment in manifest.segments if start <= segment.first_offset < end
             ]
-            if later.next_offset >= end:
+            history = manifest.history
+            if manifest.next_offset >= end:
                 break
         offsets = [start, *(segment.first_offset + segment.record_count for segment in segments)]
         firsts = [*(segment.first_offset for segment in segments), end]
         if offsets != firsts:
             msg = f"the capture log {self._source.path} lacks records between {start} and {end}"
             raise ChangelaneError(f"{msg}: restore its segments")
-        return tuple(segments)
+        return Batch(batch_offsets, tuple(segments), history)
 
 
 def tasks_of(segments: Sequence[Segment], task_count: int) -> list[tuple[Segment, ...]]:

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a capture log was captured from: positions and rows of something else do not continue it.
+
+The file ``origin.json`` of the log has the server and the tables of the newest capture. The next
+one compares them: another server, one that was restored from a dump, and a table that was not
+captured until now have changes that no position of the log reveals.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from changelane.capture.finding import Finding, about_tables
+from changelane.capture.postgres.slot_findings import SNAPSHOT
+from changelane.capture.storage import Folder
+from changelane.errors import ChangelaneError
+
+_NAME: Final = "origin.json"
+
+
+class LogOrigin(msgspec.Struct, frozen=True, kw_only=True):
+    """The origin of a capture log.
+
+    Attributes:
+        server: The name of the server in topics.
+        database: The database.
+        identity: The identity that the server gave itself when it was created; empty = unknown.
+        tables: The captured tables: name, as a pattern of this table only -> the id of the table,
+            which changes when it is created again; empty = unknown.
+    """
+
+    server: str
+    database: str
+    identity: str
+    tables: dict[str, str]
+
+
+def read_origin(folder: Folder) -> LogOrigin | None:
+    """Return the origin of a capture log; ``None`` = it has none yet.
+
+    Raises:
+        ChangelaneError: The file is damaged.
+    """
+    try:
+        return msgspec.json.decode(folder.read(_NAME), type=LogOrigin)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise ChangelaneError(f"{_NAME} of the capture log {folder.label} is damaged") from error
+
+
+def write_origin(folder: Folder, origin: LogOrigin) -> None:
+    """Replace the origin of a capture log, if it is another one."""
+    if read_origin(folder) != origin:
+        folder.replace(_NAME, msgspec.json.encode(origin))
+
+
+def other_log_findings(recorded: LogOrigin, present: LogOrigin, label: str) -> Iterator[Finding]:
+    """Yield the finding about a capture log of another database.
+
+    Args:
+        recorded: The origin of the log.
+        present: The origin of the capture that starts.
+        label: The capture log as text.
+    """
+    if (recorded.server, recorded.database) != (present.server, present.database):
+        yield Finding(
+            severity="error",
+            defect="other_database",
+            about=f"capture log {label}",
+            problem=f"it belongs to database {recorded.database} (topic_prefix {recorded.server})",
+            consequence="rows of two databases cannot be in one capture log",
+            advice="set another folder under segments, or restore the former names",
+        )
+
+
+def continuation_findings(
+    recorded: LogOrigin,
+    present: LogOrigin,
+    tables_with_rows: Callable[[Collection[str]], Iterable[str]],
+    *,
+    has_snapshot: bool,
+) -> Iterator[Finding]:
+    """Yield findings about a capture that continues from the position of its log.
+
+    Args:
+        recorded: The origin of the log.
+        present: The origin of the capture that starts.
+        tables_with_rows: Returns those of some tables that have rows.
+        has_snapshot: Whether the log begins with the rows of the tables.
+    """
+    if recorded.identity and present.identity and recorded.identity != present.identity:
+        yield Finding(
+            severity="error",
+            defect="other_server",
+            about=f"database {present.database}",
+            problem="the server is not the one that was captured",
+            consequence="its log has other positions: changes would be lost",
+            advice=SNAPSHOT,
+        )
+        return
+    if not has_snapshot:
+        return
+    new = [name for name, number in present.tables.items() if recorded.tables.get(name) != number]
+    if missing := sorted(tables_with_rows(new) if new else []):
+        yield Finding(
+            severity="error",
+            defect="new_table",
+            about=about_tables(missing),
+            problem="not captured until now, or created again",
+            consequence="the rows that are there already would be missing",
+            advice=f"{SNAPSHOT}; or capture new tables in a pipeline of their own",
+        )
