@@ -18,6 +18,7 @@ _TIME: Final = re.compile(
 )
 _LSNS: Final = 1 << 64
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_SECOND: Final = dt.timedelta(seconds=1)
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
 
 
@@ -52,7 +53,12 @@ def lsn_of(position: object) -> int | None:
     return None
 
 
-@lru_cache(maxsize=1024)  # the changes of a transaction share their time
+@lru_cache(maxsize=1024)  # messages of one second share it
+def _second(text: str) -> int:
+    """Return the nanoseconds of ``YYYY-MM-DD HH:MM:SS`` in UTC."""
+    return (dt.datetime.fromisoformat(text + "+00:00") - _EPOCH) // _SECOND * 1_000_000_000
+
+
 def parse_time(text: str) -> int:
     """Return the nanoseconds since 1970-01-01 UTC of a ``timestamptz`` in text form.
 
@@ -62,6 +68,8 @@ def parse_time(text: str) -> int:
     match = _TIME.fullmatch(text)
     if match is None:
         raise ValueError
+    if match[3] == "+00":
+        return _second(match[1]) + int((match[2] or "").ljust(6, "0")) * 1000
     micros = int((match[2] or "").ljust(6, "0"))
     time = dt.datetime.fromisoformat(match[1] + match[3].ljust(6, "x").replace("xxx", ":00"))
     return ((time - _EPOCH) // _MICROSECOND + micros) * 1000

@@ -3,7 +3,8 @@
 
 The settings are those that producers set: ``DateStyle`` ISO, ``IntervalStyle`` postgres,
 ``bytea_output`` hex (https://www.postgresql.org/docs/current/runtime-config-client.html). A text of
-another style is an error, and never a guess. Logical types and their text forms:
+another style is an error, and never a guess, except for timestamps without a zone of ``DateStyle``
+Postgres, which are not ambiguous. Logical types and their text forms:
 :mod:`changelane.types`.
 """
 
@@ -13,7 +14,7 @@ import math
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from changelane.errors import DecodeError
 from changelane.formats.contract.postgres_arrays import array_text, parse_array
@@ -49,6 +50,8 @@ from changelane.types.values import plain
 Read = Callable[[str], Value]
 """The text of a value that is not NULL to the value."""
 
+DateOrder = Literal["ymd", "mdy", "dmy"]
+
 Write = Callable[[Any], str]
 """A value that is not NULL to its text; any exception = the type does not have the value."""
 
@@ -65,7 +68,15 @@ _NUMBER: Final = re.compile(r"-?[0-9]++(?:\.[0-9]++)?(?:e[+-]?[0-9]{1,4})?|NaN|-
 _TIME: Final = re.compile(r"(?:[01][0-9]|2[0-4]):[0-5][0-9]:(?:[0-5][0-9]|60)(?:\.[0-9]{1,6})?")
 _OFFSET: Final = re.compile(r"([+-][0-9]{2})(:[0-9]{2})?(:[0-9]{2})?")
 _DAY: Final = re.compile(r"([0-9]{4,7})(-[0-9]{2}-[0-9]{2})")
+_DAY_FIRST: Final = re.compile(r"([0-9]{2})-([0-9]{2})-([0-9]{4,7})( BC)?")
 _BC: Final = " BC"
+_MONTHS: Final = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+_MONTH: Final = "|".join(_MONTHS)
+# DateStyle Postgres has the name of the month: only its dates and zones are ambiguous
+_NAMED_MONTH: Final = re.compile(
+    rf"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (?:({_MONTH}) ([0-9]{{2}})|([0-9]{{2}}) ({_MONTH})) "
+    r"([0-9:.]{8,15}) ([0-9]{4,7})( BC)?"
+)
 _INFINITE: Final = frozenset({"infinity", "-infinity"})
 _ISO_DAY: Final = re.compile(r"([+-]?)([0-9]{4,9})(-[0-9]{2}-[0-9]{2})")
 _BITS: Final = re.compile("[01]*+")
@@ -108,10 +119,14 @@ def wrong(kind: LogicalType) -> DecodeError:
 
 
 @lru_cache(maxsize=4096)
-def reader(kind: LogicalType) -> Read | None:
+def reader(kind: LogicalType, date_order: DateOrder = "ymd") -> Read | None:
     """Return the function from text to a value, which raises ``DecodeError``; ``None`` = the text.
 
     The function accepts only what an output function writes.
+
+    Args:
+        kind: The type.
+        date_order: The order of the numbers in a date: ``ymd`` is ``DateStyle`` ISO.
     """
     match kind:
         case Boolean():
@@ -127,7 +142,7 @@ def reader(kind: LogicalType) -> Read | None:
         case Bits():
             return _matching(kind, _BITS)
         case Date():
-            return _read_date
+            return _read_date if date_order == "ymd" else _date_reader(date_order)
         case Time():
             return _matching(kind, _TIME)
         case TimeTz():
@@ -141,7 +156,7 @@ def reader(kind: LogicalType) -> Read | None:
         case Uuid():
             return _matching(kind, _UUID)
         case Array():
-            return _array_reader(kind)
+            return _array_reader(kind, date_order)
         case _:
             return None
 
@@ -237,6 +252,20 @@ def _read_date(text: str) -> dt.date | str:
     return day
 
 
+def _date_reader(date_order: DateOrder) -> Read:
+    """Return the reader of dates of ``DateStyle`` Postgres, such as ``02-04-2013``."""
+
+    def read(text: str) -> dt.date | str:
+        match = _DAY_FIRST.fullmatch(text)
+        if match is None:
+            return _read_date(text)
+        first, second, year, era = match.groups()
+        month, day = (first, second) if date_order == "mdy" else (second, first)
+        return _read_date(f"{year}-{month}-{day}{era or ''}")
+
+    return read
+
+
 def _read_timestamp(text: str) -> dt.datetime | str:
     if text in _INFINITE:
         return text
@@ -247,10 +276,19 @@ def _read_timestamp(text: str) -> dt.datetime | str:
                 return value
     except ValueError:
         pass
+    if match := _NAMED_MONTH.fullmatch(text):
+        return _read_timestamp(_with_month_number(match))
     day, rest, _ = _astronomical(text, Timestamp())
     if rest[:1] != " " or not _TIME.fullmatch(rest, 1):
         raise wrong(Timestamp())
     return f"{day}T{rest[1:]}"
+
+
+def _with_month_number(match: re.Match[str]) -> str:
+    """Return a timestamp of ``DateStyle`` Postgres in that of ISO."""
+    month, day = match[1] or match[4], match[2] or match[3]
+    number = 1 + _MONTHS.index(month)
+    return f"{match[6]}-{number:02}-{day} {match[5]}{match[7] or ''}"
 
 
 def _read_instant(text: str) -> Instant | str:
@@ -298,8 +336,8 @@ def _read_interval(text: str) -> str:
     return iso
 
 
-def _array_reader(kind: Array) -> Read:
-    read = reader(kind.element)
+def _array_reader(kind: Array, date_order: DateOrder) -> Read:
+    read = reader(kind.element, date_order)
 
     def read_array(text: str) -> list[Any]:
         items = parse_array(text, read)
@@ -368,7 +406,8 @@ def _day_text(value: dt.date | str) -> str:
 def _timestamp_text(value: dt.datetime | str) -> str:
     if isinstance(value, str):
         return _era_text(*_split(value))
-    return value.isoformat(" ")
+    text = value.isoformat(" ")
+    return text.rstrip("0") if value.microsecond else text
 
 
 def _instant_text(value: Instant | str) -> str:
