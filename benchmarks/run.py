@@ -30,6 +30,7 @@ from changelane.conversion.message_files import Lines
 from changelane.conversion.summary import Summary
 from changelane.errors import EncodeError
 from changelane.formats.dts.avro import SCHEMA_V2
+from changelane.formats.pgoutput import wire
 from changelane.pipeline.error_budget import Budget
 from changelane.spark.rows.builder import RowBuilder, row_builder
 
@@ -329,10 +330,30 @@ def apply() -> None:
 
 def _parse(name: str) -> Callable[[bytes], object]:
     """Return the bare parse of a format's bytes: no types, no events."""
+    if name == "pgoutput":
+        return _pgoutput_fields
     if name != "dts-avro":
         return msgspec.json.Decoder().decode
     schema = fastavro.parse_schema(SCHEMA_V2)
     return lambda data: fastavro.schemaless_reader(io.BytesIO(data), schema, schema)
+
+
+def _pgoutput_fields(data: bytes) -> list[object]:
+    """The fields of the messages of one row: begin, types, relation, row; values as bytes."""
+    cursor, fields = wire.Cursor(data), []
+    while cursor.at < len(data):
+        match cursor.byte():
+            case wire.BEGIN:
+                fields.append(cursor.fields(wire.BEGIN_BODY))
+            case wire.RELATION:
+                fields.append(cursor.relation())
+            case wire.TYPE:
+                fields.append((cursor.integer(wire.UINT32), cursor.text(), cursor.text()))
+            case wire.INSERT | wire.UPDATE | wire.DELETE as kind:
+                fields.append((cursor.integer(wire.UINT32), cursor.byte(), cursor.cells()))
+                if kind == wire.UPDATE and cursor.at < len(data):
+                    fields.append((cursor.byte(), cursor.cells()))
+    return fields
 
 
 def formats() -> None:

@@ -2,7 +2,7 @@
 """Codecs by public name; detection of formats; conversion of one message."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,13 +14,16 @@ from changelane.formats.contract import nesting
 from changelane.formats.contract.cached_reducer import CachedReducer
 from changelane.formats.contract.capabilities import Carries
 from changelane.formats.contract.consistency import consistent_event
-from changelane.formats.contract.format import Format
+from changelane.formats.contract.format import Format, StreamDecoder
 from changelane.formats.contract.lane import Lanes
 from changelane.formats.contract.losses import DEFAULT, Loss, LossPolicy, OnLoss, refused
 from changelane.formats.contract.reducer import Reducer
 from changelane.formats.contract.row_writing import WritingOf
 from changelane.message import Message
 from changelane.reason_codes import ReasonCode
+
+Decode = Callable[[Message], tuple[ChangeEvent, ...]]
+"""Returns the events of a message; raises :class:`~changelane.errors.DecodeError`."""
 
 
 class Encoded(msgspec.Struct, frozen=True):
@@ -79,8 +82,41 @@ class Codec:
             DecodeError: The message is not in this format (the error names path and coordinates),
                 or a value is nested too deeply for every format (``too_deep``).
         """
+        return self._checked_events(self._decode, message)
+
+    @property
+    def has_streams(self) -> bool:
+        """Whether messages depend on earlier ones, so that a stream reads more than :meth:`decode`.
+
+        A stream has one order and one reader. Without it, as in the tasks of Spark, a message that
+        depends on another one is rejected.
+        """
+        return hasattr(self._format, "open_stream")
+
+    def open_stream(self) -> Decode:
+        """Return the decoder of messages in their order, which keeps state between them.
+
+        Each partition of a topic is a stream of its own. If the messages of the format are
+        independent, the decoder is :meth:`decode`.
+        """
+        open_stream = getattr(self._format, "open_stream", None)
+        if open_stream is None:
+            return self.decode
+        decoders: dict[tuple[str | None, int | None], StreamDecoder] = {}
+
+        def decode(message: Message) -> tuple[ChangeEvent, ...]:
+            name = message.topic, message.partition
+            decoder = decoders.get(name)
+            if decoder is None:
+                decoder = decoders[name] = open_stream()
+            return self._checked_events(decoder.decode, message)
+
+        return decode
+
+    @staticmethod
+    def _checked_events(decode: Decode, message: Message) -> tuple[ChangeEvent, ...]:
         try:
-            events = self._decode(message)
+            events = decode(message)
         except DecodeError as error:
             raise error.at(message.where) from None
         except RecursionError:

@@ -106,7 +106,8 @@ class DataChange(msgspec.Struct, frozen=True, tag="data", tag_field="kind"):
         source_time_ns: When the database made the change, nanoseconds since 1970-01-01 UTC.
         process_time_ns: When the producer handled it, nanoseconds since 1970-01-01 UTC.
         before_holds: The part of the row that *before* contains, if there is no schema.
-        after_holds: The part of the row that *after* contains, if there is no schema.
+        after_holds: The part of the row that *after* contains, if there is no schema; ``changed``
+            beside a schema: see :func:`lists_sent_columns_only`.
         details: The producer's fields beyond this model.
     """
 
@@ -276,13 +277,29 @@ ChangeEvent = (
 def is_complete(image: Image, schema: TableSchema | None, completeness: Completeness) -> bool:
     """Whether an image contains a known value for every column.
 
-    The schema decides if there is one, else the completeness that the format declares.
+    The schema decides if it lists all columns of the table, else the completeness that the format
+    declares.
     """
-    if any(value is UNAVAILABLE for value in image.values()):
+    if completeness is Completeness.CHANGED or any(
+        value is UNAVAILABLE for value in image.values()
+    ):
         return False
     if schema is not None:
         return all(name in image for name in schema.names)
     return completeness is Completeness.FULL
+
+
+def lists_sent_columns_only(event: DataChange) -> bool:
+    """Whether the schema lists only the columns of the message, and the table may have others.
+
+    Some producers omit an unchanged column together with its type (wal2json). Then ``changed`` is
+    the completeness of the after image of an update, or of the before image of a delete.
+    """
+    if event.schema is None:
+        return False
+    if event.op is Op.DELETE:
+        return event.before_holds is Completeness.CHANGED
+    return event.op is Op.UPDATE and event.after_holds is Completeness.CHANGED
 
 
 def is_first_snapshot(source: Source) -> bool:

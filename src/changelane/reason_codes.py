@@ -154,6 +154,11 @@ class ReasonCode(StrEnum):
         "The format does not define the column type.",
         "Check the version of the producer, or repair the message.",
     )
+    UNKNOWN_RELATION = (
+        "unknown_relation",
+        "The columns of the row are in an earlier message, which was not read with it.",
+        "Convert the stream first: `changelane convert -f pgoutput -t pgoutput`.",
+    )
     UNKNOWN_VERSION = (
         "unknown_version",
         "The message is in another version of the format.",

@@ -15,10 +15,20 @@ from changelane import (
 )
 from changelane.datahub.sdk import Sdk
 from changelane.datahub.service import Service
-from changelane.formats import FormatModule, canal, debezium, debezium_flat, maxwell, native, ogg
+from changelane.formats import (
+    FormatModule,
+    canal,
+    debezium,
+    debezium_flat,
+    maxwell,
+    native,
+    ogg,
+    pgoutput,
+    wal2json,
+)
 from changelane.formats.cdl import json as cdl_json
 from changelane.formats.contract import json
-from changelane.formats.contract.format import Format
+from changelane.formats.contract.format import Format, StreamDecoder
 from changelane.formats.contract.serde import Serde
 from changelane.profiles import ProfileModule, arcion, cdl, dts, lindorm
 from changelane.profiles import canal as canal_profile
@@ -27,6 +37,10 @@ from changelane.profiles import debezium as debezium_profile
 from changelane.profiles import maxwell as maxwell_profile
 
 SERDES: tuple[Serde, ...] = (json,)
+STREAMS: tuple[StreamDecoder, ...] = (
+    pgoutput.PgOutput(pgoutput.Options()).open_stream(),
+    wal2json.Wal2Json(wal2json.Options()).open_stream(),
+)
 
 PROFILES: tuple[ProfileModule, ...] = (
     arcion,
@@ -39,7 +53,17 @@ PROFILES: tuple[ProfileModule, ...] = (
     maxwell_profile,
 )
 
-MODULES: tuple[FormatModule, ...] = (canal, cdl_json, debezium, debezium_flat, maxwell, native, ogg)
+MODULES: tuple[FormatModule, ...] = (
+    canal,
+    cdl_json,
+    debezium,
+    debezium_flat,
+    maxwell,
+    native,
+    ogg,
+    pgoutput,
+    wal2json,
+)
 
 FORMATS: tuple[Format, ...] = (
     canal.make(canal.Options()),
@@ -48,6 +72,8 @@ FORMATS: tuple[Format, ...] = (
     debezium_flat.make(debezium_flat.Options()),
     maxwell.make(maxwell.Options()),
     ogg.make(ogg.Options()),
+    pgoutput.make(pgoutput.Options()),
+    wal2json.make(wal2json.Options()),
     native.make(native.Options()),
 )
 

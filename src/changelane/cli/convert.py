@@ -222,7 +222,7 @@ def convert(
     steps = () if transforms_path is None else load_transforms(transforms_path)
     job_total = job_count(jobs)
     if job_total > 1:
-        check_independence(transactions, steps)
+        check_independence(reader, transactions, steps)
     quiet = summary_form == "json"
     reported_errors = 0
     stop_cleanly_when_terminated()

@@ -164,11 +164,12 @@ def _decoded(
     codec: Codec, lines: list[Line], noun: str
 ) -> Iterator[tuple[Line, tuple[ChangeEvent, ...]]]:
     """Decode lines, and print those that cannot be decoded to stderr."""
+    decode = codec.open_stream()
     for line in lines:
         try:
             if isinstance(line.content, DecodeError):
                 raise line.content
-            yield line, codec.decode(line.content)
+            yield line, decode(line.content)
         except DecodeError as error:
             click.echo(printable(f"{noun} {line.number}: {codec.name}: {error}"), err=True)
 

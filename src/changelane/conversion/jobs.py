@@ -24,6 +24,7 @@ from typing import IO, Final, Self
 
 import msgspec
 
+from changelane.codec import Codec
 from changelane.conversion.lines import Block, Conversion, StopAtFailureError
 from changelane.conversion.message_files import Lines
 from changelane.conversion.summary import Summary
@@ -90,12 +91,16 @@ def _core_count() -> int:
     return (os.cpu_count() or 1) if affinity is None else len(affinity(0))
 
 
-def check_independence(transactions: str, transforms: tuple[Transform, ...]) -> None:
+def check_independence(source: Codec, transactions: str, transforms: tuple[Transform, ...]) -> None:
     """Reject options that need the events of the whole input in one process.
 
     Raises:
         ConfigError: An option needs one process.
     """
+    if source.has_streams:
+        raise ConfigError(
+            f"--jobs needs a format of independent messages: one process must read {source.name}"
+        )
     if transactions != "off":
         raise ConfigError("--jobs needs --transactions off: one process must collect a transaction")
     if any(isinstance(transform, Route) for transform in transforms):

@@ -102,6 +102,7 @@ class Conversion:
         self._profile = profile
         self._partitions = partitions
         self._source = source
+        self._decode = source.open_stream()
         self._target = target
         self._native = get_codec("native-json")
         self._collect: CollectTransactions | None = None
@@ -284,7 +285,7 @@ class Conversion:
             self._fail_to_decode("read", content)
             return ()
         try:
-            events = self._source.decode(content)
+            events = self._decode(content)
         except DecodeError as error:
             self._fail_to_decode("decode", error)
             return ()

@@ -36,6 +36,8 @@ FORMATS: Final[dict[str, str]] = {
     "ogg-json": "changelane.formats.ogg",
     "aws-dms-json": "changelane.formats.dms",
     "qlik-json": "changelane.formats.qlik",
+    "wal2json": "changelane.formats.wal2json",
+    "pgoutput": "changelane.formats.pgoutput",
 }
 """Public name -> module. If a message looks like several formats, the first of them is taken."""
 
@@ -50,7 +52,7 @@ REGISTRY: Final = (
 
 _HINTS: Final[dict[str, str]] = {
     "avro protobuf jsonschema confluent apicurio registry": REGISTRY,
-    "wal2json cloudevents mongodb bson": (
+    "cloudevents mongodb bson": (
         "its messages are not read; let Debezium or Canal capture the same database, and use "
         "debezium-json or canal-json"
     ),
@@ -70,6 +72,7 @@ _FAMILIES: Final[dict[str, str]] = {
     "cdl": "use cdl-json, or cdl-debezium-json for message_version 2.0",
     "debezium": "use debezium-json, or debezium-flat-json behind ExtractNewRecordState",
     "goldengate": "use ogg-json",
+    "wal2json-json": "use wal2json",
     "json": (
         "several formats are JSON: `changelane inspect` detects the format of a file, "
         "`changelane formats` lists all"

@@ -134,6 +134,7 @@ def test_a_truncated_archive_is_converted_up_to_its_end(tmp_path):
         (["--transactions", "mark"], "--jobs needs --transactions off"),
         (["--transform", "route.yaml"], "--jobs needs a --transform without route"),
         (["--jobs", "many"], "--jobs must be a number of processes, or auto"),
+        (["-f", "wal2json"], "--jobs needs a format of independent messages"),
         (["--jobs", "-1"], "--jobs must be a number of processes, or auto"),
     ],
 )

@@ -22,6 +22,7 @@ from changelane.event import (
     Transaction,
     is_complete,
     is_key_change,
+    lists_sent_columns_only,
 )
 from changelane.formats.contract.capabilities import Carries, SchemaPlan
 from changelane.formats.contract.losses import Loss
@@ -98,6 +99,7 @@ class CachedReducer:
             id(source),
             type(position),
             event.key is None,
+            lists_sent_columns_only(event),
             None if before is None else op is _UPDATE and _before_kind(event),
             None if transaction is None else empty_fields(transaction),
             bool(details),
@@ -173,7 +175,7 @@ class CachedReducer:
             reduced_event.key is not None,
             reduced_event.position is not None,
             reduced_event.details is event.details,
-            reduced_event.schema is None,
+            reduced_event.schema is None or lists_sent_columns_only(reduced_event),
         )
         image_losses: dict[Loss, None] = {}
         if reduced_event.before is not None and event.before is not None:

@@ -12,12 +12,25 @@ from changelane.message import Message
 Report = Callable[[Loss], None]
 
 
+class StreamDecoder(Protocol):
+    """Decodes the messages of one stream in their order; it keeps state between them."""
+
+    def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
+        """Decode the next message.
+
+        Raises:
+            DecodeError: The message is not of this format, or depends on one that is missing.
+        """
+        ...
+
+
 class Format(Protocol):
     """One envelope. Implementations are frozen, picklable and thread-safe.
 
     A format's ``decode`` and ``encode`` are pure: the same message always gives the same events.
     A format may have an attribute ``lanes`` (:class:`~changelane.formats.contract.lane.Lanes`), and
-    one ``row_writing`` (:data:`~changelane.formats.contract.row_writing.WritingOf`).
+    one ``row_writing`` (:data:`~changelane.formats.contract.row_writing.WritingOf`). A format whose
+    messages depend on earlier ones has a method ``open_stream() -> StreamDecoder``.
     """
 
     @property

@@ -22,6 +22,7 @@ from changelane.event import (
     is_complete,
     is_key_change,
     key_of,
+    lists_sent_columns_only,
 )
 from changelane.formats.contract.capabilities import Carries, SchemaPlan
 from changelane.formats.contract.identity_cache import Memo
@@ -32,6 +33,11 @@ from changelane.types import UNAVAILABLE, Unavailable, Value
 from changelane.types.values import untyped_form, untyped_text
 
 _TIME_UNITS: Final = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+
+_PARTIAL_SCHEMA: Final = (
+    "absent",
+    "readers take the columns of the update for all columns of the table",
+)
 
 Reduced = tuple[tuple[ChangeEvent, ...], tuple[Loss, ...]]
 
@@ -144,7 +150,7 @@ class Reducer:
             fill = not carries.absent
             after = None if after is None else plan.image(after, losses, fill=fill)
             schema = plan.schema
-            if schema is not None:
+            if schema is not None and not self._keeps_partial_schema(event, losses):
                 before_holds = after_holds = Completeness.UNKNOWN
         else:
             before = None if before is None else self.untyped(before, losses)
@@ -180,6 +186,14 @@ class Reducer:
             return
         losses["key_change", "written as a delete and an insert"] = None
         yield from self._halves(event, reduced)
+
+    def _keeps_partial_schema(self, event: DataChange, losses: dict[Loss, None]) -> bool:
+        """Return whether the reduced event states that its schema lacks columns of the table."""
+        if not lists_sent_columns_only(event):
+            return False
+        if event.op is Op.UPDATE and not self._carries.partial_schema:
+            losses[_PARTIAL_SCHEMA] = None
+        return self._carries.partial_schema
 
     def _halves(self, event: DataChange, update: DataChange) -> Iterator[DataChange]:
         """Yield the delete and the insert that replace a reduced key change."""

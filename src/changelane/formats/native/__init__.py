@@ -138,6 +138,7 @@ class Native:
         partial_before=True,
         absent=True,
         unavailable=True,
+        partial_schema=True,
         absent_means=AbsentMeans.UNCHANGED,
         schema=SchemaDetail.FULL,
         column_flags=True,

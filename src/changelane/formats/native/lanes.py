@@ -12,12 +12,19 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from changelane.event import DataChange, Op, details_transaction_id
+from changelane.event import (
+    Completeness,
+    DataChange,
+    Op,
+    details_transaction_id,
+    lists_sent_columns_only,
+)
 from changelane.formats.contract.lane import LaneColumn, NotPlainError, PlainChange, ReadChange
 from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
 from changelane.message import Message
 from changelane.types.values import from_json
 
+_CHANGED: Final = Completeness.CHANGED
 _NULL: Final = msgspec.Raw(b"null")
 _Field: Final[Any] = str | int | bool | None
 
@@ -68,7 +75,7 @@ class NativeLane:
     deleted_columns = None
 
     def __init__(self, line: type[msgspec.Struct], value: bytes, change: DataChange) -> None:
-        if change.schema is None or not change.schema.columns:
+        if change.schema is None or not change.schema.columns or lists_sent_columns_only(change):
             raise NotPlainError
         self._line = line
         self._first: Any = msgspec.json.decode(value, type=line)
@@ -130,6 +137,8 @@ class NativeLane:
             if line.half or bytes(line.schema) != schema or line.table != table:
                 return None
             if line.key != key or line.source != source:
+                return None
+            if _CHANGED in {line.after_holds, line.before_holds}:
                 return None
             if op == "d":
                 is_plain = before is not None and after is None

@@ -27,6 +27,7 @@ from changelane.event import (
     Source,
     Truncate,
     is_first_snapshot,
+    lists_sent_columns_only,
     transaction_id,
 )
 from changelane.formats.contract.capabilities import AbsentMeans
@@ -314,6 +315,7 @@ class RowBuilder:
         last = self._last_compiled
         if (
             last is not None
+            and not lists_sent_columns_only(event)
             and last[0] is schema
             and last[1] is event_key
             and last[2] is event.table
@@ -325,12 +327,12 @@ class RowBuilder:
         names = () if schema else (*(event.after or ()), *(event.before or ()))
         server = self._chain.feed(event.table, event.source.server)
         # without a schema an update may contain only some columns of the table
-        is_partial = (
+        is_partial = lists_sent_columns_only(event) or (
             schema is None and event.op is Op.UPDATE and event.after_holds is not Completeness.FULL
         )
         lists = lists_columns(event, omits_nulls=self._omits_nulls)
         # equal schemas of two messages have one entry, even if a format makes an object of each
-        identity = (names, is_partial, lists) if schema is None else schema
+        identity = ((names if schema is None else schema), is_partial, lists)
         cache_key = (event.table, identity, columns, server)
         compiled = self._compiled_schemas.get(cache_key)
         if compiled is None:
@@ -345,7 +347,7 @@ class RowBuilder:
             if len(self._compiled_schemas) >= _MAX_COMPILED_SCHEMAS:
                 self._compiled_schemas.clear()
             self._compiled_schemas[cache_key] = compiled
-        if schema is not None:  # without one, the images' columns are a part of the key
+        if event.schema is not None and not is_partial:
             self._last_compiled = schema, event_key, event.table, compiled
         if not compiled.is_written:
             new_schemas.append(compiled)
@@ -405,7 +407,7 @@ class RowBuilder:
                 )
                 after_missing = None if is_full else after_missing
             else:
-                is_full = after_missing is None
+                is_full = after_missing is None and not lists_sent_columns_only(event)
         source = event.source
         position = event.position
         if position is None:
