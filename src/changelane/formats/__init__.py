@@ -50,7 +50,8 @@ REGISTRY: Final = (
 
 _HINTS: Final[dict[str, str]] = {
     "avro protobuf jsonschema confluent apicurio registry": REGISTRY,
-    "wal2json cloudevents mongodb bson": (
+    "cloudevents": "debezium-json reads Debezium's CloudEvents, and writes them with cloud_events",
+    "wal2json mongodb bson": (
         "its messages are not read; let Debezium or Canal capture the same database, and use "
         "debezium-json or canal-json"
     ),
