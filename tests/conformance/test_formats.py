@@ -299,6 +299,26 @@ MINIMUM = {
         details=True,
         text_only=True,
     ),
+    # Flink CDC 2.1, "Changelog JSON Format"
+    "changelog-json": Carries(
+        operations=frozenset({Op.CREATE, Op.UPDATE, Op.DELETE}),
+        kinds=frozenset({"half"}),
+        before=True,
+        absent_means=AbsentMeans.NULL,
+        types=frozenset({Boolean, Integer, String}),
+        key_change=True,
+        table=frozenset({"name"}),
+        stamp=Source(connector="flink"),
+    ),
+    # Flink, "Upsert Kafka SQL Connector"
+    "plain-json": Carries(
+        operations=frozenset(Op),
+        absent_means=AbsentMeans.NULL,
+        types=frozenset({Boolean, Integer, String}),
+        key=True,
+        requires_key=True,
+        table=frozenset({"name"}),
+    ),
     "native-json": Carries(
         pair=True,
         operations=frozenset(Op),

@@ -20,6 +20,7 @@ from changelane.formats.cdl import json as cdl_json
 from changelane.formats.contract import json
 from changelane.formats.contract.format import Format
 from changelane.formats.contract.serde import Serde
+from changelane.formats.plain import changelog, upsert
 from changelane.profiles import ProfileModule, arcion, cdl, dts, lindorm
 from changelane.profiles import canal as canal_profile
 from changelane.profiles import datahub as datahub_profile
@@ -39,7 +40,17 @@ PROFILES: tuple[ProfileModule, ...] = (
     maxwell_profile,
 )
 
-MODULES: tuple[FormatModule, ...] = (canal, cdl_json, debezium, debezium_flat, maxwell, native, ogg)
+MODULES: tuple[FormatModule, ...] = (
+    canal,
+    cdl_json,
+    changelog,
+    debezium,
+    debezium_flat,
+    maxwell,
+    native,
+    ogg,
+    upsert,
+)
 
 FORMATS: tuple[Format, ...] = (
     canal.make(canal.Options()),
@@ -49,6 +60,8 @@ FORMATS: tuple[Format, ...] = (
     maxwell.make(maxwell.Options()),
     ogg.make(ogg.Options()),
     native.make(native.Options()),
+    changelog.make(changelog.Options()),
+    upsert.make(upsert.Options()),
 )
 
 

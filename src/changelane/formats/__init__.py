@@ -36,6 +36,8 @@ FORMATS: Final[dict[str, str]] = {
     "ogg-json": "changelane.formats.ogg",
     "aws-dms-json": "changelane.formats.dms",
     "qlik-json": "changelane.formats.qlik",
+    "changelog-json": "changelane.formats.plain.changelog",
+    "plain-json": "changelane.formats.plain.upsert",
 }
 """Public name -> module. If a message looks like several formats, the first of them is taken."""
 
