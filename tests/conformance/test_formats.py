@@ -299,6 +299,26 @@ MINIMUM = {
         details=True,
         text_only=True,
     ),
+    # Canal's CanalProtocol.proto and EntryProtocol.proto
+    "canal-protobuf": Carries(
+        operations=frozenset({Op.CREATE, Op.UPDATE, Op.DELETE}),
+        kinds=frozenset({"schema", "truncate", "transaction", "watermark", "control"}),
+        before=True,
+        partial_before=True,
+        absent=True,
+        schema=SchemaDetail.SOURCE_TYPES,
+        types=frozenset(MYSQL_TYPES),
+        extremes=frozenset({Extreme.TEMPORAL_TEXT}),
+        key=True,
+        key_change=True,
+        table=frozenset({"database", "name"}),
+        positions=frozenset({"mysql"}),
+        transaction=frozenset({"id"}),
+        stamp=Source(product="mysql", connector="canal"),
+        source_time="ms",
+        details=True,
+        text_only=True,
+    ),
     # Flink CDC 2.1, "Changelog JSON Format"
     "changelog-json": Carries(
         operations=frozenset({Op.CREATE, Op.UPDATE, Op.DELETE}),

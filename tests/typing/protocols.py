@@ -16,6 +16,7 @@ from changelane import (
 from changelane.datahub.sdk import Sdk
 from changelane.datahub.service import Service
 from changelane.formats import FormatModule, canal, debezium, debezium_flat, maxwell, native, ogg
+from changelane.formats.canal import protobuf
 from changelane.formats.cdl import json as cdl_json
 from changelane.formats.contract import json
 from changelane.formats.contract.format import Format
@@ -49,6 +50,7 @@ MODULES: tuple[FormatModule, ...] = (
     maxwell,
     native,
     ogg,
+    protobuf,
     upsert,
 )
 
@@ -61,6 +63,7 @@ FORMATS: tuple[Format, ...] = (
     ogg.make(ogg.Options()),
     native.make(native.Options()),
     changelog.make(changelog.Options()),
+    protobuf.make(protobuf.Options()),
     upsert.make(upsert.Options()),
 )
 

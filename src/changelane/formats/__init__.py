@@ -22,6 +22,7 @@ from changelane.formats.contract.options import typed
 FORMATS: Final[dict[str, str]] = {
     "native-json": "changelane.formats.native",
     "canal-json": "changelane.formats.canal",
+    "canal-protobuf": "changelane.formats.canal.protobuf",
     "datahub-blob": "changelane.formats.datahub.blob",
     "datahub-tuple": "changelane.formats.datahub.tuple",
     "cdl-json": "changelane.formats.cdl.json",
