@@ -146,7 +146,7 @@ class EntryReader:
                 code = ReasonCode.UNEXPECTED_IMAGE
                 raise DecodeError(reason, code=code, path=f"{path}.{name}")
             if datas:
-                images[place], columns[place] = _row(datas, f"{path}.{name}")
+                images[place], columns[place] = row_of(datas, f"{path}.{name}")
         if images[1 if wants[1] else 0] is None:
             raise DecodeError("the row has no columns", code=ReasonCode.MISSING_IMAGE, path=path)
         plan = self._plan(_all_columns(*columns)).covering(images)
@@ -294,8 +294,12 @@ def entries_of(value: bytes) -> list[bytes]:
     return entries
 
 
-def _row(datas: Sequence[bytes], path: str) -> tuple[Row, ColumnKey]:
-    """Return the texts of a row, and its columns."""
+def row_of(datas: Sequence[bytes], path: str) -> tuple[Row, ColumnKey]:
+    """Return the texts of a row, and its columns.
+
+    Raises:
+        DecodeError: A column has no name, or two columns have one name.
+    """
     row: Row = {}
     columns: list[tuple[str, str | None, int, bool]] = []
     for data in datas:
