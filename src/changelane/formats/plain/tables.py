@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables of plain rows: their names and columns come from options, or from the topic."""
 
+import decimal
 from collections.abc import Mapping
 from typing import Any, Final
+
+import msgspec
 
 from changelane.errors import ConfigError, DecodeError
 from changelane.event import Completeness, DataChange, Key, Op
@@ -130,6 +133,22 @@ def report_missing(event: DataChange, report: Report) -> None:
         report(("absent", "a missing column is read as NULL"))
 
 
+_decode_row: Final = msgspec.json.Decoder(Row, float_hook=decimal.Decimal).decode
+
+
+def load_row(data: bytes) -> Row:
+    """Return a JSON object; numbers with a fraction are decimals.
+
+    Raises:
+        DecodeError: The bytes are no JSON object.
+    """
+    try:
+        return _decode_row(data)
+    except (ValueError, RecursionError, decimal.DecimalException):
+        row: Row = json.loads(data, Row)  # raises the error of the format
+        return row
+
+
 class Keys:
     """Reads message keys that are objects of key columns."""
 
@@ -141,7 +160,7 @@ class Keys:
         if not data:
             return None
         try:
-            row: Row = json.loads(data, Row)
+            row = load_row(data)
         except DecodeError:
             return None
         if not row:

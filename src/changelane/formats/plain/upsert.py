@@ -23,6 +23,7 @@ import msgspec
 
 from changelane.errors import DecodeError, EncodeError
 from changelane.event import (
+    NO_SOURCE,
     ChangeEvent,
     Completeness,
     DataChange,
@@ -33,12 +34,23 @@ from changelane.event import (
 from changelane.formats.contract import json
 from changelane.formats.contract.capabilities import AbsentMeans, Carries
 from changelane.formats.contract.format import Format, Report
-from changelane.formats.plain.tables import FORMS, TYPES, Keys, Row, Tables, report_missing, typed
+from changelane.formats.plain.tables import (
+    FORMS,
+    TYPES,
+    Keys,
+    Row,
+    Tables,
+    load_row,
+    report_missing,
+    typed,
+)
 from changelane.message import Message
 from changelane.reason_codes import ReasonCode
 
 __all__ = ["Options", "make"]
 
+# module names, because a look-up in the enum class is as slow as reading a number
+_UPDATE: Final = Op.UPDATE
 _FULL: Final = Completeness.FULL
 _UNKNOWN: Final = Completeness.UNKNOWN
 _WRAPPED: Final = frozenset({"schema", "payload"})
@@ -102,11 +114,25 @@ class Plain:
         row = _with_key(_load(message.value), key_row)
         after, schema, declared_key = typed(declared, row, "$", is_whole=True)
         key = key or declared_key
-        if key is None or any(name not in row for name in key.columns):
+        if key is None or (found is None and any(name not in row for name in key.columns)):
             reason = "no message key that is a JSON object, and no declared key"
             raise DecodeError(reason, code=ReasonCode.NO_KEY)
         holds = _FULL if schema is None else _UNKNOWN
-        event = DataChange(Op.UPDATE, table, key, None, after, schema, after_holds=holds)
+        event = DataChange(
+            _UPDATE,
+            table,
+            key,
+            None,
+            after,
+            schema,
+            None,
+            None,
+            NO_SOURCE,
+            None,
+            None,
+            _UNKNOWN,
+            holds,
+        )
         return (event,)
 
     def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
@@ -144,8 +170,8 @@ class Plain:
 
 
 def _load(value: bytes) -> Row:
-    row: Row = json.loads(value, Row)
-    if row.keys() == _WRAPPED:
+    row = load_row(value)
+    if len(row) == 2 and row.keys() == _WRAPPED:
         reason = "a row with a schema block: use debezium-flat-json"
         raise DecodeError(reason, code=ReasonCode.UNKNOWN_KIND)
     return row
