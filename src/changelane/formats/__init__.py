@@ -62,6 +62,7 @@ _HINTS: Final[dict[str, str]] = {
         "canal-json reads its Canal JSON, in a dialect of its own (docs/formats/canal-json.md), "
         "and debezium-json its Debezium JSON"
     ),
+    "upsert plain": "plain-json reads rows whose key is the message key, null for a delete",
     "streamx": "DataHub's StreamX messages are datahub-blob",
     "attunity qlik": "the JSON messages of Qlik (Attunity) Replicate are qlik-json",
     "aws dms": "the JSON messages of AWS DMS are aws-dms-json",
