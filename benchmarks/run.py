@@ -29,6 +29,8 @@ from changelane.conversion.lines import Conversion
 from changelane.conversion.message_files import Lines
 from changelane.conversion.summary import Summary
 from changelane.errors import EncodeError
+from changelane.formats.canal.entries import entries_of
+from changelane.formats.canal.protobuf_wire import COLUMN, ENTRY, ROW_CHANGE, ROW_DATA, loads
 from changelane.formats.dts.avro import SCHEMA_V2
 from changelane.formats.pgoutput import wire
 from changelane.pipeline.error_budget import Budget
@@ -328,10 +330,23 @@ def apply() -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _parse_entries(data: bytes) -> list[dict[str, Any]]:
+    """Return the columns in a packet of Canal."""
+    return [
+        loads(column, COLUMN, "$")
+        for entry in entries_of(data)
+        for row in loads(loads(entry, ENTRY, "$")["storeValue"], ROW_CHANGE, "$")["rowDatas"]
+        for columns in loads(row, ROW_DATA, "$").values()
+        for column in columns
+    ]
+
+
 def _parse(name: str) -> Callable[[bytes], object]:
     """Return the bare parse of a format's bytes: no types, no events."""
     if name == "pgoutput":
         return _pgoutput_fields
+    if name == "canal-protobuf":
+        return _parse_entries
     if name != "dts-avro":
         return msgspec.json.Decoder().decode
     schema = fastavro.parse_schema(SCHEMA_V2)

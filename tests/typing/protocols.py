@@ -26,10 +26,12 @@ from changelane.formats import (
     pgoutput,
     wal2json,
 )
+from changelane.formats.canal import protobuf
 from changelane.formats.cdl import json as cdl_json
 from changelane.formats.contract import json
 from changelane.formats.contract.format import Format, StreamDecoder
 from changelane.formats.contract.serde import Serde
+from changelane.formats.plain import changelog, upsert
 from changelane.profiles import ProfileModule, arcion, cdl, dts, lindorm
 from changelane.profiles import canal as canal_profile
 from changelane.profiles import datahub as datahub_profile
@@ -56,6 +58,7 @@ PROFILES: tuple[ProfileModule, ...] = (
 MODULES: tuple[FormatModule, ...] = (
     canal,
     cdl_json,
+    changelog,
     debezium,
     debezium_flat,
     maxwell,
@@ -63,6 +66,8 @@ MODULES: tuple[FormatModule, ...] = (
     ogg,
     pgoutput,
     wal2json,
+    protobuf,
+    upsert,
 )
 
 FORMATS: tuple[Format, ...] = (
@@ -75,6 +80,9 @@ FORMATS: tuple[Format, ...] = (
     pgoutput.make(pgoutput.Options()),
     wal2json.make(wal2json.Options()),
     native.make(native.Options()),
+    changelog.make(changelog.Options()),
+    protobuf.make(protobuf.Options()),
+    upsert.make(upsert.Options()),
 )
 
 

@@ -14,13 +14,14 @@ Two halves become one update only if they provably belong together, in one of tw
   *orphan*: a before image alone does not prove a delete.
 
 Halves without other key and pair id (SharePlex without transaction or row id) are one update if
-they are adjacent in the stream, and orphans otherwise.
+they are adjacent in the stream, and orphans otherwise. The second half may be an update without a
+before image (Flink's changelog): if it has no first half, it is complete without one.
 """
 
 from collections import ChainMap, OrderedDict
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Final, TypeGuard
+from typing import Final
 
 import msgspec
 
@@ -34,6 +35,7 @@ from changelane.event import (
     SchemaChange,
     Tombstone,
     Truncate,
+    is_complete,
     key_of,
 )
 from changelane.schema import TableId
@@ -166,8 +168,8 @@ class JoinHalves:
         )
         if state.adjacent is not None:
             half, state.adjacent = state.adjacent, None
-            if _completes(event, half):
-                return (*released, _update(half.change, event.change))
+            if (second := _second_half(event, half)) is not None:
+                return (*released, _update(half.change, second))
             released += self._without_partner(_WaitingHalf(half, None, 0))
         if isinstance(event, HalfUpdate):
             self.half_count += 1
@@ -383,15 +385,32 @@ def _names_no_partner(half: HalfUpdate) -> bool:
     return half.pair is None and half.other_key is None
 
 
-def _completes(event: ChangeEvent, before: HalfUpdate) -> TypeGuard[HalfUpdate]:
-    """Whether an event is the second half of the adjacent first half."""
+def _second_half(event: ChangeEvent, before: HalfUpdate) -> DataChange | None:
+    """Return the second half of the adjacent first half, if an event is or contains it."""
+    first = before.change
+    match event:
+        case HalfUpdate(second) if _names_no_partner(event) and second.op is not Op.DELETE:
+            pass
+        case DataChange(op=Op.UPDATE, before=None) as second if _are_whole(first, second):
+            # Flink's rows are whole; a row with another key is not the other half
+            if first.key is not None and _own_key(first) != _own_key(second):
+                return None
+        case _:
+            return None
+    is_same = (first.table, first.position, first.transaction) == (
+        second.table,
+        second.position,
+        second.transaction,
+    )
+    return second if is_same else None
+
+
+def _are_whole(first: DataChange, second: DataChange) -> bool:
     return (
-        isinstance(event, HalfUpdate)
-        and _names_no_partner(event)
-        and event.change.op is not Op.DELETE
-        and event.change.table == before.change.table
-        and event.change.position == before.change.position
-        and event.change.transaction == before.change.transaction
+        first.before is not None
+        and second.after is not None
+        and is_complete(first.before, first.schema, first.before_holds)
+        and is_complete(second.after, second.schema, second.after_holds)
     )
 
 

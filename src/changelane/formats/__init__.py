@@ -22,6 +22,7 @@ from changelane.formats.contract.options import typed
 FORMATS: Final[dict[str, str]] = {
     "native-json": "changelane.formats.native",
     "canal-json": "changelane.formats.canal",
+    "canal-protobuf": "changelane.formats.canal.protobuf",
     "datahub-blob": "changelane.formats.datahub.blob",
     "datahub-tuple": "changelane.formats.datahub.tuple",
     "cdl-json": "changelane.formats.cdl.json",
@@ -38,6 +39,8 @@ FORMATS: Final[dict[str, str]] = {
     "qlik-json": "changelane.formats.qlik",
     "wal2json": "changelane.formats.wal2json",
     "pgoutput": "changelane.formats.pgoutput",
+    "changelog-json": "changelane.formats.plain.changelog",
+    "plain-json": "changelane.formats.plain.upsert",
 }
 """Public name -> module. If a message looks like several formats, the first of them is taken."""
 
@@ -52,7 +55,8 @@ REGISTRY: Final = (
 
 _HINTS: Final[dict[str, str]] = {
     "avro protobuf jsonschema confluent apicurio registry": REGISTRY,
-    "cloudevents mongodb bson": (
+    "cloudevents": "debezium-json reads Debezium's CloudEvents, and writes them with cloud_events",
+    "mongodb bson": (
         "its messages are not read; let Debezium or Canal capture the same database, and use "
         "debezium-json or canal-json"
     ),
@@ -60,6 +64,7 @@ _HINTS: Final[dict[str, str]] = {
         "canal-json reads its Canal JSON, in a dialect of its own (docs/formats/canal-json.md), "
         "and debezium-json its Debezium JSON"
     ),
+    "upsert plain": "plain-json reads rows whose key is the message key, null for a delete",
     "streamx": "DataHub's StreamX messages are datahub-blob",
     "attunity qlik": "the JSON messages of Qlik (Attunity) Replicate are qlik-json",
     "aws dms": "the JSON messages of AWS DMS are aws-dms-json",

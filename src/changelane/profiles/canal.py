@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``canal``: the profile of Canal's server, for flat messages in Kafka.
+"""``canal``: the profile of Canal's server, for flat and for binary messages in Kafka.
 
 Source: https://github.com/alibaba/canal, classes ``FlatMessage``, ``MQMessageUtils``,
 ``CanalKafkaProducer`` and, for patterns, ``AviaterRegexFilter`` and ``PatternUtils``. Options have
@@ -17,6 +17,8 @@ import msgspec
 
 from changelane.errors import ConfigError, DecodeError, EncodeError
 from changelane.event import ChangeEvent
+from changelane.formats.canal.entries import EVENT_TYPES, ROWS, entries_of, row_of
+from changelane.formats.canal.protobuf_wire import ENTRY, HEADER, ROW_CHANGE, ROW_DATA, loads
 from changelane.formats.contract import json
 from changelane.message import Message
 from changelane.profiles.partitioners import hash_partition, java_hash, xor_hash
@@ -24,7 +26,7 @@ from changelane.profiles.profile import Formats, PartitionsOf, Profile, partitio
 
 __all__ = ["FORMATS", "Options", "make"]
 
-FORMATS: Final[Formats] = {"canal-json": {"dialect": "canal"}}
+FORMATS: Final[Formats] = {"canal-json": {"dialect": "canal"}, "canal-protobuf": {}}
 
 _WILD: Final = frozenset("*?+|(){}[]\\$^")
 _PRIMARY_KEY: Final = "$pk$"
@@ -158,6 +160,32 @@ def _counts(text: str) -> tuple[tuple[Pattern, int], ...]:
     return tuple(rules)
 
 
+def _flat_of(value: bytes) -> _Flat:
+    """Return the same fields of a binary message with one entry.
+
+    Raises:
+        DecodeError: The value is no such message.
+    """
+    entries = entries_of(value)
+    entry = loads(entries[0] if entries else b"", ENTRY, "$")
+    header = loads(entry.get("header", b""), HEADER, "$.header")
+    change = {}
+    if entry.get("entryType") == ROWS:
+        change = loads(entry.get("storeValue", b""), ROW_CHANGE, "$.storeValue")
+    is_delete = EVENT_TYPES[change.get("eventType", 0)] == "DELETE"
+    image = "beforeColumns" if is_delete else "afterColumns"
+    rows = [
+        row_of(loads(row, ROW_DATA, "$").get(image, []), "$") for row in change.get("rowDatas", [])
+    ]
+    return _Flat(
+        header.get("schemaName"),
+        header.get("tableName"),
+        change.get("isDdl"),
+        [row for row, _ in rows],
+        [name for _, columns in rows[:1] for name, _, _, is_key in columns if is_key],
+    )
+
+
 # -- places ------------------------------------------------------------------------------------
 
 
@@ -226,10 +254,11 @@ def _place(
     rules: Rules, event: ChangeEvent, message: Message, partitions_of: PartitionsOf
 ) -> tuple[Message, ...]:
     del event  # Canal's rules use the message only
+    value = message.value or b""
     try:
-        flat = json.loads(message.value or b"", _Flat)
+        flat = json.loads(value, _Flat) if value.startswith(b"{") else _flat_of(value)
     except DecodeError:
-        raise EncodeError("not one of Canal's flat messages") from None
+        raise EncodeError("not one of Canal's messages") from None
     topic = _topic(rules, flat)
     partition = _partition(rules, flat, topic, partitions_of)
     return (
@@ -259,6 +288,6 @@ def make(options: Options) -> Profile:
         formats=FORMATS,
         split=unsplit,
         place=partial(_place, rules),
-        # flat messages have no transaction begin and end, no heartbeats and no tombstones
+        # Canal's server filters the begin and end of transactions, and heartbeats
         drops=frozenset({"transaction", "watermark", "tombstone"}),
     )

@@ -116,8 +116,8 @@ def _covers(field: str, declared: Any, least: Any) -> bool:
         case frozenset():
             return bool(declared >= least)
         case bool():
-            # text or an untyped value is the weaker capability
-            smaller = field in {"text_only", "untyped_nulls"}
+            # text, an untyped value or a demand is the weaker capability
+            smaller = field in {"text_only", "untyped_nulls", "requires_key"}
             return bool(declared <= least if smaller else declared >= least)
         case SchemaDetail():
             details = list(SchemaDetail)
@@ -271,8 +271,8 @@ def check_long_values(codec: Codec) -> None:
 
 def check_detection(codec: Codec) -> None:
     """A format recognises its own messages, and no messages that are not change events."""
-    for data in _secret_messages(codec):
-        _require(codec.detects(Message(data)), f"does not recognise its own {data!r}")
+    for message in _secret_messages(codec):
+        _require(codec.detects(message), f"does not recognise its own {message.value!r}")
     _require(not codec.detects(Message(None)), "recognises a tombstone")
     for data in (b"", b"{}", b"[]", b"null", b'{"id":1}', b"\xff", b"<a/>", b"[" * 100_000):
         _require(not codec.detects(Message(data)), f"recognises {data[:20]!r}")
@@ -283,7 +283,7 @@ def check_detection(codec: Codec) -> None:
 
 def check_malformed(codec: Codec) -> None:
     """A malformed message gives a DecodeError with path and without values, or complete events."""
-    for data in _secret_messages(codec):
+    for data in _secret_values(codec):
         for spoil in (malformed.truncations, malformed.flipped_bits):
             _check_malformed(codec, spoil(data))
         if _is_json(data):
@@ -304,7 +304,7 @@ def check_spoilt_golden(codec: Codec, case: golden.Case) -> None:
 
 def check_hostile(codec: Codec) -> None:
     """Huge exponents, deep nesting and odd literals are decoded or rejected in short time."""
-    data = _secret_messages(codec)[1]
+    data = _secret_values(codec)[1]
     if _is_json(data):
         _check_malformed(codec, malformed.huge_numbers(data), encode=True)
         _check_malformed(codec, malformed.literals(data), encode=True)
@@ -318,15 +318,14 @@ def _is_json(data: bytes) -> bool:
     return True
 
 
-def _secret_messages(codec: Codec) -> list[bytes]:
-    messages = [
-        message.value
-        for event in malformed.SECRET_EVENTS
-        for message in codec.encode(event, on_loss=OnLoss.IGNORE).messages
-        if message.value is not None
-    ]
-    _require(len(messages) >= len(malformed.SECRET_EVENTS), "a row change has no message")
-    return messages
+def _secret_messages(codec: Codec) -> list[Message]:
+    encoded = [codec.encode(e, on_loss=OnLoss.IGNORE).messages for e in malformed.SECRET_EVENTS]
+    _require(all(encoded), "a row change has no message")
+    return [message for messages in encoded for message in messages if message.value is not None]
+
+
+def _secret_values(codec: Codec) -> list[bytes]:
+    return [message.value or b"" for message in _secret_messages(codec)]
 
 
 def _check_malformed(

@@ -228,7 +228,7 @@ def data_changes(draw: st.DrawFn, carries: Carries) -> DataChange:
         row = draw(_untyped_row(carries))
         key = next(iter(row))
         rows = st.just(row)
-    names_key = carries.key and draw(st.integers(0, 4)) > 0
+    names_key = carries.requires_key or (carries.key and draw(st.integers(0, 4)) > 0)
     images = draw(_images(op, rows, key, carries))
     completeness = Completeness.UNKNOWN if has_schema else Completeness.FULL
     before, after = images.get("before"), images.get("after")

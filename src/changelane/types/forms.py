@@ -124,6 +124,16 @@ def _sql_text(kind: LogicalType, zone_name: str) -> Convert:
     return write
 
 
+def _sql_text_with_zone(kind: LogicalType, _parameter: str) -> Convert:
+    """Return the function from instants to ``YYYY-MM-DD HH:MM:SS[.f]Z``, or with an offset."""
+
+    def write(value: Value) -> Value:
+        text = value_text(kind, value)
+        return text.replace("T", " ", 1) if _ISO.match(text) else text
+
+    return write
+
+
 def _with_fraction(value: dt.datetime, least: int) -> str:
     """Return a local time with at least *least* digits of its fraction, and all that it has."""
     text = value.isoformat(" ", "microseconds")
@@ -139,6 +149,7 @@ FORMS: Final[dict[str, tuple[str, Form]]] = {
     "labels": ("an array of its labels", _always(_labels)),
     "document": ("a JSON document", _always(_document)),
     "sql": ("text with a space before the time", _sql_text),
+    "sql_utc": ("text with a space before the time, and a zone", _sql_text_with_zone),
 }
 """Forms that a format can declare for types that it lacks: name -> description, form."""
 

@@ -213,14 +213,14 @@ def test_errors_of_options_name_the_remedy(options, reason):
 
 def test_another_producers_format_is_refused():
     profile = profiles.load("canal", {"topic": "example"})
-    with pytest.raises(ConfigError, match="writes canal-json, not debezium-json"):
+    with pytest.raises(ConfigError, match="writes canal-json, canal-protobuf, not debezium-json"):
         profile.codec("debezium-json")
 
 
 def test_the_message_of_another_format_is_refused():
     profile = profiles.load("canal", {"topic": "example"})
     codec = get_codec("dts-avro")
-    with pytest.raises(EncodeError, match="not one of Canal's flat messages"):
+    with pytest.raises(EncodeError, match="not one of Canal's messages"):
         profile.encode(change(), lambda event: codec.encode(event, on_loss="ignore"))
 
 
@@ -253,3 +253,26 @@ def test_rows_of_one_key_share_a_partition_whatever_else_they_hold(key, other, c
     one = change(after={"id": key, "x": other})
     two = change(Op.DELETE, before={"x": None, "id": key}, after=None)
     assert place(one, count, **rule) == place(two, count, **rule)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        change(after={"id": "17", "note": "x"}),
+        change(Op.UPDATE, before=None, after={"id": "17", "note": "x"}),
+        change(Op.DELETE, before={"id": "18", "note": None}, after=None),
+        SchemaChange(TABLE, "drop", "DROP TABLE t_user", source=SOURCE),
+    ],
+)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"partition_hash": ".*\\..*:$pk$"}, {"partition_hash": ".*\\..*:note"}, {"partition": 1}],
+)
+def test_a_binary_message_has_the_place_of_the_flat_one(event, options):
+    profile = profiles.load("canal", {"topic": "example"} | options)
+    places = [
+        profile.encode(event, profile.codec(name).encode, lambda _: 7).messages[0]
+        for name in profile.formats
+    ]
+    assert places[0].value != places[1].value
+    assert len({(each.topic, each.partition, each.key) for each in places}) == 1

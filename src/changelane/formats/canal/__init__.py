@@ -21,8 +21,8 @@ Choices: a message of n rows is n events in the order of the rows. The before im
 ``data`` is absent, not NULL. The types come from ``mysqlType`` alone. A message without a value is
 a tombstone without a table.
 
-Known gaps: only TiCDC sends positions; the protobuf form (``flatMessage = false``) and compressed
-values are not read. See ``docs/formats/canal-json.md``.
+Known gaps: only TiCDC sends positions; compressed values are not read. The binary form
+(``flatMessage = false``) is ``canal-protobuf``. See ``docs/formats/canal-json.md``.
 """
 
 from functools import partial

@@ -3,6 +3,7 @@
 
 import datetime as dt
 import decimal
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -35,7 +36,8 @@ class TablePlan:
     """The conversion of images of one schema into rows of text, compiled once.
 
     Attributes:
-        mysql_types: The map ``mysqlType`` as JSON; null without a schema.
+        texts: The map ``mysqlType``; empty without a schema.
+        mysql_types: The same as JSON; null without a schema.
         unsized: BIT columns without a length.
         omits_members: There are ENUM or SET columns, and their members are not written.
         columns: The columns with their writers.
@@ -45,6 +47,7 @@ class TablePlan:
 
     def __init__(self, schema: TableSchema | None, options: WriteOptions) -> None:
         self.columns: tuple[tuple[str, Write | None], ...] = ()
+        self.texts: Mapping[str, str] = {}
         self._codes: dict[str, int] = {}
         self.unsized: list[str] = []
         self.omits_members = False
@@ -83,6 +86,7 @@ class TablePlan:
             self._numbers = frozenset(
                 name for name, kind in kinds.items() if isinstance(kind, Integer | Decimal | Float)
             )
+        self.texts = texts
         self.mysql_types = msgspec.Raw(json.dumps(texts))
         self.usual_sql_types = msgspec.Raw(json.dumps(self._codes))
 
@@ -168,9 +172,14 @@ class TablePlan:
                 report(("value:bits", "leading zeros of bits without a length"))
 
     def sql_types(self, image: Image) -> msgspec.Raw:
+        """Return the map ``sqlType`` of a row as JSON."""
+        codes = self.codes(image)
+        return self.usual_sql_types if codes is self._codes else msgspec.Raw(json.dumps(codes))
+
+    def codes(self, image: Image) -> Mapping[str, int]:
         """Return the map ``sqlType`` of a row: the codes depend on its values."""
         if not self.by_value:
-            return self.usual_sql_types
+            return self._codes
         codes: dict[str, int] = {}
         for name, mysql_type, high in self.by_value:
             value = image.get(name)
@@ -179,7 +188,7 @@ class TablePlan:
                     codes[name] = mysql_type.null_code
             elif mysql_type.high_code is not None and isinstance(value, int) and value >= high:
                 codes[name] = mysql_type.high_code
-        return msgspec.Raw(json.dumps(self._codes | codes)) if codes else self.usual_sql_types
+        return self._codes | codes if codes else self._codes
 
 
 def promoted(mysql_type: MySqlType) -> MySqlType:

@@ -78,6 +78,7 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
         extremes: Extreme values that are carried.
         pair: The pair of two update halves is carried.
         key: The names of the key columns are carried.
+        requires_key: A row change without a known key cannot be encoded.
         key_change: An update may change the key.
         table: Parts of the table's name that are carried.
         positions: Domains of positions that are carried (``mysql``, ``postgresql`` ...).
@@ -118,6 +119,7 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
     extremes: frozenset[Extreme] = frozenset()
     pair: bool = False
     key: bool = False
+    requires_key: bool = False
     key_change: bool = False
     table: frozenset[str] = frozenset()
     positions: frozenset[str] = frozenset()

@@ -11,7 +11,7 @@ Sample::
      "sequence":"[null,\"33204552\"]","schema":"public","table":"customers","txId":804,
      "lsn":33204552},"transaction":null,"op":"c","ts_ms":1795248399061}
 
-Known gaps: MongoDB, Avro and CloudEvents are not read; see ``docs/formats/debezium-json.md``.
+Known gaps: MongoDB and Avro are not read; see ``docs/formats/debezium-json.md``.
 """
 
 from typing import Final
@@ -22,6 +22,8 @@ from changelane.formats.contract.format import Format
 from changelane.formats.debezium.decode import Decoder
 from changelane.formats.debezium.encode import Encoder
 from changelane.formats.debezium.lanes import DebeziumLanes
+from changelane.formats.debezium_envelope import cloud_events
+from changelane.formats.debezium_envelope.cloud_events import CloudEventsMode
 from changelane.formats.debezium_envelope.member_format import MemberFormat
 from changelane.formats.debezium_envelope.options import Options
 from changelane.formats.debezium_envelope.other_events import is_debezium
@@ -31,13 +33,16 @@ __all__ = ["Options", "make"]
 
 _TYPES: Final = frozenset(LogicalType.__subclasses__()) - {Unknown}
 
+_ROW_KINDS: Final = frozenset({"half", "truncate", "tombstone"})
+_ROW_TRANSACTION: Final = frozenset({"id", "order", "table_order"})
+_OTHER_KINDS: Final = frozenset("schema transaction watermark message control".split())
+
 
 def _carries(options: Options) -> Carries:
+    is_cloud_event = options.cloud_events is not CloudEventsMode.NONE
     return Carries(
         operations=frozenset(Op),
-        kinds=frozenset(
-            "half schema truncate transaction watermark message tombstone control".split()
-        ),
+        kinds=_ROW_KINDS if is_cloud_event else _ROW_KINDS | _OTHER_KINDS,
         before=True,
         key_change_partial=True,
         absent=True,
@@ -52,11 +57,11 @@ def _carries(options: Options) -> Carries:
         key_change=True,
         table=frozenset({"database", "schema", "name"}),
         positions=frozenset({"mysql", "postgresql", "scn", "lsn"}),
-        transaction=frozenset({"id", "order", "table_order", "size"}),
+        transaction=_ROW_TRANSACTION if is_cloud_event else _ROW_TRANSACTION | {"size"},
         source=frozenset({"product", "server", "version", "snapshot"}),
         stamp=Source(connector="debezium"),
         source_time="ns",
-        process_time="ns",
+        process_time="" if is_cloud_event else "ns",
         details=True,
         other_images=True,
         rowless_delete=True,
@@ -66,12 +71,14 @@ def _carries(options: Options) -> Carries:
 def make(options: Options) -> Format:
     """Return the format."""
     decoder = Decoder(options)
+    unwrap = cloud_events.Unwrapper().unwrapped
     return MemberFormat(
         make,
         options,
         carries=_carries(options),
-        decode=decoder.decode,
-        encode=Encoder(options).encode,
+        decode=cloud_events.reading(unwrap, decoder.decode),
+        encode=cloud_events.writing(options.cloud_events, Encoder(options).encode),
         may_match=is_debezium,
         lanes=DebeziumLanes(decoder),
+        unwrap=unwrap,
     )

@@ -38,6 +38,7 @@ class MemberFormat(Generic[Options]):
         encode: Write,
         may_match: Callable[[bytes], bool],
         lanes: Lanes | None = None,
+        unwrap: Callable[[Message], Message | None] | None = None,
     ) -> None:
         """Create the format.
 
@@ -50,6 +51,8 @@ class MemberFormat(Generic[Options]):
             may_match: Returns whether a value may be of this format: a fast check before decoding.
                 It may raise :class:`~changelane.errors.DecodeError`.
             lanes: The lanes of plain row changes.
+            unwrap: Returns the message of the format in another envelope, such as CloudEvents;
+                ``None`` if there is none. *decode* reads such messages, too.
         """
         self._make = make
         self._options = options
@@ -57,6 +60,7 @@ class MemberFormat(Generic[Options]):
         self.decode = decode
         self._encode = encode
         self._may_match = may_match
+        self._unwrap = unwrap
         self.lanes = lanes
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -68,10 +72,11 @@ class MemberFormat(Generic[Options]):
 
     def detects(self, message: Message) -> bool:
         """Return whether a message is of this format."""
-        value = message.value
-        if not value:
-            return False
         try:
+            inner = None if self._unwrap is None else self._unwrap(message)
+            value = (inner or message).value
+            if not value:
+                return False
             return self._may_match(value) and bool(self.decode(message))
         except DecodeError:
             return False

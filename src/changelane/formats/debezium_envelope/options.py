@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from changelane.formats.debezium_envelope.cloud_events import CloudEventsMode
 from changelane.formats.debezium_envelope.rows.modes import (
     BinaryMode,
     DecimalFormat,
@@ -48,6 +49,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         binary_handling_mode: Form of bytes in messages without a schema block: Debezium's
             ``binary.handling.mode``.
         tombstones: Write a tombstone after a delete.
+        cloud_events: Write CloudEvents: ``none``, ``structured``, or ``binary``. They are read in
+            both modes without an option.
     """
 
     before_image: BeforeImage = BeforeImage.AUTO
@@ -58,6 +61,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     decimal_format: DecimalFormat = DecimalFormat.BASE64
     binary_handling_mode: BinaryMode = BinaryMode.BYTES
     tombstones: Tombstones = Tombstones.AUTO
+    cloud_events: CloudEventsMode = CloudEventsMode.NONE
 
 
 FILLER_PRODUCTS: Final = frozenset({"postgresql"})

@@ -31,6 +31,7 @@ _INT64: Final = 1 << 63
 
 _PLACE: Final = ("version", "connector", "name", "snapshot", "db", "schema", "table")
 _TIMES: Final = ("ts_ms", "ts_us", "ts_ns")
+_BINLOG_CONNECTORS: Final = ("mysql", "mariadb")
 
 OtherFields = dict[str, object]
 """Fields of a source block without a place in the model."""
@@ -182,15 +183,19 @@ def read(fields: Mapping[str, Any]) -> tuple[Position | None, OtherFields]:
         for name, value in fields.items()
         if value is not None and name not in _PLACE and name not in _TIMES
     }
-    if "lsn" in fields and "file" not in fields:
+    connector = fields.get("connector")
+    if connector == "postgresql" or ("lsn" in fields and "file" not in fields):
         return _postgres(other_fields), other_fields
-    if "file" in fields and "pos" in fields:
+    if connector in _BINLOG_CONNECTORS or ("file" in fields and "pos" in fields):
         return _binlog(other_fields), other_fields
     if "scn" in fields:
         return _scn(other_fields), other_fields
     if "commit_lsn" in fields or "change_lsn" in fields:
         return _lsn(other_fields), other_fields
     return None, other_fields
+
+
+_INTEGER: Final = re.compile(r"-?\d+", re.ASCII)
 
 
 def integer(value: object, path: str) -> int | None:
@@ -201,7 +206,7 @@ def integer(value: object, path: str) -> int | None:
     """
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
         return value
-    if isinstance(value, str) and len(value) <= 20 and re.fullmatch(r"-?\d+", value, re.ASCII):
+    if isinstance(value, str) and len(value) <= 20 and _INTEGER.fullmatch(value):
         return int(value)
     raise DecodeError("not a whole number", code=ReasonCode.WRONG_TYPE, path=path)
 

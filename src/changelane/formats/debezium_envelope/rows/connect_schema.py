@@ -25,7 +25,7 @@ _MAX_DEPTH: Final = MOST_NESTED_TYPES + 8
 _MAX_PLANS: Final = 1024
 _MAX_BYTES: Final = 32 << 20
 """Of all blocks with a cached plan; the block of a real table has some kilobytes."""
-_TAIL: Final = 96
+_TAIL: Final = 192
 _BOM: Final = b"\xef\xbb\xbf"
 
 

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``plain-json``: the row is the value, the key the message key, null is a delete.
+
+Product: topics that Flink's connector ``upsert-kafka`` writes with the format ``json``
+(https://nightlies.apache.org/flink/flink-docs-stable/docs/connectors/table/upsert-kafka/), and
+other compacted topics of that shape. Version studied: that page, and the page of the format
+``json``.
+
+Sample (the message key is ``{"id":106}``)::
+
+    {"id":106,"name":"hammer","weight":1}
+
+Choices: a row is an update without a before image, which may be an insert: messages do not tell
+the two apart. The message key is required, because it identifies the row.
+
+Known gaps: messages name no table and have no types, and keys that are no JSON objects are not
+read; see ``docs/formats/plain-json.md``.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from changelane.errors import DecodeError, EncodeError
+from changelane.event import (
+    NO_SOURCE,
+    ChangeEvent,
+    Completeness,
+    DataChange,
+    Image,
+    Key,
+    Op,
+)
+from changelane.formats.contract import json
+from changelane.formats.contract.capabilities import AbsentMeans, Carries
+from changelane.formats.contract.format import Format, Report
+from changelane.formats.plain.tables import (
+    FORMS,
+    TYPES,
+    Keys,
+    Row,
+    Tables,
+    load_row,
+    report_missing,
+    typed,
+)
+from changelane.message import Message
+from changelane.reason_codes import ReasonCode
+
+__all__ = ["Options", "make"]
+
+# module names, because a look-up in the enum class is as slow as reading a number
+_UPDATE: Final = Op.UPDATE
+_FULL: Final = Completeness.FULL
+_UNKNOWN: Final = Completeness.UNKNOWN
+_WRAPPED: Final = frozenset({"schema", "payload"})
+_ADDED: Final = "__"
+"""The start of the names of columns that other producers add to rows."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of ``plain-json``.
+
+    Attributes:
+        table: The table of all messages, such as ``shop.orders``. Empty = the name of the topic.
+        schemas: Table (or its last parts) -> column -> type text, with `` key`` after it for a
+            column of the key of rows without a message key.
+    """
+
+    table: str = ""
+    schemas: dict[str, dict[str, str]] = {}
+
+
+class Plain:
+    """The format ``plain-json``."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._tables = Tables(options.table, options.schemas)
+        self._keys = Keys()
+        self.carries: Final = Carries(
+            operations=frozenset(Op),
+            absent_means=AbsentMeans.NULL,
+            types=TYPES,
+            forms=FORMS,
+            key=True,
+            requires_key=True,
+            table=frozenset(self._tables.parts),
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Plain, (self._options,))
+
+    def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
+        """Decode a message with one row, or with the key of a deleted row."""
+        table, declared = self._tables.of(message.topic)
+        found = self._keys.read(message.key)
+        key, key_row = (None, {}) if found is None else found
+        if message.value is None:
+            if key is None:
+                reason = "neither a row nor a key that is a JSON object"
+                raise DecodeError(reason, code=ReasonCode.NO_KEY)
+            before, schema, _ = typed(declared, key_row, "$.key", is_whole=False)
+            return (
+                DataChange(
+                    Op.DELETE,
+                    table,
+                    key,
+                    before,
+                    schema=schema,
+                    before_holds=_UNKNOWN if schema is not None else Completeness.KEY,
+                ),
+            )
+        row = _with_key(_load(message.value), key_row)
+        after, schema, declared_key = typed(declared, row, "$", is_whole=True)
+        key = key or declared_key
+        if key is None or (found is None and any(name not in row for name in key.columns)):
+            reason = "no message key that is a JSON object, and no declared key"
+            raise DecodeError(reason, code=ReasonCode.NO_KEY)
+        holds = _FULL if schema is None else _UNKNOWN
+        event = DataChange(
+            _UPDATE,
+            table,
+            key,
+            None,
+            after,
+            schema,
+            None,
+            None,
+            NO_SOURCE,
+            None,
+            None,
+            _UNKNOWN,
+            holds,
+        )
+        return (event,)
+
+    def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
+        """Encode a row change: the row, or null for a delete."""
+        if not isinstance(event, DataChange):
+            raise EncodeError(f"plain rows have no message for {type(event).__name__}")
+        topic = self._tables.topic_of(event.table, report)
+        if event.op is Op.DELETE:
+            before = event.before or {}
+            key = _key_row(event.key, before)
+            if len(before) > len(key):
+                report(("before", "only the key of a deleted row is written"))
+            return (Message(None, json.dumps(key), topic=topic),)
+        if event.after is None:
+            raise EncodeError("the change has no row image")
+        if event.op is not Op.UPDATE:
+            report((f"operation:{event.op.value}", "read as an update, which may be an insert"))
+        report_missing(event, report)
+        key = _key_row(event.key, event.after)
+        if event.after.keys() == _WRAPPED:
+            raise EncodeError("readers interpret the columns schema and payload as a schema block")
+        return (Message(json.dumps(event.after), json.dumps(key), topic=topic),)
+
+    def detects(self, message: Message) -> bool:
+        """Return whether a row contains its message key, and no column of other producers."""
+        found = self._keys.read(message.key)
+        if message.value is None or found is None:
+            return False
+        try:
+            row = _load(message.value)
+        except DecodeError:
+            return False
+        has_added_columns = any(name.startswith(_ADDED) for name in row)
+        return found[1].items() <= row.items() and not has_added_columns
+
+
+def _load(value: bytes) -> Row:
+    row = load_row(value)
+    if len(row) == 2 and row.keys() == _WRAPPED:
+        reason = "a row with a schema block: use debezium-flat-json"
+        raise DecodeError(reason, code=ReasonCode.UNKNOWN_KIND)
+    return row
+
+
+def _with_key(row: Row, key: Row) -> Row:
+    """Return a row with the columns of its key, which a value may omit.
+
+    Raises:
+        DecodeError: A column has two values.
+    """
+    for name, value in key.items():
+        if name in row and row[name] != value:
+            reason = "a key column differs from the message key"
+            raise DecodeError(reason, code=ReasonCode.WRONG_IMAGE, path=f"$.{name}")
+    return row if key.keys() <= row.keys() else {**key, **row}
+
+
+def _key_row(key: Key | None, image: Image) -> dict[str, Any]:
+    """Return the values of the key columns.
+
+    Raises:
+        EncodeError: The key is not known.
+    """
+    if key is None or not key.columns:
+        raise EncodeError("a plain row needs a key, which identifies it")
+    if any(name not in image for name in key.columns):
+        raise EncodeError("the row lacks a column of its key")
+    return {name: image[name] for name in key.columns}
+
+
+def make(options: Options) -> Format:
+    """Return the format.
+
+    Raises:
+        ConfigError: The name of the table has more than three parts, or a text is no type.
+    """
+    return Plain(options)
