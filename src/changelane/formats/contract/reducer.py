@@ -23,12 +23,12 @@ from changelane.event import (
     is_key_change,
     key_of,
 )
-from changelane.formats.contract.capabilities import Carries, SchemaPlan
+from changelane.formats.contract.capabilities import Carries, SchemaDetail, SchemaPlan
 from changelane.formats.contract.identity_cache import Memo
 from changelane.formats.contract.losses import Loss
 from changelane.position import Position
 from changelane.schema import TableId, TableSchema
-from changelane.types import UNAVAILABLE, Unavailable, Value
+from changelane.types import UNAVAILABLE, Bytes, Unavailable, Value
 from changelane.types.values import untyped_form, untyped_text
 
 _TIME_UNITS: Final = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
@@ -49,6 +49,8 @@ class Reducer:
 
     def __init__(self, carries: Carries) -> None:
         self._carries = carries
+        # without a schema, a format that returns equal bytes has its own mark of them
+        self._has_bytes = carries.schema is SchemaDetail.NONE and Bytes in carries.types
         self.plan = Memo(lambda schema: SchemaPlan(schema, carries))
         self._tables = Memo(self._with_losses(self._table))
         self._sources = Memo(self._with_losses(self._source))
@@ -201,6 +203,8 @@ class Reducer:
             elif carries.text_only and not isinstance(value, str | Unavailable | None):
                 losses["type:unknown", "a value without a type is written as text"] = None
                 result[name] = untyped_text(value)
+            elif type(value) is bytes and self._has_bytes:
+                result[name] = value
             else:
                 result[name] = untyped_form(value)
                 if result[name] is not value:
