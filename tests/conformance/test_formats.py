@@ -299,6 +299,19 @@ MINIMUM = {
         details=True,
         text_only=True,
     ),
+    # the API reference of DynamoDB Streams: Record, StreamRecord, AttributeValue
+    "dynamodb-json": Carries(
+        operations=frozenset({Op.CREATE, Op.UPDATE, Op.DELETE}),
+        before=True,
+        absent_means=AbsentMeans.NULL,
+        types=frozenset({Boolean, Bytes, Integer, String}),
+        key=True,
+        table=frozenset({"name"}),
+        positions=frozenset({"sequence"}),
+        stamp=Source(product="dynamodb", connector="dynamodb-streams"),
+        source_time="us",
+        details=True,
+    ),
     "native-json": Carries(
         pair=True,
         operations=frozenset(Op),

@@ -36,6 +36,7 @@ FORMATS: Final[dict[str, str]] = {
     "ogg-json": "changelane.formats.ogg",
     "aws-dms-json": "changelane.formats.dms",
     "qlik-json": "changelane.formats.qlik",
+    "dynamodb-json": "changelane.formats.dynamodb",
 }
 """Public name -> module. If a message looks like several formats, the first of them is taken."""
 
@@ -60,6 +61,7 @@ _HINTS: Final[dict[str, str]] = {
     ),
     "streamx": "DataHub's StreamX messages are datahub-blob",
     "attunity qlik": "the JSON messages of Qlik (Attunity) Replicate are qlik-json",
+    "dynamo": "the change records of DynamoDB are dynamodb-json",
     "aws dms": "the JSON messages of AWS DMS are aws-dms-json",
 }
 """Advice for unknown names, by words in the name; the first match is used."""
