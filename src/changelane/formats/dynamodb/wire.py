@@ -97,14 +97,7 @@ def _loaded(fields: object, path: str) -> Loaded:
     if isinstance(stream, dict):
         stream_fields = {name: stream[name] for name in stream if name not in STREAM_FIELDS}
         known["dynamodb"] = {name: stream[name] for name in stream if name in STREAM_FIELDS}
-    try:
-        record = msgspec.convert(known, Record)
-    except msgspec.ValidationError as error:
-        wrong = json.translate(error)
-        if not isinstance(wrong, DecodeError):
-            raise
-        place = path + wrong.path.removeprefix("$")
-        raise DecodeError(wrong.reason, code=wrong.code, path=place) from None
+    record = json.convert(known, Record, path)
     other = {name: fields[name] for name in fields if name not in RECORD_FIELDS}
     return Loaded(record, other, stream_fields, path)
 
