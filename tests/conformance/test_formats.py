@@ -312,6 +312,22 @@ MINIMUM = {
         source_time="us",
         details=True,
     ),
+    # Datastream's "Events and streams" and "Unified types"
+    "datastream-json": Carries(
+        operations=frozenset(Op),
+        absent_means=AbsentMeans.NULL,
+        types=frozenset({Boolean, Integer, String}),
+        key=True,
+        table=frozenset({"database", "schema", "name"}),
+        positions=frozenset({"mysql", "postgresql", "scn", "lsn"}),
+        shared_positions=frozenset({"mysql", "scn"}),
+        transaction=frozenset({"id"}),
+        source=frozenset({"product", "server"}),
+        stamp=Source(connector="datastream"),
+        source_time="ms",
+        process_time="ms",
+        details=True,
+    ),
     "native-json": Carries(
         pair=True,
         operations=frozenset(Op),

@@ -37,6 +37,7 @@ FORMATS: Final[dict[str, str]] = {
     "aws-dms-json": "changelane.formats.dms",
     "qlik-json": "changelane.formats.qlik",
     "dynamodb-json": "changelane.formats.dynamodb",
+    "datastream-json": "changelane.formats.datastream",
 }
 """Public name -> module. If a message looks like several formats, the first of them is taken."""
 
@@ -61,6 +62,7 @@ _HINTS: Final[dict[str, str]] = {
     ),
     "streamx": "DataHub's StreamX messages are datahub-blob",
     "attunity qlik": "the JSON messages of Qlik (Attunity) Replicate are qlik-json",
+    "datastream google gcp": "the JSON events of Google Cloud Datastream are datastream-json",
     "dynamo": "the change records of DynamoDB are dynamodb-json",
     "aws dms": "the JSON messages of AWS DMS are aws-dms-json",
 }

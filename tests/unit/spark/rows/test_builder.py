@@ -320,6 +320,29 @@ def test_rows_of_a_full_load_without_positions_sort_before_the_changes_of_the_st
     assert orders[0] < orders[1]
 
 
+@pytest.mark.parametrize(
+    ("product", "place"),
+    [
+        ("mysql", {"log_file": "b.000001", "log_position": 4}),
+        ("postgresql", {"lsn": "0/1"}),
+        ("oracle", {"scn": 1}),
+    ],
+)
+def test_rows_of_a_backfill_sort_before_the_changes_of_their_source(
+    product: str, place: dict[str, object]
+) -> None:
+    metadata = {"table": "t", "change_type": "INSERT"}
+    orders = []
+    for kind, places in (("backfill", {}), ("cdc", place)):
+        value = {"read_method": f"{product}-{kind}", "payload": {"id": 1}}
+        value |= {"source_metadata": metadata | places}
+        message = Message(json.dumps(value).encode(), None, (), "shop", 3, 900)
+        built = builder.row_builder("datastream-json", {}).rows(message)
+        orders.append(built[-1][rows.FIELD_INDEX["order"]])
+    assert is_comparable(*orders)
+    assert orders[0] < orders[1]
+
+
 def line(event: ChangeEvent) -> Message:
     (message,) = NATIVE.encode(event).messages
     return message
