@@ -106,7 +106,9 @@ class DataChange(msgspec.Struct, frozen=True, tag="data", tag_field="kind"):
         source_time_ns: When the database made the change, nanoseconds since 1970-01-01 UTC.
         process_time_ns: When the producer handled it, nanoseconds since 1970-01-01 UTC.
         before_holds: The part of the row that *before* contains, if there is no schema.
-        after_holds: The part of the row that *after* contains, if there is no schema.
+        after_holds: The part of the row that *after* contains, if there is no schema. ``changed``
+            with a schema: the schema lists only the columns of the message, and the table may have
+            others.
         details: The producer's fields beyond this model.
     """
 
@@ -276,13 +278,25 @@ ChangeEvent = (
 def is_complete(image: Image, schema: TableSchema | None, completeness: Completeness) -> bool:
     """Whether an image contains a known value for every column.
 
-    The schema decides if there is one, else the completeness that the format declares.
+    The schema decides if there is one and it lists all columns, else the completeness that the
+    format declares.
     """
-    if any(value is UNAVAILABLE for value in image.values()):
+    if completeness is Completeness.CHANGED or any(
+        value is UNAVAILABLE for value in image.values()
+    ):
         return False
     if schema is not None:
         return all(name in image for name in schema.names)
     return completeness is Completeness.FULL
+
+
+def lists_changed_only(event: DataChange) -> bool:
+    """Whether an update lists only the columns of its message, although it has a schema."""
+    return (
+        event.after_holds is Completeness.CHANGED
+        and event.op is Op.UPDATE
+        and event.schema is not None
+    )
 
 
 def is_first_snapshot(source: Source) -> bool:

@@ -18,7 +18,14 @@ from typing import Final
 
 import msgspec
 
-from changelane.event import ChangeEvent, Completeness, DataChange, HalfUpdate, Op
+from changelane.event import (
+    ChangeEvent,
+    Completeness,
+    DataChange,
+    HalfUpdate,
+    Op,
+    lists_changed_only,
+)
 from changelane.position import is_of_stream
 from changelane.schema import Column
 from changelane.types import UNKNOWN
@@ -293,7 +300,7 @@ def lists_columns(event: DataChange, *, omits_nulls: bool = False) -> bool:
         omits_nulls: The event's format omits columns that are NULL.
     """
     if event.schema is not None:
-        return True
+        return not lists_changed_only(event)
     if event.op is Op.DELETE:
         return event.before_holds in {Completeness.FULL, Completeness.KEY}
     return event.after_holds is Completeness.FULL and not omits_nulls

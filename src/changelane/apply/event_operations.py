@@ -18,6 +18,7 @@ from changelane.event import (
     Op,
     Truncate,
     is_first_snapshot,
+    lists_changed_only,
     transaction_id,
 )
 from changelane.position import DELETE_PHASE, UPSERT_PHASE, Position, encode_order
@@ -254,7 +255,7 @@ def _completed_values(
 
 def _is_full_row(event: DataChange, values: Mapping[str, Value]) -> bool:
     if event.schema is not None:
-        return event.schema.names <= values.keys()
+        return not lists_changed_only(event) and event.schema.names <= values.keys()
     if event.after is None or any(
         value is UNAVAILABLE and name not in values for name, value in event.after.items()
     ):

@@ -33,6 +33,7 @@ _MAX_ENTRIES: Final = 4096
 _UPDATE: Final = Op.UPDATE
 _DELETE: Final = Op.DELETE
 _UNKNOWN: Final = Completeness.UNKNOWN
+_CHANGED: Final = Completeness.CHANGED
 
 CacheKey = tuple[Any, ...]
 """The traits of a change that decide its reduction: identities of its parts, and flags."""
@@ -101,6 +102,7 @@ class CachedReducer:
             None if before is None else op is _UPDATE and _before_kind(event),
             None if transaction is None else empty_fields(transaction),
             bool(details),
+            schema is not None and event.after_holds is _CHANGED,
             not source_rest,
             not process_rest,
         )
@@ -173,7 +175,7 @@ class CachedReducer:
             reduced_event.key is not None,
             reduced_event.position is not None,
             reduced_event.details is event.details,
-            reduced_event.schema is None,
+            reduced_event.schema is None or reduced_event.after_holds is _CHANGED,
         )
         image_losses: dict[Loss, None] = {}
         if reduced_event.before is not None and event.before is not None:

@@ -65,6 +65,7 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
         key_change_partial: Key changes keep a partial before image; it is written as a delete.
         delete_partial: A delete may have a partial image.
         absent: A missing column is distinct from NULL.
+        changed_only: The schema of an update may list only some columns of the table.
         unavailable: The format has a marker for :data:`~changelane.types.UNAVAILABLE`.
         absent_means: The decoder's interpretation of a missing column.
         schema: How much of the schema is carried.
@@ -104,6 +105,7 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
     key_change_partial: bool = False
     delete_partial: bool = True
     absent: bool = False
+    changed_only: bool = False
     unavailable: bool = False
     absent_means: AbsentMeans = AbsentMeans.UNCHANGED
     schema: SchemaDetail = SchemaDetail.NONE

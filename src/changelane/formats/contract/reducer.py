@@ -22,6 +22,7 @@ from changelane.event import (
     is_complete,
     is_key_change,
     key_of,
+    lists_changed_only,
 )
 from changelane.formats.contract.capabilities import Carries, SchemaDetail, SchemaPlan
 from changelane.formats.contract.identity_cache import Memo
@@ -143,11 +144,10 @@ class Reducer:
                 losses.update(plan.losses)
             fill = op is Op.DELETE and not carries.delete_partial
             before = None if before is None else plan.image(before, losses, fill=fill)
-            fill = not carries.absent
-            after = None if after is None else plan.image(after, losses, fill=fill)
+            after = None if after is None else plan.image(after, losses, fill=not carries.absent)
             schema = plan.schema
             if schema is not None:
-                before_holds = after_holds = Completeness.UNKNOWN
+                before_holds, after_holds = self._holds(event, losses)
         else:
             before = None if before is None else self.untyped(before, losses)
             after = None if after is None else self.untyped(after, losses)
@@ -182,6 +182,16 @@ class Reducer:
             return
         losses["key_change", "written as a delete and an insert"] = None
         yield from self._halves(event, reduced)
+
+    def _holds(
+        self, event: DataChange, losses: dict[Loss, None]
+    ) -> tuple[Completeness, Completeness]:
+        """Return the completeness of the images of a change whose schema is written."""
+        if lists_changed_only(event):
+            if self._carries.changed_only:
+                return event.before_holds, event.after_holds
+            losses["absent", "the table may have columns that the schema does not list"] = None
+        return Completeness.UNKNOWN, Completeness.UNKNOWN
 
     def _halves(self, event: DataChange, update: DataChange) -> Iterator[DataChange]:
         """Yield the delete and the insert that replace a reduced key change."""

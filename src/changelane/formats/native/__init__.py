@@ -158,6 +158,7 @@ class Native:
         other_images=True,
         rowless_delete=True,
         inconsistent=True,
+        changed_only=True,
     )
 
     def decode(self, message: Message) -> tuple[ChangeEvent, ...]:

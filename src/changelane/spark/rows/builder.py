@@ -27,6 +27,7 @@ from changelane.event import (
     Source,
     Truncate,
     is_first_snapshot,
+    lists_changed_only,
     transaction_id,
 )
 from changelane.formats.contract.capabilities import AbsentMeans
@@ -319,9 +320,11 @@ class RowBuilder:
         self, event: DataChange, new_schemas: list[CompiledSchema]
     ) -> CompiledSchema:
         schema, event_key = event.schema, event.key
+        is_changed_only = lists_changed_only(event)
         last = self._last_compiled
         if (
             last is not None
+            and not is_changed_only
             and last[0] is schema
             and last[1] is event_key
             and last[2] is event.table
@@ -333,12 +336,12 @@ class RowBuilder:
         names = () if schema else (*(event.after or ()), *(event.before or ()))
         server = self._chain.feed(event.table, event.source.server)
         # without a schema an update may contain only some columns of the table
-        is_partial = (
+        is_partial = is_changed_only or (
             schema is None and event.op is Op.UPDATE and event.after_holds is not Completeness.FULL
         )
         lists = lists_columns(event, omits_nulls=self._omits_nulls)
         # equal schemas of two messages have one entry, even if a format makes an object of each
-        identity = (names, is_partial, lists) if schema is None else schema
+        identity = (names, is_partial, lists) if schema is None else (schema, is_partial)
         cache_key = (event.table, identity, columns, server)
         compiled = self._compiled_schemas.get(cache_key)
         if compiled is None:
@@ -353,7 +356,8 @@ class RowBuilder:
             if len(self._compiled_schemas) >= _MAX_COMPILED_SCHEMAS:
                 self._compiled_schemas.clear()
             self._compiled_schemas[cache_key] = compiled
-        if schema is not None:  # without one, the images' columns are a part of the key
+        if schema is not None and not is_changed_only:
+            # without a schema, the images' columns are a part of the key
             self._last_compiled = schema, event_key, event.table, compiled
         if not compiled.is_written:
             new_schemas.append(compiled)
@@ -407,7 +411,9 @@ class RowBuilder:
                 # an insert or a snapshot row carries every column (docs/merge-rule.md, Registers)
                 hidden = [name for name in after_missing if after.get(name) is UNAVAILABLE]
                 after_missing = hidden or None
-            if event.schema is None and op is Op.UPDATE:
+            if lists_changed_only(event):
+                pass
+            elif event.schema is None and op is Op.UPDATE:
                 is_full = (
                     event.after_holds is Completeness.FULL and UNAVAILABLE not in after.values()
                 )

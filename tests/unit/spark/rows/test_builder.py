@@ -14,7 +14,16 @@ from changelane import get_codec
 from changelane.apply import KeyDelete, TableTruncate, Upsert, operations_of
 from changelane.conversion.partition import EVENT_ID
 from changelane.errors import ApplyError, DecodeError
-from changelane.event import ChangeEvent, DataChange, HalfUpdate, Key, Op, Source, Truncate
+from changelane.event import (
+    ChangeEvent,
+    Completeness,
+    DataChange,
+    HalfUpdate,
+    Key,
+    Op,
+    Source,
+    Truncate,
+)
 from changelane.message import Message
 from changelane.position import (
     EventIdPosition,
@@ -341,6 +350,22 @@ def test_rows_of_a_backfill_sort_before_the_changes_of_their_source(
         orders.append(built[-1][rows.FIELD_INDEX["order"]])
     assert is_comparable(*orders)
     assert orders[0] < orders[1]
+
+
+def test_an_update_whose_schema_lists_changed_columns_only_is_no_whole_row() -> None:
+    columns = TableSchema(SCHEMA.columns[:2])
+    holds = Completeness.CHANGED
+    event = change("u", {"id": 1, "a": "x"}, schema=columns, after_holds=holds)
+    built = build(event)
+    (found,) = of_rows(built)
+    assert [found] == of_steps(event)
+    assert (found.whole, found.carries) == (False, frozenset({"id", "a"}))
+    one = builder.RowBuilder(NATIVE)
+    partial = {}
+    for told in (change("c", {"id": 1, "a": "x"}, schema=columns), event):
+        schema_row = one.rows(line(told))[0]
+        partial[told.op] = json.loads(schema_row[rows.FIELD_INDEX["after"]])["is_partial"]
+    assert partial == {Op.CREATE: False, Op.UPDATE: True}
 
 
 def line(event: ChangeEvent) -> Message:
