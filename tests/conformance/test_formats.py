@@ -328,6 +328,26 @@ MINIMUM = {
         process_time="ms",
         details=True,
     ),
+    # Spanner's "Change streams partitions, records, and queries"
+    "spanner-json": Carries(
+        operations=frozenset({Op.CREATE, Op.UPDATE, Op.DELETE}),
+        before=True,
+        partial_before=True,
+        absent=True,
+        changed_only=True,
+        schema=SchemaDetail.SOURCE_TYPES,
+        types=frozenset({Array, Boolean, Bytes, Date, Decimal, Float, InstantType, Integer, Json})
+        | {String, Uuid},
+        extremes=frozenset({Extreme.NON_FINITE}),
+        key=True,
+        table=frozenset({"schema", "name"}),
+        positions=frozenset({"sequence"}),
+        shared_positions=frozenset({"sequence"}),
+        transaction=frozenset({"id"}),
+        stamp=Source(product="spanner", connector="spanner-change-streams"),
+        source_time="ns",
+        details=True,
+    ),
     "native-json": Carries(
         pair=True,
         operations=frozenset(Op),

@@ -38,6 +38,7 @@ FORMATS: Final[dict[str, str]] = {
     "qlik-json": "changelane.formats.qlik",
     "dynamodb-json": "changelane.formats.dynamodb",
     "datastream-json": "changelane.formats.datastream",
+    "spanner-json": "changelane.formats.spanner",
 }
 """Public name -> module. If a message looks like several formats, the first of them is taken."""
 
@@ -62,6 +63,7 @@ _HINTS: Final[dict[str, str]] = {
     ),
     "streamx": "DataHub's StreamX messages are datahub-blob",
     "attunity qlik": "the JSON messages of Qlik (Attunity) Replicate are qlik-json",
+    "spanner": "the records of Spanner's change streams are spanner-json",
     "datastream google gcp": "the JSON events of Google Cloud Datastream are datastream-json",
     "dynamo": "the change records of DynamoDB are dynamodb-json",
     "aws dms": "the JSON messages of AWS DMS are aws-dms-json",
