@@ -348,6 +348,22 @@ MINIMUM = {
         source_time="ns",
         details=True,
     ),
+    # Debezium's documentation of the connector for MongoDB: a row is a document
+    "debezium-mongodb-json": Carries(
+        operations=frozenset(Op),
+        before=True,
+        types=frozenset({Json, String}),
+        key=True,
+        table=frozenset({"database", "name"}),
+        positions=frozenset({"sequence"}),
+        shared_positions=frozenset({"sequence"}),
+        transaction=frozenset({"id", "order", "table_order"}),
+        source=frozenset({"server", "version", "snapshot"}),
+        stamp=Source(product="mongodb", connector="debezium"),
+        source_time="ms",
+        process_time="ms",
+        details=True,
+    ),
     "native-json": Carries(
         pair=True,
         operations=frozenset(Op),

@@ -28,6 +28,7 @@ FORMATS: Final[dict[str, str]] = {
     "cdl-debezium-json": "changelane.formats.cdl.debezium",
     "arcion-json": "changelane.formats.arcion",
     "lindorm-json": "changelane.formats.lindorm",
+    "debezium-mongodb-json": "changelane.formats.mongodb.debezium",
     "debezium-json": "changelane.formats.debezium",
     "debezium-flat-json": "changelane.formats.debezium_flat",
     "shareplex-json": "changelane.formats.shareplex",
@@ -53,7 +54,8 @@ REGISTRY: Final = (
 
 _HINTS: Final[dict[str, str]] = {
     "avro protobuf jsonschema confluent apicurio registry": REGISTRY,
-    "wal2json cloudevents mongodb bson": (
+    "mongodb bson": "Debezium's messages about MongoDB are debezium-mongodb-json",
+    "wal2json cloudevents": (
         "its messages are not read; let Debezium or Canal capture the same database, and use "
         "debezium-json or canal-json"
     ),
