@@ -121,8 +121,8 @@ class ReasonCode(StrEnum):
     )
     INCOMPLETE_ROW = (
         "incomplete_row",
-        "The message contains only the key of the row, or a link to the row.",
-        "Let TiCDC send whole rows: no `large-message-handle-option`.",
+        "The message contains only the key of the row, a link to it, or parts of its values.",
+        "Let TiCDC (no `large-message-handle-option`) or Debezium for MongoDB send whole rows.",
     )
     UNKNOWN_COLUMN = (
         "unknown_column",

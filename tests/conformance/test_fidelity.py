@@ -78,12 +78,14 @@ def test_a_type_of_absurd_size_is_read_again_or_refused(name, text, value):
     row = msgspec.structs.replace(ROWS[0], kind=parse_type(text), source_type=text, value=value)
     event = event_of(row)
     try:
-        messages = codec.encode(event, on_loss="ignore").messages
+        encoded = codec.encode(event, on_loss="ignore")
     except EncodeError:
         return
+    messages = encoded.messages
     assert all(len(message.value) < 10_000 for message in messages)
     (change,) = codec.decode(messages[0])
-    assert change.after.get("v") == value
+    # the row of a format of documents has the value inside of a document, which is reported
+    assert change.after.get("v") == value or "column" in dict(encoded.losses)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -29,6 +29,7 @@ FORMATS: Final[dict[str, str]] = {
     "cdl-debezium-json": "changelane.formats.cdl.debezium",
     "arcion-json": "changelane.formats.arcion",
     "lindorm-json": "changelane.formats.lindorm",
+    "debezium-mongodb-json": "changelane.formats.mongodb.debezium",
     "debezium-json": "changelane.formats.debezium",
     "debezium-flat-json": "changelane.formats.debezium_flat",
     "shareplex-json": "changelane.formats.shareplex",
@@ -41,6 +42,9 @@ FORMATS: Final[dict[str, str]] = {
     "pgoutput": "changelane.formats.pgoutput",
     "changelog-json": "changelane.formats.plain.changelog",
     "plain-json": "changelane.formats.plain.upsert",
+    "dynamodb-json": "changelane.formats.dynamodb",
+    "datastream-json": "changelane.formats.datastream",
+    "spanner-json": "changelane.formats.spanner",
 }
 """Public name -> module. If a message looks like several formats, the first of them is taken."""
 
@@ -56,10 +60,7 @@ REGISTRY: Final = (
 _HINTS: Final[dict[str, str]] = {
     "avro protobuf jsonschema confluent apicurio registry": REGISTRY,
     "cloudevents": "debezium-json reads Debezium's CloudEvents, and writes them with cloud_events",
-    "mongodb bson": (
-        "its messages are not read; let Debezium or Canal capture the same database, and use "
-        "debezium-json or canal-json"
-    ),
+    "mongodb bson": "Debezium's messages about MongoDB are debezium-mongodb-json",
     "ticdc tidb drs inlong ckafka tencent flink": (
         "canal-json reads its Canal JSON, in a dialect of its own (docs/formats/canal-json.md), "
         "and debezium-json its Debezium JSON"
@@ -67,6 +68,9 @@ _HINTS: Final[dict[str, str]] = {
     "upsert plain": "plain-json reads rows whose key is the message key, null for a delete",
     "streamx": "DataHub's StreamX messages are datahub-blob",
     "attunity qlik": "the JSON messages of Qlik (Attunity) Replicate are qlik-json",
+    "spanner": "the records of Spanner's change streams are spanner-json",
+    "datastream google gcp": "the JSON events of Google Cloud Datastream are datastream-json",
+    "dynamo": "the change records of DynamoDB are dynamodb-json",
     "aws dms": "the JSON messages of AWS DMS are aws-dms-json",
 }
 """Advice for unknown names, by words in the name; the first match is used."""

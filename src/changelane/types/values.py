@@ -401,6 +401,8 @@ def value_text(kind: LogicalType, value: Value) -> str:
         return "true" if shown else "false"
     if isinstance(shown, (int, decimal.Decimal)):
         return str(shown)
+    if isinstance(shown, bytes):
+        return _bytes_to(shown)  # a value without a column type
     return _JSON.encode(shown).decode()
 
 

@@ -38,6 +38,25 @@ def loads(data: bytes | memoryview, type: type[T]) -> T:
     return value
 
 
+def convert(value: object, type: type[T], path: str = "$") -> T:
+    """Return parsed JSON as a wire class.
+
+    Args:
+        path: The place of the value in the message, for errors.
+
+    Raises:
+        DecodeError: A field is missing, or has another type.
+    """
+    try:
+        return msgspec.convert(value, type)
+    except msgspec.ValidationError as error:
+        wrong = translate(error)
+        if not isinstance(wrong, DecodeError):
+            raise
+        place = path + wrong.path.removeprefix("$")
+        raise DecodeError(wrong.reason, code=wrong.code, path=place) from None
+
+
 def translate(error: Exception) -> Exception:
     """Return the :class:`DecodeError` for an error of msgspec; other errors are returned."""
     match error:

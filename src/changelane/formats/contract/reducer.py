@@ -24,12 +24,12 @@ from changelane.event import (
     key_of,
     lists_sent_columns_only,
 )
-from changelane.formats.contract.capabilities import Carries, SchemaPlan
+from changelane.formats.contract.capabilities import Carries, SchemaDetail, SchemaPlan
 from changelane.formats.contract.identity_cache import Memo
 from changelane.formats.contract.losses import Loss
 from changelane.position import Position
 from changelane.schema import TableId, TableSchema
-from changelane.types import UNAVAILABLE, Unavailable, Value
+from changelane.types import UNAVAILABLE, Bytes, Unavailable, Value
 from changelane.types.values import untyped_form, untyped_text
 
 _TIME_UNITS: Final = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
@@ -55,6 +55,8 @@ class Reducer:
 
     def __init__(self, carries: Carries) -> None:
         self._carries = carries
+        # without a schema, a format that returns equal bytes has its own mark of them
+        self._has_bytes = carries.schema is SchemaDetail.NONE and Bytes in carries.types
         self.plan = Memo(lambda schema: SchemaPlan(schema, carries))
         self._tables = Memo(self._with_losses(self._table))
         self._sources = Memo(self._with_losses(self._source))
@@ -147,8 +149,7 @@ class Reducer:
                 losses.update(plan.losses)
             fill = op is Op.DELETE and not carries.delete_partial
             before = None if before is None else plan.image(before, losses, fill=fill)
-            fill = not carries.absent
-            after = None if after is None else plan.image(after, losses, fill=fill)
+            after = None if after is None else plan.image(after, losses, fill=not carries.absent)
             schema = plan.schema
             if schema is not None and not self._keeps_partial_schema(event, losses):
                 before_holds = after_holds = Completeness.UNKNOWN
@@ -215,6 +216,8 @@ class Reducer:
             elif carries.text_only and not isinstance(value, str | Unavailable | None):
                 losses["type:unknown", "a value without a type is written as text"] = None
                 result[name] = untyped_text(value)
+            elif type(value) is bytes and self._has_bytes:
+                result[name] = value
             else:
                 result[name] = untyped_form(value)
                 if result[name] is not value:

@@ -123,8 +123,10 @@ def is_debezium(value: bytes) -> bool:
     parts: Parts = loads(_PARTS, value if wrapped is None else wrapped[1])
     if "op" in parts:
         is_envelope = text_part(parts, "op").lower() in _ENVELOPE_OPS
-        # native lines have the table beside the operation, Debezium has it in the source block
-        return is_envelope and "table" not in parts and not _IMAGES.isdisjoint(parts)
+        # native lines have the table beside the operation, Debezium has it in the source block;
+        # the images of its connector for MongoDB are documents as text
+        others = {"table", "updateDescription"}
+        return is_envelope and others.isdisjoint(parts) and not _IMAGES.isdisjoint(parts)
     if "status" in parts:
         status = text_part(parts, "status").upper()
         return status in _STATUS and {"id", "ts_ms"} <= parts.keys()

@@ -5,7 +5,8 @@ from typing import Final
 
 from changelane.errors import DecodeError, EncodeError
 from changelane.event import Key, KeyOrigin
-from changelane.formats.maxwell.wire import ColumnDefinition, Row, TableDefinition, converted
+from changelane.formats.contract import json
+from changelane.formats.maxwell.wire import ColumnDefinition, Row, TableDefinition
 from changelane.reason_codes import ReasonCode
 from changelane.schema import Column, TableSchema
 from changelane.sql_types import mysql
@@ -30,7 +31,7 @@ def schema_of(definition: Row | None) -> tuple[TableSchema | None, Key | None]:
     """
     if definition is None:
         return None, None
-    table = converted(definition, TableDefinition, "$.def")
+    table = json.convert(definition, TableDefinition, "$.def")
     columns = tuple(
         _column(column, f"$.def.columns[{index}]") for index, column in enumerate(table.columns)
     )

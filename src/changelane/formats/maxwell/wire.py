@@ -2,15 +2,12 @@
 """The wire classes of Maxwell's messages, with the producer's own names and order."""
 
 import decimal
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
-from changelane.errors import DecodeError
 from changelane.formats.contract import json
 from changelane.formats.maxwell.message_types import ACTIONS
-
-T = TypeVar("T")
 
 Row = dict[str, Any]
 """Columns and values: JSON of any kind, numbers with a fraction as ``Decimal``."""
@@ -115,28 +112,9 @@ def load(value: bytes) -> tuple[RowMap | DdlMap, Row]:
     kind = fields.get("type")
     if isinstance(kind, str) and kind in ACTIONS:
         own = {name: fields.pop(name) for name in fields.keys() & DDL_FIELDS}
-        return converted(own, DdlMap), fields
+        return json.convert(own, DdlMap), fields
     for name, own_name in CAMEL_CASE.items():
         if name in fields and own_name not in fields:
             fields[own_name] = fields.pop(name)
     own = {name: fields.pop(name) for name in fields.keys() & FIELDS}
-    return converted(own, RowMap), fields
-
-
-def converted(fields: Row, type: type[T], path: str = "$") -> T:
-    """Return parsed JSON as a wire class.
-
-    Args:
-        path: The place of the fields in the message, for errors.
-
-    Raises:
-        DecodeError: A field is missing, or has another type.
-    """
-    try:
-        return msgspec.convert(fields, type)
-    except msgspec.ValidationError as error:
-        wrong = json.translate(error)
-        if not isinstance(wrong, DecodeError):
-            raise
-        place = path + wrong.path.removeprefix("$")
-        raise DecodeError(wrong.reason, code=wrong.code, path=place) from None
+    return json.convert(own, RowMap), fields

@@ -112,8 +112,8 @@ class RowSchema(msgspec.Struct, frozen=True):
         columns: The table's columns.
         key: Its key columns, if known.
         server: The producer's name of the source, if the events have one.
-        is_partial: Whether the events have neither a schema nor full images, so that the table
-            may have more columns.
+        is_partial: Whether the table may have more columns: the events have neither a schema nor
+            full images, or their schema lists only the columns that changed.
         lists_columns: Whether the columns are all columns of the table at that time.
     """
 

@@ -177,3 +177,19 @@ def test_the_second_of_two_like_changes_takes_the_outcome_of_the_first() -> None
     assert isinstance(one, DataChange)
     assert isinstance(other, DataChange)
     assert other == msgspec.structs.replace(one, after={"id": 2})
+
+
+def test_a_schema_that_lists_changed_columns_only_is_a_loss_unless_the_format_has_it() -> None:
+    schema = TableSchema((Column("id", Integer()), Column("a", String())))
+    row = {"id": 1, "a": "x"}
+    holds = Completeness.CHANGED
+    event = DataChange(Op.UPDATE, TableId(), Key(("id",)), None, row, schema, after_holds=holds)
+    full = msgspec.structs.replace(event, after_holds=Completeness.UNKNOWN)
+    typed = CachedReducer(get_codec("debezium-json").carries)
+    loss = ("absent", "the table may have columns that the schema does not list")
+    for _ in range(2):
+        assert loss not in typed(full)[1]
+        assert loss in typed(event)[1]
+    native = CachedReducer(MOST)
+    for _ in range(2):
+        assert native(event) == ((event,), ())

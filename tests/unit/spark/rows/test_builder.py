@@ -14,7 +14,16 @@ from changelane import get_codec
 from changelane.apply import KeyDelete, TableTruncate, Upsert, operations_of
 from changelane.conversion.partition import EVENT_ID
 from changelane.errors import ApplyError, DecodeError
-from changelane.event import ChangeEvent, DataChange, HalfUpdate, Key, Op, Source, Truncate
+from changelane.event import (
+    ChangeEvent,
+    Completeness,
+    DataChange,
+    HalfUpdate,
+    Key,
+    Op,
+    Source,
+    Truncate,
+)
 from changelane.message import Message
 from changelane.position import (
     EventIdPosition,
@@ -318,6 +327,45 @@ def test_rows_of_a_full_load_without_positions_sort_before_the_changes_of_the_st
         orders.append(built[-1][rows.FIELD_INDEX["order"]])
     assert is_comparable(*orders)
     assert orders[0] < orders[1]
+
+
+@pytest.mark.parametrize(
+    ("product", "place"),
+    [
+        ("mysql", {"log_file": "b.000001", "log_position": 4}),
+        ("postgresql", {"lsn": "0/1"}),
+        ("oracle", {"scn": 1}),
+    ],
+)
+def test_rows_of_a_backfill_sort_before_the_changes_of_their_source(
+    product: str, place: dict[str, object]
+) -> None:
+    metadata = {"table": "t", "change_type": "INSERT"}
+    orders = []
+    for kind, places in (("backfill", {}), ("cdc", place)):
+        value = {"read_method": f"{product}-{kind}", "payload": {"id": 1}}
+        value |= {"source_metadata": metadata | places}
+        message = Message(json.dumps(value).encode(), None, (), "shop", 3, 900)
+        built = builder.row_builder("datastream-json", {}).rows(message)
+        orders.append(built[-1][rows.FIELD_INDEX["order"]])
+    assert is_comparable(*orders)
+    assert orders[0] < orders[1]
+
+
+def test_an_update_whose_schema_lists_changed_columns_only_is_no_whole_row() -> None:
+    columns = TableSchema(SCHEMA.columns[:2])
+    holds = Completeness.CHANGED
+    event = change("u", {"id": 1, "a": "x"}, schema=columns, after_holds=holds)
+    built = build(event)
+    (found,) = of_rows(built)
+    assert [found] == of_steps(event)
+    assert (found.whole, found.carries) == (False, frozenset({"id", "a"}))
+    one = builder.RowBuilder(NATIVE)
+    partial = {}
+    for told in (change("c", {"id": 1, "a": "x"}, schema=columns), event):
+        schema_row = one.rows(line(told))[0]
+        partial[told.op] = json.loads(schema_row[rows.FIELD_INDEX["after"]])["is_partial"]
+    assert partial == {Op.CREATE: False, Op.UPDATE: True}
 
 
 def line(event: ChangeEvent) -> Message:

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of documents: one column with the document, or a column for each top-level field."""
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from changelane.errors import DecodeError
+from changelane.event import Completeness
+from changelane.formats.contract import json
+from changelane.formats.contract.format import Report
+from changelane.formats.mongodb.extended_json import (
+    Document,
+    canonical,
+    column_value,
+    key_text,
+    parse,
+    text_of,
+    value_of,
+)
+from changelane.reason_codes import ReasonCode
+from changelane.schema import Column, TableSchema
+from changelane.types import Json, String, Value
+
+Form = Literal["json", "columns"]
+Row = dict[str, Value]
+
+ID: Final = "_id"
+DOCUMENT: Final = "document"
+SCHEMA: Final = TableSchema((Column(ID, String()), Column(DOCUMENT, Json())))
+"""The columns of the form ``json``."""
+
+
+def row_of(document: Document, form: Form, path: str) -> Row:
+    """Return the row of a canonical document.
+
+    Raises:
+        DecodeError: The document has no ``_id``.
+    """
+    if ID not in document:
+        raise DecodeError("no _id", code=ReasonCode.MISSING_FIELD, path=path)
+    key = key_text(document[ID])
+    if form == "json":
+        return {ID: key, DOCUMENT: text_of(document)}
+    return {name: column_value(value) for name, value in document.items()} | {ID: key}
+
+
+def patched_row(key: str, updated: Document, removed: list[str], form: Form, path: str) -> Row:
+    """Return the columns that an update changes.
+
+    Raises:
+        DecodeError: The update changes a part of a column, whose stored value it does not contain.
+    """
+    if form == "json":
+        raise _needs_document("an update without its document", path)
+    names = [*updated, *removed]
+    if any("." in name for name in names):
+        raise _needs_document("an update of a part of a field", path)
+    if ID in names:
+        raise DecodeError("an update of _id", code=ReasonCode.UNEXPECTED_FIELD, path=path)
+    values = {name: column_value(value) for name, value in updated.items()}
+    return {ID: key, **dict.fromkeys(removed), **values}
+
+
+def _needs_document(reason: str, path: str) -> DecodeError:
+    return DecodeError(
+        f"{reason}: let the connector send full documents",
+        code=ReasonCode.INCOMPLETE_ROW,
+        path=path,
+    )
+
+
+def completeness(form: Form, *, is_patch: bool) -> Completeness:
+    """Return the part of the document that an image contains."""
+    if is_patch:
+        return Completeness.CHANGED
+    return Completeness.UNKNOWN if form == "json" else Completeness.FULL
+
+
+def document_of(
+    row: Mapping[str, Any], key: tuple[str, ...], form: Form, report: Report
+) -> Document:
+    """Return the canonical document of a row, beginning with its ``_id``.
+
+    A row that is not that of a document becomes one, which is reported.
+    """
+    text = row.get(DOCUMENT)
+    if form == "json" and row.keys() == SCHEMA.names and isinstance(text, str):
+        try:
+            document = parse(text)
+        except (DecodeError, RecursionError):
+            document = {}
+        if ID in document and key_text(document[ID]) == row[ID] and text_of(document) == text:
+            return document
+    for name in row:
+        report(("column", f"{name!r} is a field of the document"))
+    values = {name: value_of(value) for name, value in row.items()}
+    parts = {name: values[name] for name in key if name in values}
+    identity = next(iter(parts.values())) if len(parts) == 1 else parts
+    return {ID: identity} | {name: value for name, value in values.items() if name != ID}
+
+
+def id_of(text: str) -> Any:
+    """Return the canonical ``_id`` of its Extended JSON text.
+
+    Raises:
+        DecodeError: The text is no value. The error has no path.
+    """
+    try:
+        return canonical(json.loads(text.encode("utf-8", "surrogatepass"), object))
+    except DecodeError as error:
+        raise DecodeError(error.reason, code=error.code) from None
