@@ -42,7 +42,11 @@ def test_the_sample_of_every_page_is_read_and_recognised(name):
     text = (ROOT / "docs" / "formats" / f"{name}.md").read_text("utf-8")
     place = text.partition("## Sample\n")[2]
     kind, sample = re.search(r"```(json|hex)\n(.*?)```", place, re.DOTALL).groups()
-    message = Message(bytes.fromhex(sample) if kind == "hex" else sample.encode())
+    key = re.search(r"```hex key\n(.*?)```", place, re.DOTALL)
+    message = Message(
+        bytes.fromhex(sample) if kind == "hex" else sample.encode(),
+        None if key is None else bytes.fromhex(key[1]),
+    )
     assert get_codec(name).decode(message)
     assert get_codec(name).detects(message)
 

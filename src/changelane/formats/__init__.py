@@ -36,6 +36,7 @@ FORMATS: Final[dict[str, str]] = {
     "ogg-json": "changelane.formats.ogg",
     "aws-dms-json": "changelane.formats.dms",
     "qlik-json": "changelane.formats.qlik",
+    "ticdc-open-json": "changelane.formats.ticdc.open",
 }
 """Public name -> module. If a message looks like several formats, the first of them is taken."""
 
@@ -54,7 +55,11 @@ _HINTS: Final[dict[str, str]] = {
         "its messages are not read; let Debezium or Canal capture the same database, and use "
         "debezium-json or canal-json"
     ),
-    "ticdc tidb drs inlong ckafka tencent flink": (
+    "ticdc tidb": (
+        "TiCDC's open protocol is ticdc-open-json, its Canal JSON is canal-json with the dialect "
+        "ticdc, and its Debezium JSON is debezium-json"
+    ),
+    "drs inlong ckafka tencent flink": (
         "canal-json reads its Canal JSON, in a dialect of its own (docs/formats/canal-json.md), "
         "and debezium-json its Debezium JSON"
     ),
