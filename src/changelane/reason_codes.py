@@ -154,6 +154,16 @@ class ReasonCode(StrEnum):
         "The format does not define the column type.",
         "Check the version of the producer, or repair the message.",
     )
+    UNKNOWN_SCHEMA = (
+        "unknown_schema",
+        "The schema of the row, which the message names by its version, is not declared.",
+        "Declare the schema in the option of the format, then replay.",
+    )
+    CHECKSUM = (
+        "checksum",
+        "The values of the row do not have the checksum in the message.",
+        "Compare the row with its source; correct the row or the declared columns, then replay.",
+    )
     UNKNOWN_VERSION = (
         "unknown_version",
         "The message is in another version of the format.",

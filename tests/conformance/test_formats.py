@@ -318,6 +318,23 @@ MINIMUM = {
         details=True,
         text_only=True,
     ),
+    # "TiCDC Simple Protocol" of TiDB's documentation
+    "ticdc-simple-json": Carries(
+        operations=frozenset({Op.CREATE, Op.UPDATE, Op.DELETE}),
+        kinds=frozenset({"schema", "truncate", "watermark"}),
+        before=True,
+        absent_means=AbsentMeans.ERROR,
+        types=frozenset({String}),
+        key_change=True,
+        table=frozenset({"database", "name"}),
+        positions=frozenset({"sequence"}),
+        shared_positions=frozenset({"sequence"}),
+        stamp=Source(product="tidb", connector="ticdc"),
+        source_time="ms",
+        process_time="ms",
+        details=True,
+        text_only=True,
+    ),
     "native-json": Carries(
         pair=True,
         operations=frozenset(Op),

@@ -37,6 +37,7 @@ FORMATS: Final[dict[str, str]] = {
     "aws-dms-json": "changelane.formats.dms",
     "qlik-json": "changelane.formats.qlik",
     "ticdc-open-json": "changelane.formats.ticdc.open",
+    "ticdc-simple-json": "changelane.formats.ticdc.simple",
 }
 """Public name -> module. If a message looks like several formats, the first of them is taken."""
 
@@ -56,8 +57,8 @@ _HINTS: Final[dict[str, str]] = {
         "debezium-json or canal-json"
     ),
     "ticdc tidb": (
-        "TiCDC's open protocol is ticdc-open-json, its Canal JSON is canal-json with the dialect "
-        "ticdc, and its Debezium JSON is debezium-json"
+        "TiCDC's open protocol is ticdc-open-json, its simple protocol is ticdc-simple-json, its "
+        "Canal JSON is canal-json with the dialect ticdc, and its Debezium JSON is debezium-json"
     ),
     "drs inlong ckafka tencent flink": (
         "canal-json reads its Canal JSON, in a dialect of its own (docs/formats/canal-json.md), "
