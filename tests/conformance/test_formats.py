@@ -335,6 +335,20 @@ MINIMUM = {
         details=True,
         text_only=True,
     ),
+    # CockroachDB's documentation, "Changefeed Messages" and "Changefeed Message Envelope"
+    "cockroachdb-json": Carries(
+        operations=frozenset({Op.CREATE, Op.UPDATE, Op.DELETE}),
+        kinds=frozenset({"watermark"}),
+        before=True,
+        absent_means=AbsentMeans.NULL,
+        types=frozenset({Boolean, Integer, String, Uuid}),
+        table=frozenset({"database", "schema", "name"}),
+        positions=frozenset({"sequence"}),
+        shared_positions=frozenset({"sequence"}),
+        stamp=Source(product="cockroachdb", connector="cockroachdb"),
+        source_time="ns",
+        details=True,
+    ),
     "native-json": Carries(
         pair=True,
         operations=frozenset(Op),

@@ -28,6 +28,7 @@ FORMATS: Final[dict[str, str]] = {
     "cdl-debezium-json": "changelane.formats.cdl.debezium",
     "arcion-json": "changelane.formats.arcion",
     "lindorm-json": "changelane.formats.lindorm",
+    "cockroachdb-json": "changelane.formats.cockroachdb",
     "debezium-json": "changelane.formats.debezium",
     "debezium-flat-json": "changelane.formats.debezium_flat",
     "shareplex-json": "changelane.formats.shareplex",
@@ -60,6 +61,7 @@ _HINTS: Final[dict[str, str]] = {
         "TiCDC's open protocol is ticdc-open-json, its simple protocol is ticdc-simple-json, its "
         "Canal JSON is canal-json with the dialect ticdc, and its Debezium JSON is debezium-json"
     ),
+    "cockroach crdb changefeed": "CockroachDB's JSON changefeeds are cockroachdb-json",
     "drs inlong ckafka tencent flink": (
         "canal-json reads its Canal JSON, in a dialect of its own (docs/formats/canal-json.md), "
         "and debezium-json its Debezium JSON"
