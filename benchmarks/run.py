@@ -348,7 +348,9 @@ def _parse(name: str) -> Callable[[bytes], object]:
     if name == "canal-protobuf":
         return _parse_entries
     if name != "dts-avro":
-        return msgspec.json.Decoder().decode
+        parse = msgspec.json.Decoder().decode
+        # the value of one event of TiCDC's open protocol is behind its length
+        return (lambda data: parse(data[8:])) if name == "ticdc-open-json" else parse
     schema = fastavro.parse_schema(SCHEMA_V2)
     return lambda data: fastavro.schemaless_reader(io.BytesIO(data), schema, schema)
 

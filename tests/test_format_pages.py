@@ -42,9 +42,13 @@ def test_the_sample_of_every_page_is_read_and_recognised(name):
     text = (ROOT / "docs" / "formats" / f"{name}.md").read_text("utf-8")
     place = text.partition("## Sample\n")[2]
     kind, sample = re.search(r"```(json|hex)\n(.*?)```", place, re.DOTALL).groups()
-    key = re.search(r"\nThe key of the message is `(.*?)`", place)
     value = bytes.fromhex(sample) if kind == "hex" else sample.encode()
-    message = Message(value, None if key is None else key[1].encode())
+    key = None
+    if found := re.search(r"\nThe key of the message is `(.*?)`", place):
+        key = found[1].encode()
+    elif found := re.search(r"```hex key\n(.*?)```", place, re.DOTALL):
+        key = bytes.fromhex(found[1])
+    message = Message(value, key)
     assert get_codec(name).decode(message)
     assert get_codec(name).detects(message)
 

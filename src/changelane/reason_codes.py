@@ -159,6 +159,16 @@ class ReasonCode(StrEnum):
         "The columns of the row are in an earlier message, which was not read with it.",
         "Convert the stream first: `changelane convert -f pgoutput -t pgoutput`.",
     )
+    UNKNOWN_SCHEMA = (
+        "unknown_schema",
+        "The schema of the row, which the message names by its version, is not declared.",
+        "Declare the schema in the option of the format, then replay.",
+    )
+    CHECKSUM = (
+        "checksum",
+        "The values of the row do not have the checksum in the message.",
+        "Compare the row with its source; correct the row or the declared columns, then replay.",
+    )
     UNKNOWN_VERSION = (
         "unknown_version",
         "The message is in another version of the format.",

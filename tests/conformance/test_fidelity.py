@@ -99,5 +99,5 @@ def test_an_insert_with_the_word_of_a_snapshot_stays_one_or_is_told(name, op, sn
     encoded = codec.encode(event, on_loss="ignore")
     (change,) = codec.decode(encoded.messages[0])
     told = {field for field, _ in encoded.losses}
-    assert change.op is op or told & {"operation:c", "operation:r"}
+    assert change.op is op or told & {"operation:c", "operation:r", "operation:upsert"}
     assert change.source.snapshot == snapshot or "source.snapshot" in told

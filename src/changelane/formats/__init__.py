@@ -29,6 +29,7 @@ FORMATS: Final[dict[str, str]] = {
     "cdl-debezium-json": "changelane.formats.cdl.debezium",
     "arcion-json": "changelane.formats.arcion",
     "lindorm-json": "changelane.formats.lindorm",
+    "cockroachdb-json": "changelane.formats.cockroachdb",
     "debezium-mongodb-json": "changelane.formats.mongodb.debezium",
     "debezium-json": "changelane.formats.debezium",
     "debezium-flat-json": "changelane.formats.debezium_flat",
@@ -38,6 +39,8 @@ FORMATS: Final[dict[str, str]] = {
     "ogg-json": "changelane.formats.ogg",
     "aws-dms-json": "changelane.formats.dms",
     "qlik-json": "changelane.formats.qlik",
+    "ticdc-open-json": "changelane.formats.ticdc.open",
+    "ticdc-simple-json": "changelane.formats.ticdc.simple",
     "wal2json": "changelane.formats.wal2json",
     "pgoutput": "changelane.formats.pgoutput",
     "changelog-json": "changelane.formats.plain.changelog",
@@ -61,7 +64,12 @@ _HINTS: Final[dict[str, str]] = {
     "avro protobuf jsonschema confluent apicurio registry": REGISTRY,
     "cloudevents": "debezium-json reads Debezium's CloudEvents, and writes them with cloud_events",
     "mongodb bson": "Debezium's messages about MongoDB are debezium-mongodb-json",
-    "ticdc tidb drs inlong ckafka tencent flink": (
+    "ticdc tidb": (
+        "TiCDC's open protocol is ticdc-open-json, its simple protocol is ticdc-simple-json, its "
+        "Canal JSON is canal-json with the dialect ticdc, and its Debezium JSON is debezium-json"
+    ),
+    "cockroach crdb changefeed": "CockroachDB's JSON changefeeds are cockroachdb-json",
+    "drs inlong ckafka tencent flink": (
         "canal-json reads its Canal JSON, in a dialect of its own (docs/formats/canal-json.md), "
         "and debezium-json its Debezium JSON"
     ),

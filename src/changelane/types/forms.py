@@ -34,6 +34,10 @@ def _hexadecimal(value: Value) -> Value:
     return value.hex().upper() if isinstance(value, bytes) else value
 
 
+def _bytea(value: Value) -> Value:
+    return f"\\x{value.hex()}" if isinstance(value, bytes) else value
+
+
 def _nanoseconds(value: Value) -> Value:
     match value:
         case dt.datetime():
@@ -143,6 +147,7 @@ def _with_fraction(value: dt.datetime, least: int) -> str:
 
 FORMS: Final[dict[str, tuple[str, Form]]] = {
     "hex": ("hexadecimal text", _always(_hexadecimal)),
+    "bytea": ("hexadecimal text after a backslash and x", _always(_bytea)),
     "nanoseconds": ("text with nine fraction digits", _always(_nanoseconds)),
     "number": ("a number where JSON has it", _always(number_form)),
     "bit_number": ("a number", _bit_number),

@@ -205,7 +205,8 @@ def test_a_format_with_a_schema_registry_is_explained(tmp_path: Path, name: str)
     [
         ("debezium", "debezium-flat-json behind ExtractNewRecordState"),
         ("maxwell", "did you mean 'maxwell-json'"),
-        ("ticdc", "canal-json reads its Canal JSON"),
+        ("ticdc", "TiCDC's open protocol is ticdc-open-json"),
+        ("flink", "canal-json reads its Canal JSON"),
         ("dts", "dts-avro, or canal-json"),
         ("json", "changelane inspect"),
         ("dts_avro", "did you mean 'dts-avro'?"),

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """TiCDC's extension ``_tidb``: commit time stamps, watermarks, rows stored outside of Kafka.
 
-https://docs.pingcap.com/tidb/stable/ticdc-canal-json, ``enable-tidb-extension = true``. A time
-stamp of TiDB (TSO) has the milliseconds since 1970 in its upper bits, and a counter in the lower 18
-bits. All tables share one sequence.
+https://docs.pingcap.com/tidb/stable/ticdc-canal-json, ``enable-tidb-extension = true``.
 """
 
 from collections.abc import Mapping
 from typing import Any, Final
 
 from changelane.errors import DecodeError
+from changelane.formats.contract.tidb_time_stamps import position_of
 from changelane.position import SequencePosition
 from changelane.reason_codes import ReasonCode
 
@@ -17,8 +16,6 @@ WATERMARK: Final = "TIDB_WATERMARK"
 """The type of a watermark message: all events up to its time were sent."""
 
 _TIMES: Final = frozenset({"commitTs", "watermarkTs"})
-_MAX_TIME_STAMP: Final = (1 << 64) - 1
-_LOGICAL_BITS: Final = 18
 
 
 def position(extension: Mapping[str, Any], name: str) -> SequencePosition | None:
@@ -27,23 +24,7 @@ def position(extension: Mapping[str, Any], name: str) -> SequencePosition | None
     Raises:
         DecodeError: The time stamp is no unsigned number of 64 bits.
     """
-    value = extension.get(name)
-    if value is None:
-        return None
-    if value.__class__ is not int or not 0 <= value <= _MAX_TIME_STAMP:
-        raise DecodeError(
-            "not a time stamp of TiDB", code=ReasonCode.WRONG_TYPE, path=f"$._tidb.{name}"
-        )
-    return SequencePosition(value)
-
-
-def milliseconds(time_stamp: int) -> int:
-    """Return the clock time of a time stamp.
-
-    >>> milliseconds(429918007904436226)
-    1640007049196
-    """
-    return time_stamp >> _LOGICAL_BITS
+    return position_of(extension.get(name), f"$._tidb.{name}")
 
 
 def check_row(extension: Mapping[str, Any]) -> None:

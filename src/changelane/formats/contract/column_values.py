@@ -47,7 +47,7 @@ Read = Callable[[Any], Value]
 """A non-null JSON value to the value; raises :class:`DecodeError` without a path."""
 
 Binary = Literal["hex", "base64"]
-"""The text form of bytes; hexadecimal text may begin with ``0x``."""
+"""The text form of bytes; hexadecimal text may begin with ``0x`` or, as in PostgreSQL, ``\\x``."""
 
 READABLE: Final = (
     *(Bits, Boolean, Bytes, Date, Decimal, Enum, Float, InstantType, Integer, Json, Set, String),
@@ -59,7 +59,7 @@ _WHOLE_DIGITS: Final = 40
 """The most digits of a whole number in exponent form: more than any integer type has."""
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]{1,9})?")
 _NON_FINITE: Final = frozenset({"NaN", "Infinity", "-Infinity"})
-_HEX: Final = re.compile(r"(?:0[xX])?((?:[0-9A-Fa-f]{2})*+)")
+_HEX: Final = re.compile(r"(?:0[xX]|\\x)?((?:[0-9A-Fa-f]{2})*+)")
 _BITS: Final = re.compile(r"[01]*+")
 _TIME: Final = re.compile(r"-?[0-9]{2,3}:[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,9})?")
 _OFFSET: Final = re.compile(r"(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)")

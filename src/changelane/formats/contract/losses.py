@@ -75,7 +75,12 @@ LOSSES: Final[Mapping[str, LossGroup]] = {
     "key_change": LossGroup(_DATA, "the connection between the old and the new key of an update"),
     "moved_to": LossGroup(_METADATA, "the new key in a tombstone of the old key"),
     "null": LossGroup(_DATA, "the state NULL of a column"),
-    "operation": LossGroup(_DATA, "the operation", ("c", "r", "u", "d")),
+    "operation": LossGroup(
+        _DATA,
+        "the operation; `upsert`: an insert is read as an insert or an update of its key",
+        ("c", "r", "u", "d"),
+        ("upsert",),
+    ),
     "other_key": LossGroup(_DATA, "the key of the other half of an update"),
     "pair": LossGroup(_DATA, "the value that joins two halves of an update"),
     "position": LossGroup(

@@ -74,7 +74,7 @@ def test_a_value_beyond_the_limit_is_refused_by_its_reason(depth, form):
 # have no plain values that the test could replace.
 OTHER_FORMS = {
     *("canal-protobuf", "dts-avro", "pgoutput", "wal2json"),
-    *("debezium-mongodb-json", "dynamodb-json", "spanner-json"),
+    *("debezium-mongodb-json", "dynamodb-json", "spanner-json", "ticdc-open-json"),
 }
 
 
