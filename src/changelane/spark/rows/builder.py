@@ -238,16 +238,19 @@ class RowBuilder:
             raise ApplyError(_INCREMENTAL_REASON)
         if is_first_snapshot(source):
             # events of the stream have positions; these rows (full loads) sort before them
-            offset = message.offset or 0
+            offset = message.offset
             if self._domains == {"sequence"}:
-                return SequencePosition(offset, index)
-            match source.product:
-                case "mysql" if "mysql" in self._domains:
-                    return MySqlPosition("0", offset, index)
-                case "postgresql" if "postgresql" in self._domains:
-                    return PostgresPosition(offset, row=index)
-                case "oracle" if "scn" in self._domains:
-                    return ScnPosition(offset, tx_seq=index)
+                return SequencePosition(offset or 0, index)
+            if self._domains == {"mysql"} and source.product == "mysql":
+                return MySqlPosition("0", offset or 0, index)
+            if offset is not None:
+                match source.product:
+                    case "mysql" if "mysql" in self._domains:
+                        return MySqlPosition("0", offset, index)
+                    case "postgresql" if "postgresql" in self._domains:
+                        return PostgresPosition(offset, row=index)
+                    case "oracle" if "scn" in self._domains:
+                        return ScnPosition(offset, tx_seq=index)
         return self._message_position(message, index)
 
     def _message_position(self, message: Message, index: int) -> Position:
