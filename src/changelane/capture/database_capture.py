@@ -8,6 +8,7 @@ from typing import Final, Self
 
 from changelane.capture.capture_figures import CaptureFigures, read_capture_figures
 from changelane.capture.captured_server import CapturedServer
+from changelane.capture.connectors import ConnectorOptions
 from changelane.capture.engine import CaptureEngine, CaptureError, CaptureStatus
 from changelane.capture.engine_config import EngineConfig
 from changelane.capture.finding import Finding, has_errors
@@ -22,6 +23,7 @@ from changelane.capture.mysql.captured_mysql import CapturedMysql
 from changelane.capture.postgres.captured_postgres import CapturedPostgres
 from changelane.capture.publication import PublicationLimits
 from changelane.capture.segment_store import CaptureLog, SegmentWriter
+from changelane.capture.snapshot.postgres_snapshot import PostgresSnapshot, ReadChunks
 from changelane.capture.storage import Folder, LocalFolder, folder_of
 from changelane.errors import ConfigError
 from changelane.formats.contract.options import seconds
@@ -104,6 +106,7 @@ class DatabaseCapture:
         source: The database.
         jars: The folder of the engine's jars.
         notify: Shows a note to the user.
+        read_chunks: Runs the readers of ``snapshot: spark``.
     """
 
     def __init__(
@@ -112,12 +115,14 @@ class DatabaseCapture:
         jars: Path,
         *,
         notify: Callable[[str], None] = lambda _: None,
+        read_chunks: ReadChunks | None = None,
     ) -> None:
         folder = folder_of(source.segments)
         self._source = source
         self._server = captured_server_of(source)
         self._jars = jars
         self._notify = notify
+        self._read_chunks = read_chunks
         self._folder = folder
         self._log = CaptureLog(folder)
         self._work = _engine_folder(source, folder)
@@ -165,8 +170,11 @@ class DatabaseCapture:
         self._check(_findings(source, server, self._log), is_first=is_first)
         write_origin(self._folder, server.origin())
         heartbeat_s = _UNTIL_NOW_IDLE_S if is_until_now else seconds(source.heartbeat_interval)
+        connector = server.connector_options(heartbeat_s=heartbeat_s)
+        if is_first and source.snapshot == "spark":
+            self._take_snapshot(connector)
         return EngineConfig(
-            connector=server.connector_options(heartbeat_s=heartbeat_s),
+            connector=connector,
             log=source.segments,
             work=str(self._work),
             jars=str(self._jars),
@@ -192,6 +200,20 @@ class DatabaseCapture:
         if is_first:
             for finding in findings:
                 self._notify(" ".join(finding.text().split()))
+
+    def _take_snapshot(self, connector: ConnectorOptions) -> None:
+        """Read all rows with the readers, before the engine starts."""
+        if not isinstance(self._source, PostgresSource) or self._read_chunks is None:
+            raise ConfigError("snapshot: spark needs PostgreSQL and a Spark session: use engine")
+        PostgresSnapshot(
+            self._source,
+            connector,
+            folder=self._folder,
+            work=self._work,
+            jars=self._jars,
+            read_chunks=self._read_chunks,
+            notify=self._notify,
+        ).run()
 
     def _begin_history(self) -> None:
         """Begin a history of the log, if it is not empty, and forget the server's position.

@@ -83,6 +83,12 @@ _FAULTS: Final = (
         ),
     ),
     _Fault(
+        r"invalid snapshot identifier|could not import the requested snapshot|"
+        r"snapshot \S+ does not exist",
+        "the exported snapshot is lost, because the session that exported it has ended",
+        is_retriable=True,
+    ),
+    _Fault(
         r"permission denied for (?:table|schema|relation|view|sequence) [^\s,;]+",
         (
             'user {user} may not read a captured table ({match}): GRANT SELECT ON it TO "{user}", '

@@ -8,7 +8,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,13 +33,14 @@ _SEVERE: Final = 1000
 HandleBatch = Callable[[Iterator[EngineRecord], Acknowledge], None]
 
 
-def start_jvm(jars: Path, *, heap: str, work: Path) -> None:
+def start_jvm(jars: Path, *, heap: str, work: Path, options: Sequence[str] = ()) -> None:
     """Start the JVM of this process.
 
     Args:
         jars: The folder of the engine's jars.
         heap: The maximum heap.
         work: The folder for the report of a crash.
+        options: Further options of the JVM.
 
     Raises:
         ConfigError: There is no Java, or no jars.
@@ -58,6 +59,7 @@ def start_jvm(jars: Path, *, heap: str, work: Path) -> None:
             "-Duser.timezone=UTC",
             "-Duser.language=en",
             "-Duser.country=US",
+            *options,
             classpath=[str(jars / "*")],
             convertStrings=False,
         )
@@ -89,7 +91,7 @@ class EngineLog:
             "java.util.logging.FileHandler.formatter": "java.util.logging.SimpleFormatter",
             "java.util.logging.SimpleFormatter.format": "%1$tFT%1$tT.%1$tL %4$s %3$s %5$s%6$s%n",
         }
-        properties = _java_properties(lines)
+        properties = java_properties(lines)
         content = jpype.JClass("java.io.ByteArrayOutputStream")()
         properties.store(content, None)
         stream = jpype.JClass("java.io.ByteArrayInputStream")(content.toByteArray())
@@ -174,7 +176,7 @@ class JvmEngine:
         consumer = {"handleBatch": self._on_batch, "supportsTombstoneEvents": lambda: True}
         json = jpype.JClass("java.lang.Class").forName("io.debezium.engine.format.Json")
         builder = jpype.JClass(package).create(json, json, json)
-        builder.using(_java_properties(properties))
+        builder.using(java_properties(properties))
         builder.notifying(jpype.JProxy(f"{package}$ChangeConsumer", dict=consumer))
         builder.using(jpype.JProxy(f"{package}$CompletionCallback", dict={"handle": self._on_end}))
         builder.using(jpype.JProxy(f"{package}$ConnectorCallback", dict=self._connector_callback()))
@@ -270,7 +272,8 @@ def _java_value(value: object) -> Any:
             return jpype.JString(str(value))
 
 
-def _java_properties(values: Mapping[str, str]) -> Any:
+def java_properties(values: Mapping[str, str]) -> Any:
+    """Return ``java.util.Properties``."""
     properties = jpype.JClass("java.util.Properties")()
     for name, value in values.items():
         properties.setProperty(name, value)

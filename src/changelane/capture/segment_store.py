@@ -246,6 +246,11 @@ class CaptureLog:
         return deleted_count
 
 
+def segment_name(epoch: int, number: int) -> str:
+    """Return the name of a segment of a writer's epoch."""
+    return f"{epoch:08}-{number:012}.jsonl.zst"
+
+
 def _manifest_name(sequence: int) -> str:
     return f"manifests/{sequence:020}.json"
 
@@ -316,7 +321,7 @@ class SegmentWriter:
         )
         if self._open is None:
             self._segment_number += 1
-            name = f"{self.epoch:08}-{self._segment_number:012}.jsonl.zst"
+            name = segment_name(self.epoch, self._segment_number)
             self._open = SegmentFile(self._spool / name, self._next_offset)
         self._open.write(line)
         self._next_offset += 1
@@ -326,6 +331,16 @@ class SegmentWriter:
             self.pending_since_s = time.monotonic()
         if self._open.raw_bytes >= self._segment_bytes:
             self._close_segment()
+
+    def append_segment(self, segment: Segment) -> None:
+        """Add a complete segment of the storage, which the next publication makes visible.
+
+        Its records get the next offsets, so they have none of their own.
+        """
+        self._close_segment()
+        self._closed.append(msgspec.structs.replace(segment, first_offset=self._next_offset))
+        self._next_offset += segment.record_count
+        self.pending_count += segment.record_count
 
     def _close_segment(self) -> None:
         if self._open is not None:
@@ -418,22 +433,25 @@ class SegmentWriter:
             first, last = f"{self.epoch:08}-", self._newest_segment_before()
         except ExpiredManifestError:  # at this moment: the next writer deletes them
             return
+        # a snapshot that continued publishes segments of earlier epochs
+        published = {segment.name for segment in self.newest.segments} if self.newest else set()
         for name in self._folder.names("segments"):
-            if _SEGMENT_NAME.fullmatch(name) and last < name < first:
+            if _SEGMENT_NAME.fullmatch(name) and last < name < first and name not in published:
                 self._folder.delete(f"segments/{name}")
 
     def _newest_segment_before(self) -> str:
         """Return the name of the newest segment that an earlier writer published; empty = none.
 
-        Names ascend, so that what follows it was never published.
+        Names ascend from manifest to manifest, so that what follows it was never published.
         """
         sequences = self._log.sequences()
         index = bisect_left(
             sequences, self._first_offset, key=lambda n: self._log.manifest(n).next_offset
         )
         manifest = self._log.manifest(sequences[index])
-        has_segments = manifest.segments and manifest.epoch < self.epoch
-        return manifest.segments[-1].name if has_segments else ""
+        if manifest.epoch >= self.epoch:
+            return ""
+        return max((segment.name for segment in manifest.segments), default="")
 
 
 def _fenced(folder: Folder) -> CaptureFencedError:

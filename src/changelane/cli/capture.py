@@ -6,20 +6,23 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
 
+from changelane.cli.session import session_of
 from changelane.errors import ConfigError
 from changelane.formats.contract.options import seconds
 from changelane.pipeline.config import load
 from changelane.pipeline.database_source import DatabaseSource
+from changelane.pipeline.preflight import check_before_spark
 
 if TYPE_CHECKING:
     from changelane.capture.database_capture import DatabaseCapture
     from changelane.capture.engine import CaptureStatus
+    from changelane.capture.snapshot.reader_config import ReaderConfig, ReaderEnd
     from changelane.pipeline.config import Pipeline
 
 _TICK_S: Final = 0.2
@@ -69,7 +72,11 @@ def capture(file: str, *, until_now: bool, new_snapshot: bool, print_config: boo
         return
     stop = threading.Event()
     with started_capture(
-        pipeline, _note, is_until_now=until_now, is_new_snapshot=new_snapshot
+        pipeline,
+        _note,
+        is_until_now=until_now,
+        is_new_snapshot=new_snapshot,
+        keeps_session=False,
     ) as running:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set())
@@ -91,8 +98,18 @@ def started_capture(
     *,
     is_until_now: bool,
     is_new_snapshot: bool = False,
+    master: str | None = None,
+    keeps_session: bool = True,
 ) -> Iterator["DatabaseCapture"]:
     """Start the capture of a pipeline's database, and stop it at the end.
+
+    Args:
+        pipeline: The pipeline.
+        notify: Shows a note to the user.
+        is_until_now: Whether the capture ends when it has everything that is committed by now.
+        is_new_snapshot: Whether all rows are read again.
+        master: Spark's master, if the user sets it; for ``snapshot: spark``.
+        keeps_session: Whether Spark is needed after a snapshot.
 
     Raises:
         ConfigError: The server cannot be captured; the error has the statements that mend it.
@@ -106,7 +123,19 @@ def started_capture(
     source = pipeline.source
     assert isinstance(source, DatabaseSource)  # noqa: S101 - callers look
     jars = fetch_debezium(source.type_name)
-    database_capture = DatabaseCapture(source, jars, notify=notify)
+
+    def read_chunks(configs: "Sequence[ReaderConfig]") -> "Sequence[ReaderEnd]":
+        check_before_spark(pipeline, master)
+        spark = session_of(pipeline, master, show_note=notify)
+        from changelane.spark.sources import snapshot_readers
+
+        try:
+            return snapshot_readers.read_chunks(spark, configs)
+        finally:
+            if not keeps_session:
+                spark.stop()
+
+    database_capture = DatabaseCapture(source, jars, notify=notify, read_chunks=read_chunks)
     with database_capture:
         database_capture.start(is_new_snapshot=is_new_snapshot, is_until_now=is_until_now)
         yield database_capture

@@ -142,7 +142,7 @@ def _run_to_tables(
         raise MissingExtraError(error.name or "pyspark", "spark") from None
     for note in filter(None, (order_note(pipeline), repeat_note(pipeline))):
         display.show_note(note)
-    with _capture(pipeline, display) as check_source:
+    with _capture(pipeline, master, display) as check_source:
         spark = _session(pipeline, master, display)
         display.start()
         return spark_pipeline.run(
@@ -158,7 +158,9 @@ def _run_to_tables(
 
 
 @contextlib.contextmanager
-def _capture(pipeline: Pipeline, display: RunDisplay) -> Iterator[Callable[[], None]]:
+def _capture(
+    pipeline: Pipeline, master: str | None, display: RunDisplay
+) -> Iterator[Callable[[], None]]:
     """Capture the database of a pipeline: up to now, or beside a continuous run.
 
     Yields:
@@ -170,7 +172,7 @@ def _capture(pipeline: Pipeline, display: RunDisplay) -> Iterator[Callable[[], N
     is_until_now = pipeline.options.trigger == "available_now"
     with contextlib.ExitStack() as stack:
         running = stack.enter_context(
-            started_capture(pipeline, display.show_note, is_until_now=is_until_now)
+            started_capture(pipeline, display.show_note, is_until_now=is_until_now, master=master)
         )
         if not is_until_now:
             yield running.check

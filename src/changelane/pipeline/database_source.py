@@ -30,8 +30,8 @@ class DatabaseSource(msgspec.Struct, frozen=True, kw_only=True):
             `engine` in the folder of the capture log; an object store needs it.
         topic_prefix: The name of the server in topics and in the tables' order; by default the
             database.
-        snapshot: The first load: ``engine`` reads all rows before the changes, ``none`` begins
-            with the changes.
+        snapshot: The first load: ``engine`` reads all rows with one connection before the
+            changes, ``spark`` with several (PostgreSQL only), ``none`` begins with the changes.
         publish_interval: The time after which captured changes become visible.
         heartbeat_interval: The interval of heartbeats, which move the position of an idle
             database.
@@ -51,7 +51,7 @@ class DatabaseSource(msgspec.Struct, frozen=True, kw_only=True):
     sslmode: Literal["disable", "prefer", "require", "verify-ca", "verify-full"] = "prefer"
     sslrootcert: str | None = None
     topic_prefix: str | None = None
-    snapshot: Literal["engine", "none"] = "engine"
+    snapshot: Literal["spark", "engine", "none"] = "engine"
     publish_interval: str = "5 seconds"
     heartbeat_interval: str = "10 seconds"
     retention: str = "7 days"

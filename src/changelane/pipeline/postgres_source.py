@@ -31,6 +31,9 @@ class PostgresSource(
         port: The port of the server.
         slot: The replication slot; by default ``changelane_`` and the database.
         publication: The publication; by default the name of the slot.
+        snapshot_readers: The number of connections that read rows, with ``snapshot: spark``.
+        snapshot_chunk_rows: The maximum number of rows that a reader reads at once; after a
+            failure, the snapshot continues with the next chunk.
     """
 
     database: str
@@ -38,6 +41,8 @@ class PostgresSource(
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 5432
     slot: str | None = None
     publication: str | None = None
+    snapshot_readers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
+    snapshot_chunk_rows: Annotated[int, msgspec.Meta(ge=1)] = 50_000
 
     def __post_init__(self) -> None:
         """Reject names that PostgreSQL or Debezium rejects."""

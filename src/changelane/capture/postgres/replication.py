@@ -14,7 +14,7 @@ import msgspec
 
 from changelane.capture.finding import size_text
 from changelane.capture.postgres.connection import database_errors
-from changelane.capture.postgres.sql_text import check_slot_name, lsn_of
+from changelane.capture.postgres.sql_text import check_slot_name, identifier, lsn_of
 from changelane.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -194,11 +194,65 @@ def create_slot(connection: "Connection", name: str, *, timeout_s: int = 60) -> 
         except psycopg.errors.DuplicateObject:
             return _existing_slot(connection, name)
         except psycopg.errors.QueryCanceled:
-            running = _running_transactions(connection)
-            raise ConfigError(
-                f"{doing} waits longer than {timeout_s} s for the transactions of other sessions: "
-                f"end them, and try again{running}"
-            ) from None
+            raise _waits_too_long(connection, doing, timeout_s) from None
+
+
+class ExportingSlot(msgspec.Struct, frozen=True):
+    """The result of :func:`create_exporting_slot`.
+
+    Attributes:
+        consistent_lsn: The consistent point: the slot has all changes of transactions that commit
+            after it.
+        snapshot: The name of the snapshot that sees everything before it. It lives until the
+            connection is used or closed.
+    """
+
+    consistent_lsn: int
+    snapshot: str
+
+
+def create_exporting_slot(
+    connection: "Connection", name: str, *, timeout_s: int = 60
+) -> ExportingSlot:
+    """Create a slot, and export the snapshot of its consistent point.
+
+    The server waits until the transactions that run at this moment end.
+
+    Args:
+        connection: A connection of the replication protocol.
+        name: The name of the slot, which must not exist.
+        timeout_s: Seconds to wait for running transactions.
+
+    Raises:
+        ConfigError: The name is invalid, a transaction runs too long, or the server rejects the
+            slot.
+        UnreachableError: The connection is lost.
+    """
+    check_slot_name(name)
+    import psycopg
+
+    doing = f"the creation of slot {name}"
+    with database_errors(doing):
+        # it waits for locks of transactions only
+        connection.execute(f"SET lock_timeout = '{timeout_s}s'")
+        connection.execute("SET idle_in_transaction_session_timeout = 0")
+        try:
+            row = connection.execute(
+                f"CREATE_REPLICATION_SLOT {identifier(name)} LOGICAL {PLUGIN} EXPORT_SNAPSHOT"
+            ).fetchone()
+        except psycopg.errors.LockNotAvailable:
+            raise _waits_too_long(connection, doing, timeout_s) from None
+    if row is None:
+        raise ConfigError(f"{doing} fails: the server does not return its position")
+    return ExportingSlot(lsn_of(row[1]), row[2])
+
+
+def _waits_too_long(connection: "Connection", doing: str, timeout_s: int) -> ConfigError:
+    running = _running_transactions(connection)
+    return ConfigError(
+        f"{doing} waits longer than {timeout_s} s for the transactions of other sessions: "
+        f"end them, and try again{running}"
+    )
 
 
 def _existing_slot(connection: "Connection", name: str) -> CreatedSlot:

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of a snapshot, their chunks, and the queries that read them.
+
+Bounds of chunks are computed by the database, in its own order: of collations, of unsigned and
+composite keys, of types that this process does not know. They are texts only, which the database
+wrote and casts back into the type of the key column.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from changelane.capture.postgres.connection import database_errors
+from changelane.capture.postgres.publication import Publication
+from changelane.capture.postgres.sql_text import identifier, literal, qualified
+from changelane.capture.postgres.tables import CapturedTable
+from changelane.capture.snapshot.plan import KeyColumn, SnapshotChunk, SnapshotTable
+
+if TYPE_CHECKING:
+    from changelane.capture.postgres.connection import Connection
+
+# with these settings, the text of a value is exact and does not depend on the login
+_TEXT_SETTINGS: Final = """
+SET datestyle = 'ISO, YMD'; SET intervalstyle = 'postgres'; SET timezone = 'UTC';
+SET extra_float_digits = 3; SET bytea_output = 'hex'; SET statement_timeout = 0;
+"""
+_TREE: Final = """
+WITH RECURSIVE tree (root, oid) AS (
+  SELECT root, root FROM unnest(%s::oid[]) AS roots (root)
+  UNION
+  SELECT tree.root, i.inhrelid FROM tree JOIN pg_inherits i ON i.inhparent = tree.oid
+)"""
+# The files and the columns of a table and of its partitions: a statement that rewrites or truncates
+# a table gives it another file, and an older snapshot finds it empty then.
+_VERSIONS: Final = """
+SELECT t.root, md5(string_agg(concat_ws(' ', t.oid, pg_relation_filenode(t.oid), (
+    SELECT string_agg(
+      concat_ws(' ', a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull),
+      ',' ORDER BY a.attnum
+    ) FROM pg_attribute a WHERE a.attrelid = t.oid AND a.attnum > 0 AND NOT a.attisdropped
+  )), ';' ORDER BY t.oid))
+FROM tree t GROUP BY t.root
+"""
+# the size, the number of rows as the planner estimates it, and whether it is unknown
+_SIZES: Final = """
+SELECT t.root, sum(pg_table_size(t.oid))::bigint,
+  sum(CASE WHEN c.reltuples > 0 AND c.relpages > 0
+    THEN c.reltuples * (pg_relation_size(t.oid)::float8 / c.relpages) / s.block_size
+    ELSE 0 END)::bigint,
+  bool_or(pg_relation_size(t.oid) > 0 AND NOT (c.reltuples > 0 AND c.relpages > 0))
+FROM tree t JOIN pg_class c ON c.oid = t.oid
+  CROSS JOIN (SELECT current_setting('block_size')::int AS block_size) s
+WHERE c.relkind = 'r' GROUP BY t.root
+"""
+_KEY_TYPES: Final = """
+SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a
+WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+
+
+def table_versions(connection: "Connection", oids: Sequence[int]) -> dict[int, str]:
+    """Return the versions of tables as they are now, by oid; a dropped table has none.
+
+    Args:
+        connection: A connection with autocommit: a transaction may see former versions.
+        oids: The tables.
+    """
+    with database_errors("the check of the tables"):
+        return dict(connection.execute(_TREE + _VERSIONS, [list(oids)]).fetchall())
+
+
+def snapshot_tables(
+    connection: "Connection", tables: Sequence[CapturedTable], publication: Publication
+) -> tuple[SnapshotTable, ...]:
+    """Return the tables of a snapshot, with the columns and the rows that the log has, too.
+
+    Args:
+        connection: A connection with autocommit.
+        tables: The captured tables.
+        publication: The publication of the capture.
+    """
+    oids = [table.relation.oid for table in tables]
+    versions = table_versions(connection, oids)
+    with database_errors("the check of the tables"):
+        sizes = {row[0]: row[1:] for row in connection.execute(_TREE + _SIZES, [oids])}
+        types = {
+            oid: dict[str, str](connection.execute(_KEY_TYPES, [oid]).fetchall()) for oid in oids
+        }
+    planned_tables = (
+        (_snapshot_table(table, publication, versions[oid], types[oid]), sizes.get(oid))
+        for oid, table in zip(oids, tables, strict=True)
+        if oid in versions
+    )
+    return tuple(
+        planned_table if size is None else _with_row_bytes(connection, planned_table, *size)
+        for planned_table, size in planned_tables
+    )
+
+
+def _with_row_bytes(
+    connection: "Connection",
+    planned_table: SnapshotTable,
+    size_bytes: int,
+    row_count: int,
+    is_unknown: bool,  # noqa: FBT001 - a row of the query
+) -> SnapshotTable:
+    """Return a table with the average size of its rows; the rows are counted if need be."""
+    if is_unknown:
+        with database_errors(f"the size of {planned_table.label}"):
+            connection.execute("SET statement_timeout = 0")
+            query = f"SELECT count(*) FROM {_source(planned_table)}"  # noqa: S608 - a quoted name
+            row = connection.execute(query.encode()).fetchone()
+        row_count = row[0] if row else 0
+    return msgspec.structs.replace(planned_table, row_bytes=size_bytes // max(row_count, 1))
+
+
+def _snapshot_table(
+    captured: CapturedTable,
+    publication: Publication,
+    version: str,
+    types: dict[str, str],
+) -> SnapshotTable:
+    relation = captured.relation
+    columns = [*captured.columns, *(captured.generated if publication.has_generated else ())]
+    published = publication.tables.get((relation.schema, relation.name))
+    row_filter = ""
+    if published is not None:
+        row_filter = published.row_filter
+        if published.columns is not None:
+            columns = [column for column in columns if column in published.columns]
+    index = captured.primary_key or captured.identity_index
+    names = () if index is None else index.names
+    return SnapshotTable(
+        schema=relation.schema,
+        name=relation.name,
+        oid=relation.oid,
+        is_partitioned=relation.kind == "partitioned table",
+        columns=tuple(column for column in types if column in columns),
+        key=tuple(KeyColumn(name, types[name]) for name in names),
+        row_filter=row_filter,
+        row_bytes=0,
+        version=version,
+    )
+
+
+# -- in the snapshot
+
+
+def begin_in_snapshot(connection: "Connection", snapshot: str) -> None:
+    """Begin a transaction that sees an exported snapshot.
+
+    Raises:
+        ConfigError: The snapshot is lost, because the session that exported it has ended.
+    """
+    with database_errors("the import of the snapshot"):
+        connection.execute(_TEXT_SETTINGS)
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        connection.execute(f"SET TRANSACTION SNAPSHOT {literal(snapshot)}")
+
+
+def chunks_of(
+    connection: "Connection",
+    planned_tables: Sequence[SnapshotTable],
+    *,
+    max_rows: int,
+    max_bytes: int,
+) -> tuple[SnapshotChunk, ...]:
+    """Divide tables into chunks of about equal numbers of rows, whatever their keys are.
+
+    Args:
+        connection: A connection in the snapshot.
+        planned_tables: The tables of the plan.
+        max_rows: The number of rows of a chunk.
+        max_bytes: The approximate size of its rows, which may reduce their number.
+    """
+    bounds: list[tuple[int, tuple[str, ...] | None, tuple[str, ...] | None]] = []
+    # a table without a key must be complete before the snapshot can be lost
+    for index, table in sorted(enumerate(planned_tables), key=lambda pair: bool(pair[1].key)):
+        row_count = min(max_rows, max(1, max_bytes // max(table.row_bytes, 1)))
+        lower: tuple[str, ...] | None = None
+        for upper in _upper_bounds(connection, table, row_count):
+            bounds.append((index, lower, upper))
+            lower = upper
+        bounds.append((index, lower, None))
+    return tuple(SnapshotChunk(number, *bound) for number, bound in enumerate(bounds))
+
+
+def _upper_bounds(
+    connection: "Connection", planned_table: SnapshotTable, row_count: int
+) -> Iterator[tuple[str, ...]]:
+    """Yield the key of every n-th row, in the order of the key."""
+    if not planned_table.key:
+        return
+    names = [identifier(column.name) for column in planned_table.key]
+    texts = ", ".join(f"{name}::text" for name in names)
+    numbered = (
+        f"SELECT {', '.join(names)}, row_number() OVER (ORDER BY {', '.join(names)}) AS n "  # noqa: S608 - quoted names
+        f"FROM {_source(planned_table)}"
+    )
+    every = f"WHERE n % {row_count} = 0 ORDER BY n"
+    statement = f"SELECT {texts} FROM ({numbered}) AS keys {every}"  # noqa: S608 - quoted names
+    with database_errors(f"the division of {planned_table.label} into chunks"):
+        yield from connection.execute(statement.encode()).fetchall()
+
+
+def chunk_query(planned_table: SnapshotTable, chunk: SnapshotChunk) -> str:
+    r"""Return the query for the rows of a chunk.
+
+    >>> planned_table = SnapshotTable(schema="public", name="t", oid=1, is_partitioned=False,
+    ...     columns=("a", "b"), key=(KeyColumn("a", "integer"),), row_filter="", row_bytes=1,
+    ...     version="")
+    >>> chunk_query(planned_table, SnapshotChunk(1, 0, ("5",), None))
+    'SELECT "a", "b" FROM ONLY "public"."t" WHERE ("a") > (\'5\'::integer)'
+    """
+    names = ", ".join(identifier(column.name) for column in planned_table.key)
+    conditions = [f"({planned_table.row_filter})"] if planned_table.row_filter else []
+    for operator, bound in ((">", chunk.lower), ("<=", chunk.upper)):
+        if bound is not None:
+            values = ", ".join(
+                f"{literal(text)}::{column.type}"
+                for text, column in zip(bound, planned_table.key, strict=True)
+            )
+            conditions.append(f"({names}) {operator} ({values})")
+    columns = ", ".join(map(identifier, planned_table.columns))
+    return f"SELECT {columns} FROM {_source(planned_table)}{_where(conditions)}"  # noqa: S608 - quoted
+
+
+def _source(planned_table: SnapshotTable) -> str:
+    """Return the rows of a table; those of tables that inherit from it are captured as theirs."""
+    name = qualified(planned_table.schema, planned_table.name)
+    return name if planned_table.is_partitioned else f"ONLY {name}"
+
+
+def _where(conditions: Iterable[str]) -> str:
+    text = " AND ".join(conditions)
+    return f" WHERE {text}" if text else ""

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan and the progress of a snapshot, in the folder of the capture log.
+
+The files are::
+
+    snapshot/plan.json                 the tables and the chunks of the snapshot that runs
+    snapshot/ID/000017.json            the segments of a chunk that is complete
+
+``ID`` is the id of the plan, so that a reader of an abandoned snapshot changes nothing. Segments of
+chunks are invisible until one manifest publishes all of them at the end of the snapshot.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from changelane.capture.manifest import Segment
+from changelane.capture.storage import Folder
+
+_FOLDER: Final = "snapshot"
+_PLAN: Final = f"{_FOLDER}/plan.json"
+_CHUNK: Final = re.compile(r"([0-9]+)\.json")
+
+
+class KeyColumn(msgspec.Struct, frozen=True):
+    """A column of a key.
+
+    Attributes:
+        name: Its name.
+        type: Its type as the database writes it, such as ``numeric(10,2)``.
+    """
+
+    name: str
+    type: str
+
+
+class SnapshotTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A table of a snapshot.
+
+    Attributes:
+        schema, name: Its name.
+        oid: Its id in the catalog.
+        is_partitioned: It is a partitioned table, whose rows are those of its partitions.
+        columns: The columns that the log has, too.
+        key: The columns by which it is divided into chunks; empty = it has no key.
+        row_filter: The condition of the publication on its rows, in SQL; empty = none.
+        row_bytes: The average size of a row.
+        version: A digest of its definition and its files, which changes with every statement that
+            alters, truncates or rewrites the table.
+    """
+
+    schema: str
+    name: str
+    oid: int
+    is_partitioned: bool
+    columns: tuple[str, ...]
+    key: tuple[KeyColumn, ...]
+    row_filter: str
+    row_bytes: int
+    version: str
+
+    @property
+    def label(self) -> str:
+        """The name for people."""
+        return f"{self.schema}.{self.name}"
+
+
+class SnapshotChunk(msgspec.Struct, frozen=True):
+    """A part of a table that is read at once: the keys after *lower*, up to *upper*.
+
+    Attributes:
+        number: Its number in the plan.
+        table: The index of its table in the plan.
+        lower, upper: Values of the key columns as texts of the database; ``None`` = no bound.
+    """
+
+    number: int
+    table: int
+    lower: tuple[str, ...] | None = None
+    upper: tuple[str, ...] | None = None
+
+
+class SnapshotPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a snapshot reads.
+
+    Attributes:
+        id: The id of the snapshot.
+        settings: A digest of the options that the content of a chunk depends on.
+        lsn: The consistent point of the slot: the log has everything that was committed after it.
+        created_ms: The time of the snapshot, milliseconds since 1970-01-01 UTC.
+        tables: The tables.
+        chunks: The chunks of all tables; those of tables without a key come first.
+    """
+
+    id: str
+    settings: str
+    lsn: int
+    created_ms: int
+    tables: tuple[SnapshotTable, ...]
+    chunks: tuple[SnapshotChunk, ...]
+
+
+class CompleteChunk(msgspec.Struct, frozen=True):
+    """A chunk whose segments are in the storage.
+
+    Attributes:
+        number: Its number in the plan.
+        segments: Its segments in order; their first offsets are 0. Empty = it has no row.
+    """
+
+    number: int
+    segments: tuple[Segment, ...]
+
+
+class SnapshotProgress:
+    """The plan and the complete chunks of a snapshot.
+
+    Args:
+        folder: The storage of the capture log.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+
+    def plan(self) -> SnapshotPlan | None:
+        """Return the plan of the snapshot that is not published; ``None`` = there is none.
+
+        A plan that another version wrote, and that this one cannot read, counts as none.
+        """
+        try:
+            return msgspec.json.decode(self._folder.read(_PLAN), type=SnapshotPlan)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None
+
+    def start(self, snapshot_plan: SnapshotPlan) -> None:
+        """Record the plan of a new snapshot."""
+        self._folder.replace(_PLAN, msgspec.json.encode(snapshot_plan))
+
+    def complete(self, snapshot_plan: SnapshotPlan, chunk: CompleteChunk) -> None:
+        """Record that the segments of a chunk are in the storage."""
+        self._folder.replace(
+            _chunk_name(snapshot_plan.id, chunk.number), msgspec.json.encode(chunk)
+        )
+
+    def complete_numbers(self, snapshot_plan: SnapshotPlan) -> set[int]:
+        """Return the numbers of the complete chunks of a plan."""
+        matches = (
+            _CHUNK.fullmatch(name) for name in self._folder.names(_folder_of(snapshot_plan.id))
+        )
+        return {int(match[1]) for match in matches if match}
+
+    def complete_chunks(self, snapshot_plan: SnapshotPlan) -> Iterator[CompleteChunk]:
+        """Yield the complete chunks of a plan, in its order."""
+        for number in sorted(self.complete_numbers(snapshot_plan)):
+            content = self._folder.read(_chunk_name(snapshot_plan.id, number))
+            yield msgspec.json.decode(content, type=CompleteChunk)
+
+    def delete(self, snapshot_plan: SnapshotPlan) -> None:
+        """Delete a plan, and the progress of its chunks."""
+        self._folder.delete(_PLAN)
+        for name in self._folder.names(_folder_of(snapshot_plan.id)):
+            self._folder.delete(f"{_folder_of(snapshot_plan.id)}/{name}")
+
+
+def _folder_of(plan_id: str) -> str:
+    return f"{_FOLDER}/{plan_id}"
+
+
+def _chunk_name(plan_id: str, number: int) -> str:
+    return f"{_folder_of(plan_id)}/{number:06}.json"
+
+
+def shares_of(chunks: Iterable[SnapshotChunk], reader_count: int) -> list[list[SnapshotChunk]]:
+    """Distribute chunks over readers; chunks of one table go to all of them.
+
+    >>> [[chunk.number for chunk in share] for share in shares_of(
+    ...     [SnapshotChunk(number, 0) for number in range(3)], 2)]
+    [[0, 2], [1]]
+    """
+    shares: list[list[SnapshotChunk]] = [[] for _ in range(reader_count)]
+    for index, chunk in enumerate(chunks):
+        shares[index % reader_count].append(chunk)
+    return [share for share in shares if share]

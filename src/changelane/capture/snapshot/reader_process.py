@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process of a snapshot reader: chunks of tables into segments of the capture log.
+
+It is started as ``python -m changelane.capture.snapshot.reader_process`` with its configuration on
+standard input, and ends at once when standard input ends, because its parent died then. A chunk is
+complete when its segments are in the storage and its progress is recorded; a reader that is killed
+repeats at most one chunk.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from changelane.capture.engine_failures import failure_of, without_secrets
+from changelane.capture.manifest import Segment
+from changelane.capture.postgres.connection import connect
+from changelane.capture.postgres.snapshot_tables import chunk_query, table_versions
+from changelane.capture.segment_file import SegmentFile
+from changelane.capture.segment_store import SEGMENT_BYTES, segment_name
+from changelane.capture.snapshot.plan import (
+    CompleteChunk,
+    SnapshotChunk,
+    SnapshotProgress,
+    SnapshotTable,
+)
+from changelane.capture.snapshot.reader_config import (
+    ReaderConfig,
+    ReaderEnd,
+    decode_reader_config,
+)
+from changelane.capture.storage import folder_of
+from changelane.errors import ChangelaneError, MissingExtraError, UnreachableError
+
+if TYPE_CHECKING:
+    from changelane.capture.postgres.connection import Connection
+    from changelane.capture.snapshot.debezium_rows import DebeziumRows
+
+_SEGMENTS_PER_CHUNK: Final = 1_000_000
+"""The numbers of segments that belong to one chunk."""
+_JVM_OPTIONS: Final = ("-XX:TieredStopAtLevel=1",)
+"""The optimising compiler needs more time than it saves in the life of a reader."""
+
+
+class _ChangedError(ChangelaneError):
+    """A table was altered, truncated or rewritten during the snapshot."""
+
+
+class SnapshotReader:
+    """Reads chunks of one snapshot.
+
+    Args:
+        config: The configuration.
+    """
+
+    def __init__(self, config: ReaderConfig) -> None:
+        self._config = config
+        self._folder = folder_of(config.log)
+        self._progress = SnapshotProgress(self._folder)
+        self._spool = Path(config.work) / "spool"
+
+    def run(self) -> ReaderEnd:
+        """Read all chunks.
+
+        Raises:
+            ChangelaneError: A table changed, or the database or the storage does not answer.
+        """
+        config = self._config
+        self._spool.mkdir(parents=True, exist_ok=True)
+        for file in self._spool.iterdir():
+            file.unlink()
+        try:
+            from changelane.capture import jvm_engine
+        except ImportError as error:
+            raise MissingExtraError("jpype1", "capture") from error
+        jvm_engine.start_jvm(
+            Path(config.jars), heap=config.heap, work=Path(config.work), options=_JVM_OPTIONS
+        )
+        log = jvm_engine.EngineLog(Path(config.work), config.connector.secrets)
+        import jpype
+
+        try:
+            self._read_chunks()
+        except jpype.JException as error:
+            messages = [*log.errors, *jvm_engine.error_messages(error)]
+            log_file = str(Path(config.work) / "engine.0.log")
+            failure = failure_of(messages, config.connector, log_file=log_file)
+            return ReaderEnd(failure.reason, is_retriable=failure.is_retriable)
+        return ReaderEnd()
+
+    def _read_chunks(self) -> None:
+        from changelane.capture.snapshot.debezium_rows import DebeziumRows
+
+        config = self._config
+        plan = config.plan
+        rows = DebeziumRows(config.connector, snapshot_ms=plan.created_ms, lsn=plan.lsn)
+        with contextlib.closing(connect(config.connector.postgres_connection)) as connection:
+            for chunk in config.chunks:
+                table = plan.tables[chunk.table]
+                rows.begin(config.snapshot)
+                segments = tuple(self._segments(rows, table, chunk))
+                # the transaction still locks the table against statements that would alter it
+                _check_version(connection, table)
+                rows.end()
+                for segment in segments:
+                    self._folder.put(self._spool / segment.name, f"segments/{segment.name}")
+                self._progress.complete(plan, CompleteChunk(chunk.number, segments))
+
+    def _segments(
+        self, rows: "DebeziumRows", planned_table: SnapshotTable, chunk: SnapshotChunk
+    ) -> Iterator[Segment]:
+        """Write the rows of a chunk into segments of the spool."""
+        number = chunk.number * _SEGMENTS_PER_CHUNK
+        segment: SegmentFile | None = None
+        for line in rows.read(planned_table, chunk_query(planned_table, chunk)):
+            if segment is None:
+                number += 1
+                name = segment_name(self._config.epoch, number)
+                segment = SegmentFile(self._spool / name, 0)
+            segment.write(line)
+            if segment.raw_bytes >= SEGMENT_BYTES:
+                yield segment.close()
+                segment = None
+        if segment is not None:
+            yield segment.close()
+
+
+def _check_version(connection: "Connection", planned_table: SnapshotTable) -> None:
+    oid = planned_table.oid
+    if table_versions(connection, [oid]).get(oid) != planned_table.version:
+        raise _ChangedError(
+            f"the table {planned_table.label} was altered, truncated or rewritten during the "
+            "snapshot"
+        )
+
+
+def _end_of(config: ReaderConfig) -> ReaderEnd:
+    """Read the chunks, and return the end, whatever happens."""
+    secrets = config.connector.secrets
+    try:
+        return SnapshotReader(config).run()
+    except ChangelaneError as error:
+        reason = without_secrets(str(error), secrets)
+        return ReaderEnd(
+            reason,
+            is_changed=isinstance(error, _ChangedError),
+            is_retriable=isinstance(error, UnreachableError),
+        )
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        reason = f"the snapshot cannot read or write its files{where}: {error.strerror}"
+        return ReaderEnd(without_secrets(reason, secrets))
+    except Exception as error:  # noqa: BLE001 - the parent must learn why, without values
+        reason = f"{type(error).__name__}: {error}"
+        return ReaderEnd(failure_of([reason], config.connector).reason)
+
+
+def _exit_at_end_of_input() -> None:
+    """End the process when standard input ends: nothing of an incomplete chunk is kept."""
+
+    def wait_for_end() -> None:
+        while sys.stdin.buffer.read(4096):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=wait_for_end, name="end-of-input", daemon=True).start()
+
+
+def main() -> None:
+    """Run the reader; it never returns."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which stops us
+    stream = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # standard output of everything else, such as a library that prints
+    try:
+        config = decode_reader_config(sys.stdin.buffer.readline())
+    except ChangelaneError as error:
+        end = ReaderEnd(str(error))
+    else:
+        _exit_at_end_of_input()
+        end = _end_of(config)
+    with contextlib.suppress(BrokenPipeError):
+        stream.write(msgspec.json.encode(end) + b"\n")
+    sys.stderr.flush()
+    os._exit(1 if end.reason else 0)
+
+
+if __name__ == "__main__":
+    main()

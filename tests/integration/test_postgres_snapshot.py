@@ -1,0 +1,360 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The snapshot of a real PostgreSQL by several readers: every row once, as the engine writes it."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+import pytest
+
+pytest.importorskip("jpype", reason="jpype1 is not installed: changelane[capture]")
+
+from postgres_server import PostgresServer
+
+from changelane.capture.database_capture import DatabaseCapture
+from changelane.capture.engine import CaptureError
+from changelane.capture.manifest import CapturedRecord
+from changelane.capture.segment_store import CaptureLog
+from changelane.capture.snapshot.plan import SnapshotProgress
+from changelane.capture.snapshot.postgres_snapshot import ReadChunks
+from changelane.capture.snapshot.reader_config import (
+    ReaderConfig,
+    ReaderEnd,
+    encode_reader_config,
+)
+from changelane.capture.snapshot.reader_start import run_reader
+from changelane.capture.storage import LocalFolder
+from changelane.pipeline.postgres_source import PostgresSource
+from changelane.spark.sources.segments import record_lines
+
+TYPES: Final = {
+    "numeric": ("1.50", "-99999999999999999999.0000000001", "0"),
+    "numeric(10,2)": ("-0.01", "99999999.99"),
+    "smallint": ("-32768",),
+    "integer": ("2147483647",),
+    "bigint": ("-9223372036854775808",),
+    "real": ("1e-37", "NaN", "-Infinity"),
+    "double precision": ("0.1", "-0.0", "Infinity"),
+    "money": ("-1234.56",),
+    "boolean": ("true",),
+    "text": (
+        "",
+        "a\tb\nc\\ \"q\" 'x' \u20ac \U0001f600",
+    ),
+    "varchar(5)": ("abc",),
+    "char(5)": ("ab",),
+    "bytea": (r"\x00ff27", r"\x"),
+    "date": ("0001-01-01", "infinity", "-infinity", "0044-03-15 BC", "1582-10-10"),
+    "time": ("23:59:59.999999", "24:00:00"),
+    "timetz": ("01:02:03.4+05:30",),
+    "timestamp": ("2024-02-29 12:34:56.123456", "infinity", "-infinity", "0044-03-15 BC"),
+    "timestamp(3)": ("1969-12-31 23:59:59.999",),
+    "timestamptz": ("2024-10-27 02:30:00+02", "infinity", "-infinity"),
+    "interval": ("1 year -2 days 03:04:05.000006",),
+    "uuid": ("863aa675-ab57-437c-b83e-cd88633aeb12",),
+    "json": ('{"a" : [1, 2.50, null]}',),
+    "jsonb": ('{"b": 1e2, "a": "\u20ac"}',),
+    "xml": ("<a>1</a>",),
+    "inet": ("192.168.0.1/24", "::1"),
+    "cidr": ("10.0.0.0/8",),
+    "macaddr": ("08:00:2b:01:02:03",),
+    "bit(3)": ("101",),
+    "bit(1)": ("1",),
+    "bit varying(8)": ("10101",),
+    "point": ("(1.5,-2)",),
+    "box": ("(1,1),(0,0)",),
+    "int4range": ("[1,5)", "empty"),
+    "tstzrange": ("[2024-01-01,)",),
+    "tsvector": ("a:1 b:2",),
+    "oid": ("4294967295",),
+    "mood": ("sad", "it's \u20ac"),
+    "positive": ("7",),
+    "integer[]": ("{1,NULL,3}", "{}"),
+    "text[]": ('{"a,b",NULL,"\\"q\\""}',),
+    "numeric(8,3)[]": ("{1.5,-0.001}",),
+    "timestamptz[]": ("{2024-01-01 00:00:00+00}",),
+    "uuid[]": ("{863aa675-ab57-437c-b83e-cd88633aeb12}",),
+    "pair": ("(1,x)",),
+}
+"""Values of each type; a NULL is added to each."""
+COLLATION: Final = "en-x-icu"
+
+Row = tuple[str | None, str]
+
+
+class Source:
+    """A database, and captures of it."""
+
+    def __init__(self, server: PostgresServer, database: str, folder: Path) -> None:
+        self.server = server
+        self.database = database
+        self.folder = folder
+        self.connection = server.connect(database)
+        self.notes: list[str] = []
+
+    def execute(self, statement: str) -> Any:
+        return self.connection.execute(statement)
+
+    def options(self, name: str, **options: Any) -> PostgresSource:
+        return PostgresSource(
+            host=self.server.host,
+            port=self.server.port,
+            database=self.database,
+            user=self.server.user,
+            password=self.server.password,
+            tables=["public.*"],
+            segments=str(self.folder / name),
+            slot=f"{self.database}_{name}",
+            publication="changes",
+            publish_interval="1 second",
+            **{"snapshot": "spark", "snapshot_readers": 2, "snapshot_chunk_rows": 40} | options,
+        )
+
+    def capture(self, source: PostgresSource, read_chunks: ReadChunks) -> DatabaseCapture:
+        from changelane.spark.runtime.jars import fetch_debezium
+
+        return DatabaseCapture(
+            source,
+            fetch_debezium("postgres"),
+            notify=self.notes.append,
+            read_chunks=read_chunks,
+        )
+
+    def log(self, source: PostgresSource) -> CaptureLog:
+        return CaptureLog(LocalFolder(source.segments))
+
+    def records(self, source: PostgresSource) -> list[CapturedRecord]:
+        """The records of the log, whose segments have all of them."""
+        log = self.log(source)
+        records = []
+        for manifest in log.manifests_after(0):
+            for segment in manifest.segments:
+                assert segment.first_offset == len(records)
+                lines = [json.loads(line) for line in record_lines(log.folder, segment)]
+                assert len(lines) == segment.record_count
+                records += [CapturedRecord(x["topic"], x["key"], x["value"]) for x in lines]
+        return records
+
+
+def read_in_processes(configs: Sequence[ReaderConfig]) -> list[ReaderEnd]:
+    with ThreadPoolExecutor(len(configs)) as pool:
+        return list(pool.map(run_reader, map(encode_reader_config, configs)))
+
+
+@pytest.fixture
+def source(postgres_server: PostgresServer, tmp_path: Path) -> Iterator[Source]:
+    with postgres_server.new_database("snapshot") as database:
+        made = Source(postgres_server, database, tmp_path)
+        yield made
+        made.connection.close()
+        with postgres_server.connect() as connection:
+            connection.execute(
+                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
+                "WHERE database = %s",
+                [database],
+            )
+
+
+def make_tables(source: Source) -> None:
+    source.execute("CREATE TYPE mood AS ENUM ('sad', 'it''s \u20ac')")
+    source.execute("CREATE TYPE pair AS (a int, b text)")
+    source.execute("CREATE DOMAIN positive AS int CHECK (VALUE > 0)")
+    columns = ", ".join(f'"c{n}" {kind}' for n, kind in enumerate(TYPES))
+    source.execute(f"CREATE TABLE types (id int PRIMARY KEY, {columns}, flag boolean DEFAULT true)")
+    source.execute(
+        f'CREATE TABLE composite (b text COLLATE "{COLLATION}", a numeric(6,2), n int DEFAULT 7, '
+        "PRIMARY KEY (b, a))"
+    )
+    source.execute(
+        "INSERT INTO composite SELECT v || CASE n % 3 WHEN 0 THEN upper(v) ELSE '' END, "
+        "n * 0.25, nullif(n, 9) FROM generate_series(1, 60) n, "
+        "unnest(ARRAY['a', 'B', '\u00e4', 'z', '''', E'\\\\', '_']) v"
+    )
+    source.execute(
+        "CREATE TABLE ids (id uuid PRIMARY KEY, "
+        "gen text GENERATED ALWAYS AS ('x' || n::text) STORED, n int)"
+    )
+    source.execute(
+        "INSERT INTO ids (id, n) SELECT md5(n::text)::uuid, n FROM generate_series(1, 130) n"
+    )
+    wide = ", ".join(f"c{n} int DEFAULT {n}" for n in range(400))
+    source.execute(f"CREATE TABLE wide (id int PRIMARY KEY, {wide})")
+    source.execute("INSERT INTO wide (id) SELECT n FROM generate_series(1, 50) n")
+    source.execute("CREATE TABLE empty (id int PRIMARY KEY)")
+    source.execute("ANALYZE")  # the tables before have an estimated size, the others are counted
+    source.execute("CREATE TABLE loose (kind text, amount double precision)")
+    source.execute("ALTER TABLE loose REPLICA IDENTITY FULL")
+    source.execute("INSERT INTO loose SELECT 'same', 0.5 FROM generate_series(1, 90)")
+    source.execute("CREATE TABLE parent (id bigint PRIMARY KEY, note text)")
+    source.execute("CREATE TABLE child (more int, PRIMARY KEY (id)) INHERITS (parent)")
+    source.execute("INSERT INTO parent SELECT n, 'p' FROM generate_series(1, 50) n")
+    source.execute("INSERT INTO child SELECT n, 'c', n FROM generate_series(1, 50) n")
+    source.execute(
+        "CREATE TABLE parts (day date, id int, PRIMARY KEY (day, id)) PARTITION BY RANGE (day)"
+    )
+    for month in (1, 2, 3):
+        source.execute(
+            f"CREATE TABLE parts_{month} PARTITION OF parts FOR VALUES "
+            f"FROM ('2024-0{month}-01') TO ('2024-0{month + 1}-01')"
+        )
+    source.execute(
+        "INSERT INTO parts SELECT '2024-01-01'::date + n % 80, n FROM generate_series(1, 120) n"
+    )
+    # a few large gaps, and most rows in a small range
+    source.execute('CREATE TABLE "Skewed.2024" (id bigint PRIMARY KEY, "it\'s" text)')
+    source.execute(
+        "INSERT INTO \"Skewed.2024\" SELECT n, 'n' || n FROM generate_series(-50, 100) n "
+        "UNION ALL SELECT n * 1000000000000, NULL FROM generate_series(1, 9) n"
+    )
+    source.execute(
+        "CREATE PUBLICATION changes FOR ALL TABLES WITH (publish_via_partition_root = true)"
+    )
+
+
+def insert_types(source: Source, start: int) -> int:
+    """Insert a row for each value of each type; return the number of rows."""
+    row_count = max(len(values) for values in TYPES.values()) + 1
+    for index in range(row_count):
+        values = [
+            psycopg.sql.Literal(texts[index] if index < len(texts) else None).as_string()
+            for texts in TYPES.values()
+        ]
+        source.execute(f"INSERT INTO types VALUES ({start + index}, {', '.join(values)}, NULL)")
+    return row_count
+
+
+def rows_by_topic(records: Sequence[CapturedRecord], op: str) -> dict[str, Counter[Row]]:
+    """The rows of an operation with their schemas, as the texts that the log has."""
+    rows: dict[str, Counter[Row]] = {}
+    for record in records:
+        envelope = json.loads(record.value or "null")
+        if envelope is None or envelope["payload"].get("op") != op:
+            continue
+        text = json.dumps([envelope["schema"], envelope["payload"]["after"]])
+        rows.setdefault(record.topic, Counter())[record.key, text] += 1
+    return rows
+
+
+def values_by_column(rows: Counter[Row]) -> dict[tuple[int, int], str]:
+    """The type and the value of each column, by the row's id and the column's place."""
+    values = {}
+    for _, text in rows:
+        schema, after = json.loads(text)
+        (fields,) = (part["fields"] for part in schema["fields"] if part["field"] == "after")
+        for index, field in enumerate(fields):
+            values[after["id"], index] = json.dumps([field, after[field["field"]]])
+    return values
+
+
+def test_rows_are_those_of_the_engine_and_of_the_stream(source: Source) -> None:
+    make_tables(source)
+    row_count = insert_types(source, 0)
+    by_readers, by_engine = source.options("readers"), source.options("e", snapshot="engine")
+    with source.capture(by_readers, read_in_processes) as capture:
+        capture.start(is_until_now=True)
+        insert_types(source, 1000)
+        capture.wait_until_now()
+    log = source.log(by_readers)
+    first = log.manifest(1)
+    assert first.record_count == row_count + 420 + 130 + 90 + 100 + 120 + 160 + 50
+    # chunks of 40 rows; the tables without a key, and with a key in one chunk, are one each
+    assert len(first.segments) == 11 + 4 + 1 + 2 + 2 + 3 + 4 + 2 + 1
+    assert SnapshotProgress(log.folder).plan() is None
+    records = source.records(by_readers)
+
+    # the stream has the same values with the same schemas
+    topic = f"{by_readers.server_name}.public.types"
+    values = {op: values_by_column(rows_by_topic(records, op)[topic]) for op in "rc"}
+    kinds = ["id", *TYPES, "flag"]
+    assert len(values["r"]) == row_count * len(kinds)
+    different = {
+        (kinds[index], values["r"][row, index], values["c"].get((row + 1000, index)))
+        for row, index in values["r"]
+        if index > 0 and values["r"][row, index] != values["c"].get((row + 1000, index))
+    }
+    assert different == set()
+
+    source.execute("DELETE FROM types WHERE id >= 1000")
+    with source.capture(by_engine, read_in_processes) as capture:
+        capture.start(is_until_now=True)
+        capture.wait_until_now()
+    expected = rows_by_topic(source.records(by_engine), "r")
+    rows = rows_by_topic(records, "r")
+    server = by_readers.server_name
+    assert expected.keys() == rows.keys()
+    # the engine's snapshot has generated columns and rows of inheriting tables, which the log has
+    # not, and other values for some dates
+    for topic in rows.keys() - {f"{server}.public.{name}" for name in ("ids", "parent", "types")}:
+        assert rows[topic] == expected[topic], topic
+    types, engine_types = (
+        {place: value for place, value in found.items() if kinds[place[1]] != "date"}
+        for found in (values["r"], values_by_column(expected[f"{server}.public.types"]))
+    )
+    assert types == engine_types
+    notes = {json.loads(text)[1]["note"] for _, text in rows[f"{server}.public.parent"]}
+    assert notes == {"p"}
+    assert all('"gen"' not in text for _, text in rows[f"{server}.public.ids"])
+
+
+def changing(changes: Sequence[Callable[[], object]], attempts: list[list[int]]) -> ReadChunks:
+    """Return a function that runs readers after a change of the first attempts."""
+
+    def read_chunks(configs: Sequence[ReaderConfig]) -> list[ReaderEnd]:
+        attempts.append(sorted(chunk.number for config in configs for chunk in config.chunks))
+        index = len(attempts) - 1
+        if index < len(changes):
+            changes[index]()
+        return read_in_processes(configs[:1] if index < len(changes) else configs)
+
+    return read_chunks
+
+
+def test_a_lost_snapshot_continues_and_a_changed_table_begins_anew(source: Source) -> None:
+    source.execute("CREATE TABLE loose (n int)")
+    source.execute("ALTER TABLE loose REPLICA IDENTITY FULL")
+    source.execute("CREATE TABLE orders (id int PRIMARY KEY, v int)")
+    source.execute("INSERT INTO orders SELECT n, 0 FROM generate_series(1, 200) n")
+    source.execute("INSERT INTO loose SELECT n FROM generate_series(1, 10) n")
+    source.execute("CREATE PUBLICATION changes FOR ALL TABLES")
+    options = source.options("readers")
+    attempts: list[list[int]] = []
+
+    def rewrite() -> None:
+        source.execute("ALTER TABLE orders ALTER COLUMN v TYPE bigint")
+
+    def kill_exporter() -> None:
+        # the readers of the first part have the snapshot no more than those of the rest
+        source.execute("UPDATE orders SET v = v + 1")
+
+    read_chunks = changing((rewrite, kill_exporter), attempts)
+    with source.capture(options, read_chunks) as capture, pytest.raises(CaptureError):
+        capture.start(is_until_now=True)
+    plan = SnapshotProgress(LocalFolder(options.segments)).plan()
+    assert plan is not None
+    assert any("was altered, truncated or rewritten" in note for note in source.notes)
+    assert attempts[0] == attempts[1]  # all of them, again
+    # the process ended between two chunks: the next one reads the others in a later snapshot
+    source.execute("DELETE FROM orders WHERE id <= 10")
+    source.execute("INSERT INTO loose VALUES (11)")
+    with source.capture(options, read_chunks) as capture:
+        capture.start(is_until_now=True)
+        capture.wait_until_now()
+    assert 0 < len(attempts[2]) < len(attempts[1])
+    assert 0 not in attempts[2]  # the table without a key was complete
+    state: dict[int, int] = {}
+    loose = Counter[int]()
+    for record in source.records(options):
+        key = json.loads(record.key)["payload"]["id"] if record.key else None
+        payload = json.loads(record.value)["payload"] if record.value else {"after": None}
+        if key is None:
+            loose[payload["after"]["n"]] += 1
+        elif payload["after"] is None:
+            state.pop(key, None)
+        else:
+            state[key] = payload["after"]["v"]
+    assert state == dict.fromkeys(range(11, 201), 1)
+    assert loose == Counter(range(1, 12))

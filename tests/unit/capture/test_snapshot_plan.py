@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan of a snapshot: its progress on storage, and the queries of its chunks."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from changelane.capture.connectors import ConnectorOptions
+from changelane.capture.manifest import CapturedRecord, Segment
+from changelane.capture.postgres.snapshot_tables import chunk_query
+from changelane.capture.segment_store import SegmentWriter
+from changelane.capture.snapshot.plan import (
+    CompleteChunk,
+    KeyColumn,
+    SnapshotChunk,
+    SnapshotPlan,
+    SnapshotProgress,
+    SnapshotTable,
+    shares_of,
+)
+from changelane.capture.snapshot.reader_config import (
+    ReaderConfig,
+    decode_reader_config,
+    encode_reader_config,
+)
+from changelane.capture.storage import LocalFolder
+from changelane.errors import ConfigError
+from changelane.pipeline.config import parse
+
+TABLE = SnapshotTable(
+    schema="public",
+    name='Order "items"',
+    oid=7,
+    is_partitioned=False,
+    columns=("id", "note"),
+    key=(KeyColumn("id", "integer"), KeyColumn("Note", "character varying(20)")),
+    row_filter="",
+    row_bytes=50,
+    version="1",
+)
+PLAN = SnapshotPlan(
+    id="first",
+    settings="",
+    lsn=1,
+    created_ms=1,
+    tables=(TABLE,),
+    chunks=(SnapshotChunk(0, 0, None, ("1", "a")), SnapshotChunk(1, 0, ("1", "a"), None)),
+)
+
+
+def segment(name: str, record_count: int) -> Segment:
+    return Segment(name, 0, record_count, 10, "00")
+
+
+def test_bounds_are_compared_by_the_database_as_rows() -> None:
+    chunk = SnapshotChunk(1, 0, ("1", "it's"), ("2", "b\\"))
+    table = msgspec.structs.replace(TABLE, row_filter="(v > 1)")
+    assert chunk_query(table, chunk) == (
+        'SELECT "id", "note" FROM ONLY "public"."Order ""items""" WHERE ((v > 1)) '
+        "AND (\"id\", \"Note\") > ('1'::integer, 'it''s'::character varying(20)) "
+        "AND (\"id\", \"Note\") <= ('2'::integer, E'b\\\\'::character varying(20))"
+    )
+    partitioned = msgspec.structs.replace(TABLE, is_partitioned=True)
+    query = chunk_query(partitioned, SnapshotChunk(0, 0))
+    assert query == 'SELECT "id", "note" FROM "public"."Order ""items"""'
+
+
+def test_progress_belongs_to_a_plan(tmp_path: Path) -> None:
+    progress = SnapshotProgress(LocalFolder(tmp_path))
+    assert progress.plan() is None
+    progress.start(PLAN)
+    assert SnapshotProgress(LocalFolder(tmp_path)).plan() == PLAN
+    chunks = [CompleteChunk(1, (segment("b", 2),)), CompleteChunk(0, ())]
+    for chunk in chunks:
+        progress.complete(PLAN, chunk)
+    assert list(progress.complete_chunks(PLAN)) == chunks[::-1]
+    later = msgspec.structs.replace(PLAN, id="second")
+    progress.start(later)
+    assert not list(progress.complete_chunks(later))
+    progress.delete(PLAN)
+    assert progress.plan() is None
+    assert not list(progress.complete_chunks(PLAN))
+    (tmp_path / "snapshot" / "plan.json").write_bytes(b"{")
+    assert progress.plan() is None
+
+
+def test_every_reader_gets_a_share() -> None:
+    chunks = [SnapshotChunk(number, 0) for number in range(5)]
+    shares = shares_of(chunks, 2)
+    assert [[chunk.number for chunk in share] for share in shares] == [[0, 2, 4], [1, 3]]
+    assert shares_of(chunks[:1], 4) == [chunks[:1]]
+
+
+def test_segments_of_others_get_the_next_offsets(tmp_path: Path) -> None:
+    writer = SegmentWriter(LocalFolder(tmp_path / "log"), tmp_path / "spool")
+    writer.append(CapturedRecord("t", None, "{}"))
+    writer.append_segment(segment("a", 3))
+    writer.append_segment(segment("b", 2))
+    writer.append(CapturedRecord("t", None, "{}"))
+    manifest = writer.publish({"lsn": 1})
+    assert [s.first_offset for s in manifest.segments] == [0, 1, 4, 6]
+    assert (manifest.record_count, manifest.next_offset) == (7, 7)
+
+
+def test_published_segments_of_earlier_epochs_are_never_deleted(tmp_path: Path) -> None:
+    def writer_of_next_epoch() -> SegmentWriter:
+        return SegmentWriter(LocalFolder(tmp_path / "log"), tmp_path / "spool")
+
+    folder = tmp_path / "log" / "segments"
+    folder.mkdir(parents=True)
+    names = ["00000001-000001000001", "00000002-000000000001", "00000001-000000000002"]
+    published = [f"{name}.jsonl.zst" for name in names]
+    for name in (*published, "00000001-000000000009.jsonl.zst"):  # the last one was abandoned
+        (folder / name).touch()
+    for _ in range(2):
+        writer_of_next_epoch().close()  # epochs whose readers wrote the segments
+    snapshot = writer_of_next_epoch()
+    for name in published:
+        snapshot.append_segment(segment(name, 1))
+    snapshot.publish({"lsn": 1})
+    assert sorted(path.name for path in folder.iterdir()) == sorted(published)
+    for number in range(2):
+        later = writer_of_next_epoch()
+        later.append(CapturedRecord("t", None, "{}"))
+        later.publish({"lsn": 2 + number})
+    assert {path.name for path in folder.iterdir()} > set(published)
+
+
+def test_a_readers_configuration_hides_its_secret() -> None:
+    config = ReaderConfig(
+        connector=ConnectorOptions(
+            product="postgres", name="shop", host="h", database="d", user="u", password="hidden"
+        ),
+        plan=PLAN,
+        chunks=PLAN.chunks,
+        snapshot="00000003-1",
+        epoch=1,
+        log="log",
+        work="work",
+        jars="jars",
+        heap="64m",
+    )
+    line = encode_reader_config(config)
+    assert decode_reader_config(line) == config
+    assert "hidden" not in repr(config)
+    with pytest.raises(ConfigError) as caught:
+        decode_reader_config(line.replace(b'"epoch":1', b'"epoch":"x"'))
+    assert "hidden" not in str(caught.value)
+
+
+def test_readers_are_for_postgres_only() -> None:
+    source = {
+        "type": "mariadb",
+        "host": "h",
+        "user": "u",
+        "database": "d",
+        "tables": ["d.*"],
+        "segments": "log",
+        "snapshot": "spark",
+    }
+    raw = {"name": "shop", "source": source, "sink": {"type": "delta", "path": "lake"}}
+    with pytest.raises(ConfigError, match="snapshot: spark reads PostgreSQL only, so use engine"):
+        parse(raw)
