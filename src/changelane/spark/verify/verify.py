@@ -113,6 +113,9 @@ def verify(
         sslmode=source.sslmode,
         sslrootcert=source.sslrootcert or "",
     )
+    if CaptureLog(folder_of(source.segments)).newest() is None:
+        # a first snapshot would come after the position of a reading
+        raise ConfigError(f"the capture log {source.segments} is empty: start `changelane run`")
     lake = lake_of(separate_session(spark), pipeline)
     with connect(login) as snapshots, connect(login) as markers:
         with database_errors("the settings of the connection"):
