@@ -70,9 +70,9 @@ class LakeTable(msgspec.Struct, frozen=True):
         sql = LakeSql(self.plan)
         columns = [F.expr(f"md5(CAST({field} AS BINARY))") for field in sql.fields]
         rows = self._live.select(F.expr(sql.key).alias("key"), F.array(*columns).alias("fields"))
-        found_rows = rows.join(F.broadcast(self._frame_of(row_keys)), "key", "left_semi").collect()
+        key_rows = rows.join(F.broadcast(self._frame_of(row_keys)), "key", "left_semi").collect()
         row_fields: dict[Key, RowFields] = {}
-        for key, fields in found_rows:
+        for key, fields in key_rows:
             row_fields.setdefault(key, []).append(tuple(fields))
         return row_fields
 

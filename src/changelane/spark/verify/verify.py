@@ -128,7 +128,7 @@ def verify(
             raise ConfigError(f"verify needs a database with the encoding {_ENCODING}")
         verification = _Verification(pipeline, source, lake, snapshots, markers, options, notify)
         reports = []
-        for captured_table in _chosen(snapshots, source, tables):
+        for captured_table in _selected_tables(snapshots, source, tables):
             report = _table_report(verification, captured_table)
             reports.append(report)
             notify(f"{report.table}: {report.outcome}")
@@ -157,20 +157,20 @@ class _Verification(NamedTuple):
     notify: Callable[[str], None]
 
 
-def _chosen(
+def _selected_tables(
     connection: "Connection[Any]", source: PostgresSource, names: Sequence[str]
 ) -> list[CapturedTable]:
     """Return the captured tables that are verified."""
     relations = read_relations(connection)
     captured = read_tables(connection, relations, selection_of(relations, source.tables).tables)
     ids = {str(_id_of(source, table)): table for table in captured}
-    chosen: dict[str, CapturedTable] = {}
+    selected: dict[str, CapturedTable] = {}
     for name in names:
-        found = {text for text in ids if f".{text}".endswith(f".{name}")}
-        if not found:
+        matches = {text: ids[text] for text in ids if f".{text}".endswith(f".{name}")}
+        if not matches:
             raise UnknownNameError("table", name, sorted(ids))
-        chosen |= {text: ids[text] for text in sorted(found)}
-    return list((chosen or ids).values())
+        selected |= matches
+    return list((selected or ids).values())
 
 
 def _id_of(source: PostgresSource, table: CapturedTable) -> TableId:
