@@ -156,15 +156,16 @@ def changes(shop: Shop) -> Iterator[None]:
             number = 0
             while not stop.is_set():
                 number += 1
-                key = number * 37 % 3000 + 1
-                connection.execute("UPDATE moving SET id = -id WHERE id = %s", [key])
+                if number % 10 == 0:
+                    key = number * 37 % 3000 + 1
+                    connection.execute("UPDATE moving SET id = -id WHERE id = %s", [key])
                 # the same rows again and again, so that each reading meets some of them
                 hot_key = 8000 + number % 10
                 connection.execute("UPDATE moving SET v = v + 1 WHERE id = %s", [hot_key])
                 connection.execute("DELETE FROM moving WHERE id = %s", [hot_key + 100])
                 new_key = 8100 + (number + 5) % 10
                 connection.execute("INSERT INTO moving VALUES (%s)", [new_key])
-                time.sleep(0.03)
+                time.sleep(0.05)
 
     worker = threading.Thread(target=work)
     worker.start()
