@@ -169,6 +169,7 @@ def changes(shop: Shop) -> Iterator[None]:
 
     worker = threading.Thread(target=work)
     worker.start()
+    time.sleep(3)  # a reading in between has changes before and after it
     try:
         yield
     finally:
