@@ -32,19 +32,19 @@ class LakeTable(msgspec.Struct, frozen=True):
 
     Attributes:
         rows: The rows with their state columns.
-        plan: What is compared.
+        columns_plan: What is compared.
         bounds: The ends of all chunks but the last one.
     """
 
     rows: DataFrame
-    plan: TablePlan
+    columns_plan: TablePlan
     bounds: tuple[Bound, ...] = ()
 
     def changed_keys(self, order: bytes) -> frozenset[Key]:
         """Return the keys of the rows that have an event above an order."""
         newest = f"greatest({ORDER}, array_max(map_values({COLUMNS})))"
         is_newer = F.expr(newest) > F.lit(bytearray(order))
-        rows = self._live.where(is_newer).select(F.expr(LakeSql(self.plan).key)).collect()
+        rows = self._live.where(is_newer).select(F.expr(LakeSql(self.columns_plan).key)).collect()
         return frozenset(row[0] for row in rows)
 
     def sums(self, left_out: frozenset[Key]) -> dict[Chunk, Sums]:
@@ -67,7 +67,7 @@ class LakeTable(msgspec.Struct, frozen=True):
         return hashes
 
     def fields(self, row_keys: frozenset[Key]) -> dict[Key, RowFields]:
-        sql = LakeSql(self.plan)
+        sql = LakeSql(self.columns_plan)
         columns = [F.expr(f"md5(CAST({field} AS BINARY))") for field in sql.fields]
         rows = self._live.select(F.expr(sql.key).alias("key"), F.array(*columns).alias("fields"))
         key_rows = rows.join(F.broadcast(self._frame_of(row_keys)), "key", "left_semi").collect()
@@ -83,7 +83,7 @@ class LakeTable(msgspec.Struct, frozen=True):
 
     def _hashed(self, left_out: frozenset[Key]) -> DataFrame:
         """Return ``chunk``, ``key`` and ``hash`` of the rows that are not left out."""
-        sql = LakeSql(self.plan)
+        sql = LakeSql(self.columns_plan)
         rows = self._live.select(
             F.expr(chunk_number(sql, self.bounds)).alias("chunk"),
             F.expr(sql.key).alias("key"),
@@ -112,7 +112,9 @@ def newest_order(lsn: int, epoch: int) -> bytes:
     return encode_order(PostgresPosition(_MAX, lsn, _MAX_ROW), epoch=epoch)
 
 
-def deleted_keys(lake: Lake, table: TableId, plan: TablePlan, order: bytes) -> frozenset[Key]:
+def deleted_keys(
+    lake: Lake, table_id: TableId, columns_plan: TablePlan, order: bytes
+) -> frozenset[Key]:
     """Return the keys of a table with a delete or a departure above an order.
 
     Call it after the table is read: its deletes are recorded before they reach the table.
@@ -126,15 +128,15 @@ def deleted_keys(lake: Lake, table: TableId, plan: TablePlan, order: bytes) -> f
     names = ("deleted", "truncated", "purged")
     is_newer = F.greatest(*(F.coalesce(name, F.unhex(F.lit(""))) for name in names)) > floor
     rows = lake.read(tombstones.NAME).where(is_newer).select("table_id", "key").distinct()
-    keys = [row["key"] for row in rows.collect() if table_id_of(row["table_id"]) == table]
+    keys = [row["key"] for row in rows.collect() if table_id_of(row["table_id"]) == table_id]
     if None in keys:
-        raise TruncatedError(f"{table} was truncated during the verification")
-    return frozenset(_key_of(key, plan) for key in keys)
+        raise TruncatedError(f"{table_id} was truncated during the verification")
+    return frozenset(_key_of(key, columns_plan) for key in keys)
 
 
-def _key_of(key: str, plan: TablePlan) -> Key:
+def _key_of(key: str, columns_plan: TablePlan) -> Key:
     """Return the canonical key of a tombstone as the key of a comparison."""
-    values = zip(key_values(key.encode()), plan.key_columns, strict=True)
+    values = zip(key_values(key.encode()), columns_plan.key_columns, strict=True)
     return "".join(
         key_field(value, column.source_type, column.lake_type) for value, column in values
     )

@@ -78,13 +78,13 @@ class SourceTable(msgspec.Struct, frozen=True):
     Attributes:
         connection: A connection in a transaction with the isolation level ``REPEATABLE READ``.
         relation: The table.
-        plan: What is compared.
+        columns_plan: What is compared.
         bounds: The ends of all chunks but the last one.
     """
 
     connection: Any
     relation: Relation
-    plan: TablePlan
+    columns_plan: TablePlan
     bounds: tuple[Bound, ...] = ()
 
     @property
@@ -95,8 +95,8 @@ class SourceTable(msgspec.Struct, frozen=True):
 
     def chunk_bounds(self, chunk_rows: int) -> tuple[Bound, ...]:
         """Return the keys that split the table into chunks of a number of rows."""
-        sql = SourceSql(self.plan)
-        if not self.plan.ranges:
+        sql = SourceSql(self.columns_plan)
+        if not self.columns_plan.ranges:
             return ()
         names = ", ".join(f"b{index}" for index in range(len(sql.range_texts)))
         query = (
@@ -109,7 +109,7 @@ class SourceTable(msgspec.Struct, frozen=True):
         return tuple(bounds[step - 1 :: step])
 
     def sums(self, left_out: frozenset[Key]) -> dict[Chunk, Sums]:
-        sql = SourceSql(self.plan)
+        sql = SourceSql(self.columns_plan)
         # OFFSET 0 keeps the server from evaluating a hash twice
         query = (
             "SELECT chunk, count(*) FILTER (WHERE is_compared), "
@@ -127,7 +127,7 @@ class SourceTable(msgspec.Struct, frozen=True):
         }
 
     def hashes(self, chunk: Chunk, left_out: frozenset[Key]) -> dict[Key, list[str]]:
-        sql = SourceSql(self.plan)
+        sql = SourceSql(self.columns_plan)
         after = self.bounds[chunk - 1] if chunk else None
         end = self.bounds[chunk] if chunk < len(self.bounds) else None
         query = (
@@ -141,10 +141,10 @@ class SourceTable(msgspec.Struct, frozen=True):
         return hashes
 
     def fields(self, row_keys: frozenset[Key]) -> dict[Key, RowFields]:
-        sql = SourceSql(self.plan)
-        names = [f"k{index}" for index in range(len(self.plan.key_columns))]
+        sql = SourceSql(self.columns_plan)
+        names = [f"k{index}" for index in range(len(self.columns_plan.key_columns))]
         conditions = [f"k.key = {sql.key}"]
-        for name, column in zip(names, self.plan.key_columns, strict=True):
+        for name, column in zip(names, self.columns_plan.key_columns, strict=True):
             if cast := _INDEX_CASTS.get(column.source_type.name):
                 column_sql = f"t.{identifier(column.name)}".replace("%", "%%")
                 conditions.append(f"{column_sql} = {cast.replace('{}', f'k.{name}')}")

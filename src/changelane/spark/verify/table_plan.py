@@ -72,21 +72,25 @@ class SourceSql:
     Percent signs are doubled: psycopg takes them for parameters.
 
     Args:
-        plan: The plan of the table.
+        columns_plan: The plan of the table.
     """
 
-    def __init__(self, plan: TablePlan) -> None:
-        self._plan = plan
-        fields = {c.name: field_of(self._column(c), c.text.source, "text") for c in plan.columns}
+    def __init__(self, columns_plan: TablePlan) -> None:
+        self._columns_plan = columns_plan
+        fields = {
+            c.name: field_of(self._column(c), c.text.source, "text") for c in columns_plan.columns
+        }
         self.fields = [_escaped(field) for field in fields.values()]
         # columns may have different collations, or one for which different texts are equal
-        key = " || ".join(fields[column.name] for column in plan.key_columns)
+        key = " || ".join(fields[column.name] for column in columns_plan.key_columns)
         self.key = _escaped(f'({key}) COLLATE "C"')
         self.row = " || ".join(self.fields)
         self.range = ", ".join(
-            _escaped(r.source.replace("{}", self._column(r.column))) for r in plan.ranges
+            _escaped(r.source.replace("{}", self._column(r.column))) for r in columns_plan.ranges
         )
-        self.range_texts = [_escaped(f"{self._column(r.column)}::text") for r in plan.ranges]
+        self.range_texts = [
+            _escaped(f"{self._column(r.column)}::text") for r in columns_plan.ranges
+        ]
 
     @staticmethod
     def _column(compared_column: ComparedColumn) -> str:
@@ -112,26 +116,27 @@ class LakeSql:
     """The SQL of Spark for the rows of a table.
 
     Args:
-        plan: The plan of the table.
+        columns_plan: The plan of the table.
     """
 
-    def __init__(self, plan: TablePlan) -> None:
-        self._plan = plan
+    def __init__(self, columns_plan: TablePlan) -> None:
+        self._columns_plan = columns_plan
         fields = {
-            c.name: field_of(quoted(c.lake_name), c.text.lake, "STRING") for c in plan.columns
+            c.name: field_of(quoted(c.lake_name), c.text.lake, "STRING")
+            for c in columns_plan.columns
         }
         self.fields = list(fields.values())
-        self.key = " || ".join(fields[column.name] for column in plan.key_columns)
+        self.key = " || ".join(fields[column.name] for column in columns_plan.key_columns)
         self.row = " || ".join(self.fields)
 
     def is_up_to(self, bound: Bound) -> str:
         """Return the condition that a key is not above a bound."""
-        values = [quoted(r.column.lake_name) for r in self._plan.ranges]
+        values = [quoted(r.column.lake_name) for r in self._columns_plan.ranges]
         return f"{self._struct(values)} <= {self._struct(map(sql_literal, bound))}"
 
     def _struct(self, values: Iterable[str]) -> str:
         """Return a struct of values in the types in which they are compared."""
-        pairs = zip(values, self._plan.ranges, strict=True)
+        pairs = zip(values, self._columns_plan.ranges, strict=True)
         fields = (f"'{n}', CAST({value} AS {r.lake})" for n, (value, r) in enumerate(pairs))
         return f"named_struct({', '.join(fields)})"
 

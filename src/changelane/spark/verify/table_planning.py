@@ -28,13 +28,13 @@ class UnverifiableError(ConfigError):
     """A table cannot be verified."""
 
 
-def verified_target(pipeline: Pipeline, table: TableId) -> TableTarget:
+def verified_target(pipeline: Pipeline, table_id: TableId) -> TableTarget:
     """Return the target of a table.
 
     Raises:
         UnverifiableError: Its rows are not the rows of the source.
     """
-    target = Chain(pipeline.pure_steps).target(table)
+    target = Chain(pipeline.pure_steps).target(table_id)
     if refused := sorted(_ROW_OPERATIONS & target.refused):
         raise UnverifiableError(f"the transforms exclude events of it ({', '.join(refused)})")
     if target.is_merged or target.added:

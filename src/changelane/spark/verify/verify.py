@@ -173,8 +173,9 @@ def _selected_tables(
     return list((selected or ids).values())
 
 
-def _id_of(source: PostgresSource, table: CapturedTable) -> TableId:
-    return TableId(source.database, table.relation.schema, table.relation.name)
+def _id_of(source: PostgresSource, captured_table: CapturedTable) -> TableId:
+    relation = captured_table.relation
+    return TableId(source.database, relation.schema, relation.name)
 
 
 class _TableReading(NamedTuple):
@@ -192,19 +193,23 @@ class _TableVerification:
         verification: What the verification of every table needs.
         relation: The table at the source.
         lake_table: The table of the lake, by its name after the transforms.
-        plan: What is compared.
+        columns_plan: What is compared.
 
     Attributes:
         first_lsn: The position of the first snapshot.
     """
 
     def __init__(
-        self, verification: _Verification, relation: Relation, lake_table: TableId, plan: TablePlan
+        self,
+        verification: _Verification,
+        relation: Relation,
+        lake_table: TableId,
+        columns_plan: TablePlan,
     ) -> None:
         self._verification = verification
         self._relation = relation
         self._lake_table = lake_table
-        self._plan = plan
+        self._columns_plan = columns_plan
         self._capture_log = CaptureLog(folder_of(verification.source.segments))
         self.first_lsn: int | None = None
 
@@ -212,7 +217,7 @@ class _TableVerification:
         """Compare the table."""
         return compare(
             self._open_reading,
-            columns=[column.name for column in self._plan.columns],
+            columns=[column.name for column in self._columns_plan.columns],
             max_readings=self._verification.options.max_readings,
         )
 
@@ -220,10 +225,13 @@ class _TableVerification:
     def _open_reading(self) -> Iterator[_TableReading]:
         """Open the next reading, which ends with the snapshot."""
         for attempt in range(_TRUNCATED_READINGS):
+            # a new snapshot after this one begins another history: its rows are left out
+            newest = self._capture_log.newest()
+            history = 0 if newest is None else newest.history
             low_lsn = self._begin_snapshot()
             try:
                 try:
-                    reading = self._reading(low_lsn)
+                    reading = self._reading(low_lsn, history)
                 except TruncatedError:
                     if attempt + 1 == _TRUNCATED_READINGS:
                         raise
@@ -251,17 +259,17 @@ class _TableVerification:
         with contextlib.suppress(ChangelaneError), database_errors("the end of the snapshot"):
             self._verification.snapshots.execute("ROLLBACK")
 
-    def _reading(self, low_lsn: int) -> _TableReading:
+    def _reading(self, low_lsn: int, history: int) -> _TableReading:
         # every change in the snapshot precedes this marker
         self._wait_for_lake(emit_marker(self._verification.markers, "verify").lsn)
         rows = _lake_rows(self._verification.pipeline, self._verification.lake, self._lake_table)
         if rows is None:
             raise ChangelaneError(f"{self._lake_table} disappeared from the lake")
-        order = newest_order(low_lsn, self._verification.pipeline.options.epoch)
-        source = SourceTable(self._verification.snapshots, self._relation, self._plan)
-        lake = LakeTable(rows, self._plan)
+        order = newest_order(low_lsn, self._verification.pipeline.options.epoch + history)
+        source = SourceTable(self._verification.snapshots, self._relation, self._columns_plan)
+        lake = LakeTable(rows, self._columns_plan)
         left_out = lake.changed_keys(order) | deleted_keys(
-            self._verification.lake, self._lake_table, self._plan, order
+            self._verification.lake, self._lake_table, self._columns_plan, order
         )
         if self.first_lsn is None:
             self.first_lsn = low_lsn
@@ -311,19 +319,19 @@ def _applied_offset(log: CaptureLog, consumer: str) -> int:
         return 0
 
 
-def _lake_rows(pipeline: Pipeline, lake: Lake, table: TableId) -> DataFrame | None:
+def _lake_rows(pipeline: Pipeline, lake: Lake, table_id: TableId) -> DataFrame | None:
     """Return the newest rows of a table; ``None`` = the lake has no table of it.
 
     Raises:
         UnverifiableError: The events that wait for the table cannot be merged.
     """
     try:
-        latest = latest_tables(pipeline, [str(table)], spark=lake.spark)
+        latest = latest_tables(pipeline, [str(table_id)], spark=lake.spark)
     except UnknownNameError:
         return None
-    if table in latest.failed:
-        raise UnverifiableError(f"its events cannot be merged: {latest.failed[table]}")
-    return latest.tables.get(table)
+    if table_id in latest.failed:
+        raise UnverifiableError(f"its events cannot be merged: {latest.failed[table_id]}")
+    return latest.tables.get(table_id)
 
 
 def _table_report(verification: _Verification, captured_table: CapturedTable) -> TableReport:
@@ -386,13 +394,13 @@ def _outcome_of(comparison: Comparison) -> Outcome:
 
 
 def _report_without_table(
-    table: str, connection: "Connection[Any]", captured_table: CapturedTable
+    table_name: str, connection: "Connection[Any]", captured_table: CapturedTable
 ) -> TableReport:
     """Return the result of a table that the lake lacks: no event has created it."""
-    with database_errors(f"the count of {table}"):
+    with database_errors(f"the count of {table_name}"):
         query = f"SELECT EXISTS (SELECT FROM {captured_table.relation.sql})"
         (has_rows,) = connection.execute(query.encode()).fetchone() or (False,)
     if has_rows:
         reason = "the lake has no table of it"
-        return TableReport(table=table, outcome="different", reason=reason)
-    return TableReport(table=table, outcome="equal")
+        return TableReport(table=table_name, outcome="different", reason=reason)
+    return TableReport(table=table_name, outcome="equal")
