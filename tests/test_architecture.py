@@ -23,7 +23,9 @@ ORDER = """
 """.split()
 
 # The packages of spark/, in the same way; all may import the modules directly in spark/.
-ROOMS = "runtime rows lake state evolution maintenance apply sources run sinks replay check".split()
+ROOMS = """
+    runtime rows lake state evolution maintenance apply sources run sinks replay check verify
+""".split()
 
 # No input or output, no clock, no chance, no logging up to here.
 PURE = ORDER[: ORDER.index("transforms") + 1]

@@ -25,6 +25,7 @@ COMMANDS: Final[dict[str, str]] = {
     "unpause": "Resume paused tables (Spark).",
     "status": "Show a pipeline's tables: rows, position, lag (Spark).",
     "query": "Query the newest rows of a pipeline's tables with SQL (Spark).",
+    "verify": "Compare a captured database with its tables, while both change (Spark).",
     "quarantine": "List, show and replay quarantined events (Spark).",
     "trace": "Show the row, versions and events of one key of a table (Spark).",
     "schema": "Show or run the DDL that schema evolution needs (Spark).",

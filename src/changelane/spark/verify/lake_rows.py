@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of a table of the lake in one version, and the keys that changed after a position."""
+
+from collections.abc import Collection
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from changelane.apply.keys import key_values
+from changelane.errors import ChangelaneError
+from changelane.position import PostgresPosition, encode_order
+from changelane.schema import TableId
+from changelane.spark.lake.interface import Lake
+from changelane.spark.rows.schema import table_id_of
+from changelane.spark.runtime.sql import COLUMNS, DELETED, ORDER
+from changelane.spark.state import tombstones
+from changelane.spark.verify.canonical_text import key_field
+from changelane.spark.verify.comparison import Chunk, Key, RowFields, Sums
+from changelane.spark.verify.table_plan import Bound, LakeSql, TablePlan, chunk_number
+
+_MAX: int = (1 << 64) - 1
+_MAX_ROW: int = (1 << 32) - 1
+
+
+class TruncatedError(ChangelaneError):
+    """The table was truncated, or its tombstones purged, after the position of a reading."""
+
+
+class LakeTable(msgspec.Struct, frozen=True):
+    """A table of the lake in one version.
+
+    Attributes:
+        rows: The rows with their state columns.
+        columns_plan: What is compared.
+        bounds: The ends of all chunks but the last one.
+    """
+
+    rows: DataFrame
+    columns_plan: TablePlan
+    bounds: tuple[Bound, ...] = ()
+
+    def changed_keys(self, order: bytes) -> frozenset[Key]:
+        """Return the keys of the rows that have an event above an order."""
+        newest = f"greatest({ORDER}, array_max(map_values({COLUMNS})))"
+        is_newer = F.expr(newest) > F.lit(bytearray(order))
+        rows = self._live.where(is_newer).select(F.expr(LakeSql(self.columns_plan).key)).collect()
+        return frozenset(row[0] for row in rows)
+
+    def sums(self, left_out: frozenset[Key]) -> dict[Chunk, Sums]:
+        hashed = self._hashed(left_out)
+        halves = (
+            F.expr(f"sum(CAST(conv({half}(hash, 16), 16, 10) AS DECIMAL(20, 0)))")
+            for half in ("left", "right")
+        )
+        rows = hashed.groupBy("chunk").agg(F.count("hash"), *halves).collect()
+        return {
+            chunk: Sums.of(count, int(first), int(second), 0)
+            for chunk, count, first, second in rows
+        }
+
+    def hashes(self, chunk: Chunk, left_out: frozenset[Key]) -> dict[Key, list[str]]:
+        hashed = self._hashed(left_out).where(F.col("chunk") == chunk)
+        hashes: dict[Key, list[str]] = {}
+        for key, row_hash in hashed.select("key", "hash").collect():
+            hashes.setdefault(key, []).append(row_hash)
+        return hashes
+
+    def fields(self, row_keys: frozenset[Key]) -> dict[Key, RowFields]:
+        sql = LakeSql(self.columns_plan)
+        columns = [F.expr(f"md5(CAST({field} AS BINARY))") for field in sql.fields]
+        rows = self._live.select(F.expr(sql.key).alias("key"), F.array(*columns).alias("fields"))
+        key_rows = rows.join(F.broadcast(self._frame_of(row_keys)), "key", "left_semi").collect()
+        row_fields: dict[Key, RowFields] = {}
+        for key, fields in key_rows:
+            row_fields.setdefault(key, []).append(tuple(fields))
+        return row_fields
+
+    @property
+    def _live(self) -> DataFrame:
+        is_soft = DELETED in self.rows.columns
+        return self.rows.where(f"NOT coalesce({DELETED}, false)") if is_soft else self.rows
+
+    def _hashed(self, left_out: frozenset[Key]) -> DataFrame:
+        """Return ``chunk``, ``key`` and ``hash`` of the rows that are not left out."""
+        sql = LakeSql(self.columns_plan)
+        rows = self._live.select(
+            F.expr(chunk_number(sql, self.bounds)).alias("chunk"),
+            F.expr(sql.key).alias("key"),
+            F.expr(f"md5(CAST({sql.row} AS BINARY))").alias("hash"),
+        )
+        if not left_out:
+            return rows
+        return rows.join(F.broadcast(self._frame_of(left_out)), "key", "left_anti")
+
+    def _frame_of(self, row_keys: Collection[Key]) -> DataFrame:
+        session: SparkSession = self.rows.sparkSession
+        return session.createDataFrame([(key,) for key in row_keys], "key STRING")
+
+
+def newest_order(lsn: int, epoch: int) -> bytes:
+    """Return the greatest order of the changes that a position of PostgreSQL contains.
+
+    The order of a change begins with the end of the last commit before its transaction. Of the
+    transactions after a marker in the log, this is the commit of the marker or a later one: above
+    the position of the marker itself.
+
+    Args:
+        lsn: The position of the marker.
+        epoch: The epoch of the pipeline's orders.
+    """
+    return encode_order(PostgresPosition(_MAX, lsn, _MAX_ROW), epoch=epoch)
+
+
+def deleted_keys(
+    lake: Lake, table_id: TableId, columns_plan: TablePlan, order: bytes
+) -> frozenset[Key]:
+    """Return the keys of a table with a delete or a departure above an order.
+
+    Call it after the table is read: its deletes are recorded before they reach the table.
+
+    Raises:
+        TruncatedError: The table was truncated above the order, or tombstones were purged.
+    """
+    if not lake.exists(tombstones.NAME):
+        return frozenset()
+    floor = F.lit(bytearray(order))
+    names = ("deleted", "truncated", "purged")
+    is_newer = F.greatest(*(F.coalesce(name, F.unhex(F.lit(""))) for name in names)) > floor
+    rows = lake.read(tombstones.NAME).where(is_newer).select("table_id", "key").distinct()
+    keys = [row["key"] for row in rows.collect() if table_id_of(row["table_id"]) == table_id]
+    if None in keys:
+        raise TruncatedError(f"{table_id} was truncated during the verification")
+    return frozenset(_key_of(key, columns_plan) for key in keys)
+
+
+def _key_of(key: str, columns_plan: TablePlan) -> Key:
+    """Return the canonical key of a tombstone as the key of a comparison."""
+    values = zip(key_values(key.encode()), columns_plan.key_columns, strict=True)
+    return "".join(
+        key_field(value, column.source_type, column.lake_type) for value, column in values
+    )

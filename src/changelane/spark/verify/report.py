@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report of a verification, as a value and as lines of text."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final, Literal
+
+import msgspec
+
+MAX_LISTED: Final = 100
+"""The number of differences of a table that the text lists; the JSON has all."""
+
+Outcome = Literal["equal", "different", "not proven", "not verified"]
+
+
+class KeyDifference(msgspec.Struct, frozen=True):
+    """A row that differs.
+
+    Attributes:
+        key: The canonical texts of the key columns, by name (``docs/verify.md``).
+        kind: ``missing`` (the lake has no row), ``extra`` (the source has none), ``repeated`` (the
+            lake has several rows) or ``columns``.
+        columns: The different columns.
+    """
+
+    key: dict[str, str | None]
+    kind: str
+    columns: tuple[str, ...] = ()
+
+
+class TableReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of one table.
+
+    Attributes:
+        table: The table at the source.
+        outcome: ``equal``: all rows are proven; ``not proven``: no difference is known, but some
+            rows are not proven; ``not verified``: the table cannot be compared.
+        reason: Why it cannot be compared, or why it differs as a whole.
+        position: The position of the source's first snapshot.
+        row_count: The number of rows of the source in it.
+        chunk_count: The number of chunks.
+        reading_count: The number of readings.
+        unproven_share: The share of rows about which nothing is proven.
+        unproven_keys: Their keys.
+        unsearched_chunks: The numbers of chunks that differ, whose rows were not searched: there
+            were too many differences.
+        compared_columns: The compared columns.
+        unproven_columns: Columns that are not compared, with the reasons.
+        differences: The different rows.
+        duration_s: The time that it took, seconds.
+    """
+
+    table: str
+    outcome: Outcome
+    reason: str = ""
+    position: str = ""
+    row_count: int = 0
+    chunk_count: int = 0
+    reading_count: int = 0
+    unproven_share: float = 0.0
+    unproven_keys: tuple[dict[str, str | None], ...] = ()
+    unsearched_chunks: tuple[int, ...] = ()
+    compared_columns: tuple[str, ...] = ()
+    unproven_columns: dict[str, str] = {}
+    differences: tuple[KeyDifference, ...] = ()
+    duration_s: float = 0.0
+
+
+class VerificationReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a verification.
+
+    Attributes:
+        pipeline: The name of the pipeline.
+        tables: The results by table.
+    """
+
+    pipeline: str
+    tables: tuple[TableReport, ...]
+
+    @property
+    def has_differences(self) -> bool:
+        """Whether some table differs."""
+        return any(table.outcome == "different" for table in self.tables)
+
+
+def report_lines(report: VerificationReport) -> Iterator[str]:
+    """Yield the lines of a report for people."""
+    for table in report.tables:
+        yield from _table_lines(table)
+
+
+def _table_lines(report: TableReport) -> Iterator[str]:
+    if report.reason:
+        yield f"{report.table}: {report.outcome}: {report.reason}"
+        return
+    yield (
+        f"{report.table}: {report.outcome}, {report.row_count:,} rows at {report.position} in "
+        f"{report.chunk_count:,} chunks, {100 * report.unproven_share:.2f} % not proven "
+        f"({report.reading_count} readings, {report.duration_s:.1f} s)"
+    )
+    for name, reason in report.unproven_columns.items():
+        yield f"  column {name} not proven: {reason}"
+    if report.unsearched_chunks:
+        count = len(report.unsearched_chunks)
+        yield f"  {count:,} more chunks differ: too many differences to search their rows"
+    kinds = Counter(difference.kind for difference in report.differences)
+    if kinds:
+        counts = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
+        yield f"  {len(report.differences):,} differences: {counts}"
+    for difference in report.differences[:MAX_LISTED]:
+        columns = f": {', '.join(difference.columns)}" if difference.columns else ""
+        yield f"  {difference.kind} {_key_text(difference.key)}{columns}"
+    if len(report.differences) > MAX_LISTED:
+        yield f"  and {len(report.differences) - MAX_LISTED:,} more: --json FILE has all"
+
+
+def _key_text(key: dict[str, str | None]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in key.items())

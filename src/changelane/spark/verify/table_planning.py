@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans the comparison of a table: which columns have the same meaning on both sides. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from changelane.errors import ConfigError
+from changelane.pipeline.config import Pipeline
+from changelane.schema import TableId, option_for_table
+from changelane.spark.lake.modes import UPSERT, modes_of
+from changelane.spark.runtime.sql import COLUMNS, DELETED, ORDER
+from changelane.spark.verify.canonical_text import (
+    SourceType,
+    canonical_text,
+    is_key_type,
+    range_texts,
+)
+from changelane.spark.verify.table_plan import ComparedColumn, RangeColumn, TablePlan
+from changelane.transforms.chain import Chain
+from changelane.transforms.filter_compute import Compute, Filter
+from changelane.transforms.table_plan import TableTarget
+
+_STATE_COLUMNS: Final = frozenset({ORDER, COLUMNS, DELETED})
+_ROW_OPERATIONS: Final = frozenset({"create", "update", "delete", "read", "truncate"})
+
+
+class UnverifiableError(ConfigError):
+    """A table cannot be verified."""
+
+
+def verified_target(pipeline: Pipeline, table_id: TableId) -> TableTarget:
+    """Return the target of a table.
+
+    Raises:
+        UnverifiableError: Its rows are not the rows of the source.
+    """
+    target = Chain(pipeline.pure_steps).target(table_id)
+    if refused := sorted(_ROW_OPERATIONS & target.refused):
+        raise UnverifiableError(f"the transforms exclude events of it ({', '.join(refused)})")
+    if target.is_merged or target.added:
+        raise UnverifiableError("other tables may have rows in the same table of the lake")
+    if any(isinstance(s, Filter) and s.covers(target.table) for s in pipeline.expressions):
+        raise UnverifiableError("the transform filter excludes rows of it")
+    mode = modes_of(pipeline.options).of(target.table).name
+    if mode != UPSERT:
+        raise UnverifiableError(f"its mode is {mode}: only tables of mode {UPSERT} are compared")
+    return target
+
+
+def table_plan(
+    pipeline: Pipeline,
+    target: TableTarget,
+    *,
+    primary_key: Sequence[str],
+    source_types: Mapping[str, SourceType],
+    lake_types: Mapping[str, str],
+    version: int,
+) -> TablePlan:
+    """Return the plan of a table.
+
+    Args:
+        pipeline: The pipeline.
+        target: The target of the table.
+        primary_key: The columns of its primary key; empty = it has none.
+        source_types: The types of its columns at the source, by name.
+        lake_types: Spark's types of its columns in the lake, by name.
+        version: The version of the server, as a number of six digits.
+
+    Raises:
+        UnverifiableError: Its rows have no key that both sides write equally.
+    """
+    columns: dict[str, ComparedColumn] = {}
+    unproven_columns: dict[str, str] = {}
+    computed_names = {
+        name.lower()
+        for step in pipeline.expressions
+        if isinstance(step, Compute) and step.covers(target.table)
+        for name in step.columns
+    }
+    lake_names = {name.lower(): name for name in lake_types if name not in _STATE_COLUMNS}
+    for name, source_type in source_types.items():
+        resolved = target.resolve(name, None)
+        moved_name = "" if resolved.moved is None else resolved.moved.name
+        lake_name = lake_names.pop(moved_name.lower(), None)
+        lake_type = "" if lake_name is None else lake_types[lake_name]
+        text = canonical_text(source_type, lake_type, version=version)
+        if resolved.moved is None:
+            unproven_columns[name] = "a transform drops it"
+        elif resolved.converts or moved_name.lower() in computed_names:
+            unproven_columns[name] = "a transform changes its values"
+        elif lake_name is None:
+            unproven_columns[name] = "the table of the lake lacks it"
+        elif text is None:
+            unproven_columns[name] = (
+                f"no exact comparison of {_type_text(source_type)} with {lake_type}"
+            )
+        else:
+            columns[name] = ComparedColumn(
+                name=name,
+                lake_name=lake_name,
+                source_type=source_type,
+                lake_type=lake_type,
+                text=text,
+            )
+    unproven_columns |= dict.fromkeys(lake_names.values(), "only the table of the lake has it")
+    key_columns = _key_columns(pipeline, target, primary_key, columns)
+    return TablePlan(
+        key_columns=key_columns,
+        columns=tuple(columns.values()),
+        ranges=_ranges(key_columns),
+        unproven_columns=unproven_columns,
+    )
+
+
+def _key_columns(
+    pipeline: Pipeline,
+    target: TableTarget,
+    primary_key: Sequence[str],
+    columns: Mapping[str, ComparedColumn],
+) -> tuple[ComparedColumn, ...]:
+    """Return the columns of the key, in the order of tombstones."""
+    configured = option_for_table(pipeline.options.keys, target.table)
+    if configured is not None:
+        by_lake_name = {column.lake_name.lower(): column for column in columns.values()}
+        keys = [by_lake_name.get(name.lower()) for name in configured]
+    else:
+        keys = [columns.get(name) for name in primary_key]
+    if not keys:
+        raise UnverifiableError("it has no primary key, and the options have no keys for it")
+    key_columns = tuple(
+        column
+        for column in keys
+        if column is not None and is_key_type(column.source_type, column.lake_type)
+    )
+    if len(key_columns) < len(keys):
+        raise UnverifiableError("a column of its key has a type that cannot identify rows here")
+    return key_columns
+
+
+def _ranges(key_columns: Sequence[ComparedColumn]) -> tuple[RangeColumn, ...]:
+    """Return the first key columns whose values both sides order equally."""
+    ranges: list[RangeColumn] = []
+    for column in key_columns:
+        texts = range_texts(column.source_type, column.lake_type)
+        if texts is None:
+            break
+        ranges.append(RangeColumn(column, *texts))
+    return tuple(ranges)
+
+
+def _type_text(source_type: SourceType) -> str:
+    element = source_type.element
+    return source_type.name if element is None else f"{element.name}[]"

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The source's side of a verification on a real PostgreSQL: types, keys, chunks and hashes."""
+
+import datetime as dt
+import decimal
+from typing import Any
+
+import pytest
+from postgres_server import PostgresServer
+
+from changelane.capture.postgres import PostgresConnection, connect
+from changelane.capture.postgres.tables import read_relations
+from changelane.spark.verify.canonical_text import (
+    CanonicalText,
+    SourceType,
+    canonical_text,
+    field_of,
+    is_key_type,
+    key_field,
+    range_texts,
+)
+from changelane.spark.verify.source_rows import SourceTable, source_columns
+from changelane.spark.verify.table_plan import ComparedColumn, RangeColumn, TablePlan
+
+TABLE = """
+CREATE COLLATION any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+CREATE EXTENSION citext;
+CREATE SCHEMA other;
+CREATE TYPE other.uuid AS (a int);
+CREATE TYPE mood AS ENUM ('sad', 'ok');
+CREATE DOMAIN amount AS numeric(8, 2);
+CREATE DOMAIN price AS amount;
+CREATE TABLE "t %s" (
+  "a %" text COLLATE any_case, b text COLLATE "en-x-icu", n bigint, u other.uuid, m mood, p price,
+  pp price[], na numeric(3, 1)[], ci citext[], PRIMARY KEY (b, "a %", n));
+INSERT INTO "t %s" SELECT chr(65 + n % 2 * 32), chr(90 + n % 20), n FROM generate_series(1, 100) n;
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "lake", "literal", "value"),
+    [
+        ("int8", "bigint", "-7", -7),
+        ("text", "string", "a:1 ü😀", "a:1 ü😀"),
+        ("bpchar", "string", "a  ", "a  "),
+        ("uuid", "string", "6F9619FF-8B86-D011-B42D-00CF4FC964FF", None),
+        ("bool", "boolean", "true", True),
+        ("bytea", "binary", "\\x00ff", b"\x00\xff"),
+        ("date", "date", "1582-10-10", dt.date(1582, 10, 10)),
+        ("date", "date", "9999-12-31", dt.date(9999, 12, 31)),
+        ("timestamp", "timestamp_ntz", "1582-10-10 10:00:00.000001", None),
+        ("timestamptz", "timestamp", "2024-02-29 23:59:59.999999+01", None),
+        ("numeric", "decimal(10,2)", "-1.5", decimal.Decimal("-1.5")),
+        ("numeric", "decimal(38,10)", "0.0000000001", decimal.Decimal("1E-10")),
+    ],
+)
+def test_keys_of_tombstones_have_the_fields_of_the_source(
+    postgres_server: PostgresServer, kind: str, lake: str, literal: str, value: Any
+) -> None:
+    modifiers = {"decimal(10,2)": (10 << 16 | 2) + 4, "decimal(38,10)": (38 << 16 | 10) + 4}
+    source_type = SourceType(kind, modifiers.get(lake, -1))
+    text = canonical_text(source_type, lake)
+    assert text is not None
+    assert is_key_type(source_type, lake)
+    with postgres_server.connect() as connection:
+        query = f"SELECT {field_of('x', text.source, 'text')}, x FROM (SELECT %s::{kind} AS x) AS t"
+        row = connection.execute(query.encode(), [literal]).fetchone()
+    assert row is not None
+    field, stored = row
+    if value is None:
+        value = str(stored) if kind == "uuid" else stored
+    assert key_field(value, source_type, lake) == field
+
+
+def test_chunks_and_rows_of_keys_with_any_collation(postgres_server: PostgresServer) -> None:
+    with postgres_server.new_database("verify") as database:
+        with postgres_server.connect(database) as connection:
+            connection.execute(TABLE)
+        login = PostgresConnection(
+            host=postgres_server.host,
+            port=postgres_server.port,
+            database=database,
+            user=postgres_server.user,
+            password=postgres_server.password,
+        )
+        with connect(login) as connection:
+            (relation,) = read_relations(connection)
+            types = source_columns(connection, relation.oid)
+            assert types["u"] == SourceType("other.uuid")
+            assert types["m"].is_enum
+            assert (types["p"].name, types["p"].scale) == ("numeric", 2)
+            assert types["pp"].element == SourceType("public.price")
+            assert types["na"].element == SourceType("numeric", (3 << 16 | 1) + 4)
+            assert types["ci"].element == SourceType("citext")
+            table = SourceTable(connection, relation, _plan(types))
+            bounds = table.chunk_bounds(30)
+            assert len(bounds) == 3
+            table = SourceTable(connection, relation, _plan(types), bounds)
+            left_out = frozenset({"1:Z1:A2:40"})  # b, "a %", n
+            all_sums, sums = table.sums(frozenset()), table.sums(left_out)
+            assert sorted(s.count + s.left_out_count for s in sums.values()) == [10, 30, 30, 30]
+            assert sum(s.count for s in sums.values()) == 99
+            keys: set[str] = set()
+            for chunk, chunk_sums in all_sums.items():
+                hashes = table.hashes(chunk, frozenset())
+                halves = [int(h[:16], 16) for (h,) in hashes.values()]
+                assert chunk_sums.first == sum(halves) % (1 << 64)
+                keys |= hashes.keys()
+            assert len(keys) == 100
+            some_keys = frozenset(sorted(keys)[:3])
+            rows = table.fields(some_keys | {"1:x1:y1:1"})
+            assert rows.keys() == some_keys, "no row of an absent key, nor of an equal one by case"
+
+
+def _plan(types: dict[str, SourceType]) -> TablePlan:
+    columns = []
+    for name in ("b", "a %", "n"):
+        lake_type = "bigint" if name == "n" else "string"
+        text = canonical_text(types[name], lake_type)
+        assert isinstance(text, CanonicalText)
+        columns.append(
+            ComparedColumn(
+                name=name,
+                lake_name=name,
+                source_type=types[name],
+                lake_type=lake_type,
+                text=text,
+            )
+        )
+    ranges = []
+    for column in columns:
+        texts = range_texts(column.source_type, column.lake_type)
+        assert texts is not None
+        ranges.append(RangeColumn(column, *texts))
+    return TablePlan(
+        key_columns=tuple(columns),
+        columns=tuple(columns),
+        ranges=tuple(ranges),
+        unproven_columns={},
+    )

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is compared, and what is named as not proven: types, transforms, keys and modes."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from changelane.pipeline.config import load
+from changelane.schema import TableId
+from changelane.spark.verify.canonical_text import SourceType
+from changelane.spark.verify.table_plan import TablePlan
+from changelane.spark.verify.table_planning import (
+    UnverifiableError,
+    table_plan,
+    verified_target,
+)
+
+TABLE = TableId("shop", "public", "orders")
+INT, TEXT = SourceType("int4"), SourceType("text")
+
+
+def plan(
+    folder: Path,
+    source_types: dict[str, SourceType],
+    lake_types: dict[str, str],
+    *,
+    primary_key: tuple[str, ...] = ("id",),
+    transforms: list[dict[str, Any]] = [],  # noqa: B006 - never changed
+    **options: Any,
+) -> TablePlan:
+    config = {
+        "name": "shop",
+        "source": {
+            "type": "postgres",
+            "host": "db",
+            "database": "shop",
+            "user": "u",
+            "tables": ["public.*"],
+            "segments": "capture",
+        },
+        "transforms": transforms,
+        "sink": {"type": "delta", "path": "lake"},
+        "options": options,
+    }
+    file = folder / "shop.yaml"
+    file.write_bytes(msgspec.json.encode(config))
+    pipeline = load(file)
+    return table_plan(
+        pipeline,
+        verified_target(pipeline, TABLE),
+        primary_key=primary_key,
+        source_types={"id": INT, **source_types},
+        lake_types={"id": "int", **lake_types, "_changelane_order": "binary"},
+        version=150000,
+    )
+
+
+def test_columns_that_transforms_change_are_not_proven(tmp_path: Path) -> None:
+    made = plan(
+        tmp_path,
+        dict.fromkeys("abcde", TEXT),
+        {"x": "string", "b": "string", "c": "string", "e": "string", "own": "int"},
+        transforms=[
+            {"type": "rename", "columns": {"a": "x"}},
+            {"type": "mask", "columns": ["b"], "method": "null"},
+            {"type": "project", "drop": ["d"]},
+            {"type": "compute", "columns": {"c": "upper(c)"}},
+        ],
+    )
+    assert [(column.name, column.lake_name) for column in made.columns] == [
+        ("id", "id"),
+        ("a", "x"),
+        ("e", "e"),
+    ]
+    assert made.unproven_columns == {
+        "b": "a transform changes its values",
+        "c": "a transform changes its values",
+        "d": "a transform drops it",
+        "own": "only the table of the lake has it",
+    }
+
+
+def test_types_without_an_exact_comparison_are_not_proven(tmp_path: Path) -> None:
+    made = plan(
+        tmp_path,
+        {
+            "iv": SourceType("interval"),
+            "n": SourceType("numeric", (10 << 16 | 3) + 4),
+            "f": SourceType("float8"),
+            "h": SourceType("_timetz", element=SourceType("timetz")),
+            "new": INT,
+            "neg": SourceType("numeric", (10 << 16 | 0x7FE) + 4),
+        },
+        {
+            "iv": "string",
+            "n": "decimal(10,2)",
+            "f": "float",
+            "h": "array<string>",
+            "neg": "string",
+        },
+    )
+    assert [column.name for column in made.columns] == ["id"]
+    assert made.unproven_columns == {
+        "iv": "no exact comparison of interval with string",
+        "n": "no exact comparison of numeric with decimal(10,2)",
+        "f": "no exact comparison of float8 with float",
+        "h": "no exact comparison of timetz[] with array<string>",
+        "new": "the table of the lake lacks it",
+        "neg": "no exact comparison of numeric with string",
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"primary_key": ()}, "no primary key"),
+        ({"primary_key": ("f",)}, "cannot identify rows"),
+        ({"mode": "history"}, "mode is history"),
+        ({"tables": {"orders": {"mode": "append"}}}, "mode is append"),
+        ({"transforms": [{"type": "filter", "where": "id > 1"}]}, "filter excludes rows"),
+        ({"transforms": [{"type": "exclude", "operations": ["delete"]}]}, "exclude events"),
+    ],
+)
+def test_tables_whose_rows_are_not_those_of_the_source_are_not_verified(
+    tmp_path: Path, changes: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(UnverifiableError, match=reason):
+        plan(tmp_path, {"f": SourceType("float8")}, {"f": "double"}, **changes)
+
+
+def test_configured_keys_replace_the_primary_key(tmp_path: Path) -> None:
+    made = plan(
+        tmp_path, {"a": TEXT}, {"a": "string"}, primary_key=(), keys={"orders": ["a", "id"]}
+    )
+    assert [column.name for column in made.key_columns] == ["a", "id"]
+    assert [r.source for r in made.ranges] == ['{} COLLATE "C"', "{}"]
