@@ -51,7 +51,7 @@ OF_MANY_TYPES = {
         "a value, or a type, of any column": "value values kind",
         "the same thing in the class of each format, sink or layer": (
             "event change message row rows batch block report error options source state entry "
-            "fields part parts raw"
+            "fields part parts raw plan table declared"
         ),
         "its names, its values or its bytes": "key columns",
         "the sides of any comparison": "before after first second got new",

@@ -9,6 +9,7 @@ from changelane.event import ChangeEvent, Completeness, DataChange, Image, Key, 
 from changelane.formats.cockroachdb.decode import table_of
 from changelane.formats.cockroachdb.timestamps import is_time_stamp, text_of
 from changelane.formats.contract import json
+from changelane.formats.contract.column_values import whole_unless_fraction
 from changelane.formats.contract.format import Report
 from changelane.formats.debezium_envelope.source_block import sanitised
 from changelane.message import Message
@@ -59,6 +60,12 @@ class Writer:
         values = self._key(event.key, declared, row, report)
         if values is not None:
             message["key"] = values
+        if any(
+            whole_unless_fraction(value) is not value
+            for image in (event.before, event.after)
+            for value in (image or {}).values()
+        ):
+            report(("type:unknown", "a whole number in exponent form is read as an integer"))
         if not is_delete and event.after_holds in _PARTIAL:
             report(("absent", "a missing column is read as NULL"))
         self._add_times(event, message, report)
