@@ -54,16 +54,18 @@ LONGEST_FIRST = [
 LONG_PARTS: Final = (
     (
         *("admission", "capture_object_store", "cluster", "equality", "fanout", "installed_sink"),
-        *("key_changes", "late_columns", "layout", "quarantine", "resend", "transforms"),
+        *("key_changes", "late_columns", "layout", "postgres_plugins", "quarantine", "resend"),
+        "transforms",
     ),
     (
         *("capture_engine", "catalogs", "dispatch", "expressions", "fence", "new_format", "purge"),
         *("query_page", "readme_blocks", "schema_changes", "seed_jobs", "sequence", "shared_names"),
+        "verify",
     ),
     (
         *("additions", "capture_mariadb", "check", "files_in_folders", "kafka_sink", "keeping"),
-        *("killed_run", "merge_on_read", "repeats", "small_batches", "soft_deletes", "status"),
-        "tombstones",
+        *("killed_run", "merge_on_read", "postgres_snapshot", "repeats", "small_batches"),
+        *("soft_deletes", "status", "tombstones"),
     ),
 )
 """The files that run in `make test-long` only: many histories, tables or kills of each kind.

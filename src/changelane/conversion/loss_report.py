@@ -9,6 +9,7 @@ report.
 import datetime as dt
 import decimal
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -149,14 +150,21 @@ _OUT_OF_RANGE: Final[dict[type[LogicalType], tuple[tuple[LogicalType, Value], ..
 def losses_between(source: Codec, target: Codec) -> tuple[Loss, ...]:
     """Return the possible losses of a conversion from *source* to *target*, each once."""
     probe_losses: dict[Loss, None] = {}
-    for probe in probes(source.carries):
-        for event in _expressible_events(source, probe):
-            try:
-                losses = target.encode(event, on_loss=OnLoss.IGNORE).losses
-            except EncodeError as error:
-                losses = (("event", str(error)),)
-            probe_losses.update(dict.fromkeys(losses))
+    for event in _probe_events(source):
+        try:
+            losses = target.encode(event, on_loss=OnLoss.IGNORE).losses
+        except EncodeError as error:
+            losses = (("event", str(error)),)
+        probe_losses.update(dict.fromkeys(losses))
     return tuple(probe_losses)
+
+
+@lru_cache(maxsize=2)
+def _probe_events(source: Codec) -> tuple[ChangeEvent, ...]:
+    """Return what the source can express of its probes: the same for every target."""
+    return tuple(
+        event for probe in probes(source.carries) for event in _expressible_events(source, probe)
+    )
 
 
 def _expressible_events(source: Codec, probe: ChangeEvent) -> tuple[ChangeEvent, ...]:

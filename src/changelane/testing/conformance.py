@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
@@ -372,9 +373,14 @@ def _traceback_texts(error: BaseException) -> Iterator[str]:
 
 
 def _encode_everywhere(event: ChangeEvent) -> None:
-    for name in formats.names():
+    for codec in _all_codecs():
         with suppress(EncodeError):
-            get_codec(name).encode(event, on_loss=OnLoss.IGNORE)
+            codec.encode(event, on_loss=OnLoss.IGNORE)
+
+
+@cache
+def _all_codecs() -> tuple[Codec, ...]:
+    return tuple(map(get_codec, formats.names()))
 
 
 # -- the codec as an object ---------------------------------------------------------------------
