@@ -38,6 +38,7 @@ export SPARK_LOCAL_IP ?= 127.0.0.1
 FAST := -m "not spark and not services" --ignore=tests/spark --ignore=tests/integration
 
 # A file's tests share a Spark, and the longest files begin first.
+SLOW_TESTS := tests/spark tests/integration
 ON_SPARK := -n 2 --dist loadfile --no-loadscope-reorder
 
 # More arguments for pytest, as in: make test ARGS="-k canal -x"
@@ -47,7 +48,7 @@ SECONDS_OF_FUZZ ?= 300
 KILLS ?= 200
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-all check golden fuzz soak bench bench-apply bench-kafka bench-peers clean java hudi test-hudi test-spark40 test-datahub
+.PHONY: help demo demo-live test test-long test-all check golden fuzz soak bench bench-apply bench-kafka bench-peers clean java hudi test-hudi test-spark40 test-datahub
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -57,16 +58,19 @@ help: ## print this list
 demo: java $(INSTALLED) $(FETCHED) ## land a small shop's changes in Delta tables, and check them
 	@$(PYTHON_IN_VENV) demo/run.py
 
+demo-live: java $(INSTALLED) $(FETCHED) ## capture a PostgreSQL in use (it must be installed), and compare its tables with the lake's
+	@$(PYTHON_IN_VENV) demo/live.py
+
 # pytest's exit code 5 says that ARGS left no test of this part.
 test: java $(INSTALLED) $(FETCHED) $(PREPARED) ## run the fast tests, and those on Spark but the longest (ARGS="-k canal" for some)
 	@echo "changelane: the fast tests"
 	@$(PYTHON_IN_VENV) -m pytest $(FAST) -n 2 $(ARGS) || [ $$? -eq 5 ]
 	@echo "changelane: the tests on Spark (some ten minutes)"
-	@$(PYTHON_IN_VENV) -m pytest -m "(spark or services) and not long" $(ON_SPARK) $(ARGS) || [ $$? -eq 5 ]
+	@$(PYTHON_IN_VENV) -m pytest $(SLOW_TESTS) -m "not long" $(ON_SPARK) $(ARGS) || [ $$? -eq 5 ]
 
 test-long: java $(INSTALLED) $(FETCHED) $(PREPARED) ## run the longest tests on Spark: many histories, tables and kills
-	@echo "changelane: the longest tests on Spark (half an hour)"
-	@$(PYTHON_IN_VENV) -m pytest -m long $(ON_SPARK) $(ARGS) || [ $$? -eq 5 ]
+	@echo "changelane: the longest tests on Spark (most of an hour)"
+	@$(PYTHON_IN_VENV) -m pytest $(SLOW_TESTS) -m long $(ON_SPARK) $(ARGS) || [ $$? -eq 5 ]
 
 test-all: test test-long ## run all tests
 
