@@ -8,7 +8,7 @@ from lake_tables import LAKES
 from changelane.spark.runtime.jars import LOG4J
 from changelane.testing.conformance import EFFORT
 
-CHEAP: Final = {
+_CHEAP: Final = {
     "spark.sql.shuffle.partitions": "2",
     # for few rows, the JIT, large pages and parallel collection cost more than they save; a plan is
     # short-lived, and in a small young generation each collection copies the plans in use again
@@ -23,6 +23,8 @@ CHEAP: Final = {
     "spark.sql.adaptive.enabled": "false",
     "spark.buffer.pageSize": "2m",
 }
+CHEAP: Final = _CHEAP if EFFORT == 1 else {}
+"""With ``CHANGELANE_EFFORT=2`` Spark has the settings of users, such as adaptive execution."""
 
 
 def lakes(usual: str) -> list[str]:
