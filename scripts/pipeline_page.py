@@ -28,7 +28,7 @@ It is generated from the classes of the options (`make golden`), and a test comp
 - A relative path is relative to the folder of the file.
 - A table in `keys`, `tables` and `cluster_by` has its full name (`shop.public.orders`) or its last
   parts (`orders`).
-- The options of a format are on [its page](formats), those of a profile under
+- The options of a format are on [its page](formats/README.md), those of a profile under
   [profiles](profiles.md), the rules of transforms under [transforms](transforms.md).
 - A sink of topics supports these `options`: {of_topics}.
 - A time span is a whole number and its unit: `500ms`, `2s`, `2 s`, `2 seconds`, `5 min`, `1 hour`,

@@ -20,6 +20,7 @@ HEADINGS = [
     "What is lost",
     "Known gaps",
 ]
+PROOFS = {"captured", "published", "classes", "source", "documents", "own"}
 
 
 @pytest.mark.parametrize("name", formats.FORMATS)
@@ -72,3 +73,30 @@ def test_every_table_of_losses_has_the_class_of_each(name):
     for losses, told, _ in rows[1:]:
         assert told == classes_of(losses), losses
     assert rows or "losses.md#names" in lost or name == "native-json"
+
+
+def list_rows():
+    """The lines of the list of formats: the name of the link, its target, proof, experimental."""
+    text = (ROOT / "docs" / "formats" / "README.md").read_text("utf-8")
+    row = r"^\| \[([a-z0-9-]+)\]\((.*?)\) \| .* \| .* \| (.*) \| (.*) \|$"
+    return re.findall(row, text, re.MULTILINE)
+
+
+def test_the_list_of_formats_has_one_line_with_a_link_for_each():
+    lines = [(name, target) for name, target, _, _ in list_rows()]
+    assert sorted(lines) == sorted((name, f"{name}.md") for name in formats.FORMATS)
+
+
+@pytest.mark.parametrize(("name", "target", "proof", "experimental"), list_rows())
+def test_the_list_has_the_proof_of_the_page_and_of_the_goldens(name, target, proof, experimental):
+    proofs = set(re.split(r", | and ", re.sub(r" \(.*?\)", "", proof)))
+    assert proofs <= PROOFS
+    origins = (ROOT / "tests" / "golden" / name).glob("*/ORIGIN")
+    is_captured = any("aptured for this project" in file.read_text("utf-8") for file in origins)
+    assert ("captured" in proofs) == is_captured
+    if proofs <= {"source", "documents"}:
+        assert experimental == "the format"
+    page = (ROOT / "docs" / "formats" / target).read_text("utf-8")
+    assert (experimental != "-") == ("**experimental**" in page)
+    is_whole = re.search(r"the\s+format\s+is\s+\*\*experimental\*\*", page, re.IGNORECASE)
+    assert (experimental == "the format") == bool(is_whole)
