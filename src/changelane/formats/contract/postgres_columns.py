@@ -10,6 +10,7 @@ from changelane.formats.contract.postgres_text import logical_type, type_text
 from changelane.schema import Column
 from changelane.types import (
     Array,
+    Bits,
     Decimal,
     Float,
     Integer,
@@ -27,7 +28,7 @@ WriterOf = Callable[[LogicalType], Convert | None]
 ReaderOf = Callable[[LogicalType], Convert | None]
 """Returns the function back; ``None`` = the same value."""
 
-_EXACT_ARGUMENTS = (Integer, Array, Text)
+_EXACT_ARGUMENTS = (Integer, Array, Bits, Text)
 """Types that differ if their parameters differ."""
 
 

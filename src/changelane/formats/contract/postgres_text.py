@@ -82,6 +82,7 @@ _ISO_DAY: Final = re.compile(r"([+-]?)([0-9]{4,9})(-[0-9]{2}-[0-9]{2})")
 _BITS: Final = re.compile("[01]*+")
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _HEX: Final = r"\x"
+_ANY_BITS: Final = {"bit": Bits(), "bit[]": Array(Bits())}
 _LARGEST: Final = 131_072
 """Digits of a ``numeric`` before the point; 16383 after it."""
 _SMALLEST: Final = 16_383
@@ -91,12 +92,13 @@ _SMALLEST: Final = 16_383
 def logical_type(type_text: str) -> LogicalType:
     """Return the logical type of a type text.
 
-    Spatial values keep PostgreSQL's text, because no document states its binary form.
+    Spatial values keep PostgreSQL's text, because no document states its binary form. The length
+    of ``bit`` is unknown: ``format_type`` writes ``bit(1)`` otherwise.
 
     >>> logical_type("numeric(10,2)"), logical_type("point")
     (Decimal(precision=10, scale=2), Text(name='point'))
     """
-    return _without_geometry(postgresql.parse(type_text))
+    return _ANY_BITS.get(type_text) or _without_geometry(postgresql.parse(type_text))
 
 
 def _without_geometry(kind: LogicalType) -> LogicalType:

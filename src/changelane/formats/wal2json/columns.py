@@ -2,7 +2,9 @@
 """The columns of wal2json's messages: JSON values and typed values.
 
 Numbers are JSON numbers, or text with ``numeric-data-types-as-string``; booleans are JSON;
-``bytea`` is hexadecimal without its prefix; all other values are PostgreSQL's text.
+``bytea`` is hexadecimal without its prefix; all other values are PostgreSQL's text. A value of a
+domain is text, also if the message has its base type (``include-domain-data-type``). Without types
+(``include-types`` off), a value is a JSON value.
 """
 
 import decimal
@@ -21,7 +23,17 @@ from changelane.formats.contract.postgres_text import (
 )
 from changelane.reason_codes import ReasonCode
 from changelane.schema import Column, TableSchema
-from changelane.types import Boolean, Bytes, Decimal, Float, Integer, LogicalType, Value
+from changelane.types import (
+    UNKNOWN,
+    Boolean,
+    Bytes,
+    Decimal,
+    Float,
+    Integer,
+    LogicalType,
+    Unknown,
+    Value,
+)
 from changelane.types.values import plain
 
 Read = Callable[[Any], Value]
@@ -33,7 +45,7 @@ class ColumnPlan:
     """The schema of a list of columns, and the readers of their values.
 
     Attributes:
-        schema: The columns.
+        schema: The columns; ``None`` if a type is unknown.
         names: Their names in order.
     """
 
@@ -42,7 +54,7 @@ class ColumnPlan:
     def __init__(
         self,
         columns: tuple[str, ...],
-        types: tuple[str, ...],
+        types: tuple[str | None, ...],
         optionals: tuple[bool | None, ...],
         date_order: DateOrder,
     ) -> None:
@@ -51,14 +63,15 @@ class ColumnPlan:
         Raises:
             ValueError: Two columns have one name.
         """
-        kinds = [logical_type(text) for text in types]
+        kinds = [UNKNOWN if text is None else logical_type(text) for text in types]
         self.names = columns
-        self.schema = TableSchema(
+        schema = TableSchema(
             tuple(
                 Column(name, kind, text, nullable)
                 for name, kind, text, nullable in zip(columns, kinds, types, optionals, strict=True)
             )
         )
+        self.schema = None if None in types else schema
         self._readers = tuple(
             column_reader(kind, date_order, is_nullable=nullable is not False)
             for kind, nullable in zip(kinds, optionals, strict=True)
@@ -70,7 +83,7 @@ class ColumnPlan:
         for name, kind, read in zip(columns, kinds, self._readers, strict=True):
             if isinstance(kind, Integer):
                 self._integers.append((name, *kind.range()))
-            elif not isinstance(kind, Boolean) and reader(kind) is None:
+            elif not isinstance(kind, Boolean | Unknown) and reader(kind) is None:
                 self._texts.append(name)
             else:
                 self._others.append((name, read))
@@ -124,12 +137,16 @@ def column_reader(
         return _number_reader(kind, is_nullable=is_nullable)
     if isinstance(kind, Boolean):
         return _read_boolean
+    if isinstance(kind, Unknown):
+        return _read_scalar
     read = reader(kind, date_order)
-    prefix = _HEX if isinstance(kind, Bytes) else ""
+    is_bytes = isinstance(kind, Bytes)
 
     def read_text(value: Any) -> Value:
         if value.__class__ is str:
-            return value if read is None else read(prefix + value)
+            if is_bytes and not value.startswith(_HEX):
+                value = _HEX + value
+            return value if read is None else read(value)
         if value is None:
             return None
         raise wrong(kind)
@@ -140,7 +157,15 @@ def column_reader(
 def _read_boolean(value: Any) -> Value:
     if value is True or value is False or value is None:
         return value
+    if value in ("t", "f"):  # of a domain
+        return value == "t"
     raise wrong(Boolean())
+
+
+def _read_scalar(value: Any) -> Value:
+    if isinstance(value, list | dict):
+        raise DecodeError("not the value of a column", code=ReasonCode.WRONG_TYPE)
+    return value
 
 
 def _number_reader(kind: LogicalType, *, is_nullable: bool) -> Read:

@@ -44,9 +44,11 @@ _CREATE: Final = Op.CREATE
 _UPDATE: Final = Op.UPDATE
 _DELETE: Final = Op.DELETE
 _CHANGED: Final = Completeness.CHANGED
+_FULL: Final = Completeness.FULL
 _UNKNOWN: Final = Completeness.UNKNOWN
 
 _Names = tuple[str, ...]
+_Union = tuple[ColumnPlan, ColumnPlan, TableSchema]
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
@@ -101,8 +103,7 @@ class Reader:
         self._tables: BoundedCache[tuple[str | None, str | None], TableId]
         self._tables = BoundedCache(_MOST_CACHED)
         self._cached_keys: BoundedCache[_Names, Key] = BoundedCache(_MOST_CACHED)
-        self._unions: BoundedCache[tuple[int, int], tuple[ColumnPlan, ColumnPlan, TableSchema]]
-        self._unions = BoundedCache(_MOST_CACHED)
+        self._unions: BoundedCache[tuple[int, int], _Union] = BoundedCache(_MOST_CACHED)
 
     def __call__(self, value: bytes) -> tuple[ChangeEvent, ...]:
         """Return the events of a message's value."""
@@ -206,9 +207,9 @@ class Reader:
 
     def _new(self, change: Change, path: str) -> Row | None:
         names, types = change.columnnames, change.columntypes
-        if names is None or types is None:
+        if names is None:
             return None
-        optionals = change.columnoptionals
+        optionals = change.columnoptionals or None  # without types, the plugin leaves them empty
         return self._lists(names, types, optionals, change.columnvalues or [], path)
 
     def _old(self, change: Change, path: str) -> Row | None:
@@ -220,16 +221,17 @@ class Reader:
     def _lists(
         self,
         columns: list[str],
-        types: list[str],
+        types: list[str] | None,
         optionals: list[bool] | None,
         values: list[Any],
         path: str,
     ) -> Row:
+        texts: list[str | None] = [None] * len(columns) if types is None else [*types]
         nullables: list[bool | None] = [None] * len(columns) if optionals is None else [*optionals]
-        if not len(columns) == len(types) == len(values) == len(nullables):
+        if not len(columns) == len(texts) == len(values) == len(nullables):
             reason = "names, types and values have different lengths"
             raise DecodeError(reason, code=ReasonCode.WRONG_LENGTH, path=path)
-        parts = tuple(columns), tuple(types), tuple(nullables)
+        parts = tuple(columns), tuple(texts), tuple(nullables)
         plan = self._plans.get(parts)
         if plan is None:
             plan = self._plans.add(parts, self._plan(parts, path))
@@ -271,7 +273,7 @@ class Reader:
             coordinates.time_ns,
             None,
             _UNKNOWN,
-            _CHANGED if op is _UPDATE else _UNKNOWN,
+            _CHANGED if op is _UPDATE else _FULL if schema is None else _UNKNOWN,
         )
 
     def _delete(self, change: RowChange, coordinates: Coordinates) -> DataChange:
@@ -319,8 +321,10 @@ class Reader:
         key = self._cached_keys.get(columns)  # shared, because rows are compiled by identity
         return self._cached_keys.add(columns, Key(columns, origin)) if key is None else key
 
-    def _union(self, plan: ColumnPlan, other_plan: ColumnPlan) -> TableSchema:
-        """Return the columns of both images."""
+    def _union(self, plan: ColumnPlan, other_plan: ColumnPlan) -> TableSchema | None:
+        """Return the columns of both images; ``None`` if a type is unknown."""
+        if plan.schema is None or other_plan.schema is None:
+            return None
         cached = self._unions.get((id(plan), id(other_plan)))
         if cached is not None and cached[0] is plan and cached[1] is other_plan:
             return cached[2]

@@ -12,11 +12,14 @@ from changelane.reason_codes import ReasonCode
 
 
 class Column(msgspec.Struct, gc=False):
-    """A column of version 2; ``optional`` is sent with ``include-not-null``."""
+    """A column of version 2; ``optional`` is sent with ``include-not-null``.
+
+    ``type`` is not sent with ``include-types`` off.
+    """
 
     name: str
-    type: str
     value: Any
+    type: str | None = None
     optional: bool | None = None
 
 
@@ -39,8 +42,8 @@ class OldKeys(msgspec.Struct, gc=False):
     """The old key of version 1."""
 
     keynames: list[str]
-    keytypes: list[str]
     keyvalues: list[Any]
+    keytypes: list[str] | None = None
 
 
 class PrimaryKey(msgspec.Struct, gc=False):

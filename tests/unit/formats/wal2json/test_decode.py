@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages of wal2json to events: images, keys, positions, streams, refusals."""
 
+import decimal
 import json
 import os
 from pathlib import Path
@@ -21,7 +22,7 @@ from changelane.event import (
 )
 from changelane.position import SequencePosition
 from changelane.schema import TableId
-from changelane.types import UNAVAILABLE
+from changelane.types import UNAVAILABLE, Bits
 
 TABLE = TableId(schema="public", name="t")
 TYPES = {"id": "integer", "note": "text", "big": "text", "n": "numeric", "f": "real", "d": "date"}
@@ -117,6 +118,62 @@ def test_dates_of_another_style_need_their_order():
     message = action("I", columns=columns(d="02-04-2013"))
     assert refused(message) == ("wrong_type", "$.columns[0].value")
     assert event_of(message, date_order="dmy").after["d"].isoformat() == "2013-04-02"
+
+
+def test_a_domain_has_the_text_of_its_values_beside_the_base_type():
+    values = [
+        {"name": "b", "type": "boolean", "value": "t"},
+        {"name": "c", "type": "boolean", "value": "f"},
+        {"name": "raw", "type": "bytea", "value": "\\x00ff"},
+        {"name": "i", "type": "integer", "value": "5"},
+    ]
+    after = event_of(action("I", columns=values)).after
+    assert after == {"b": True, "c": False, "raw": b"\x00\xff", "i": 5}
+    wrong = [{"name": "b", "type": "boolean", "value": "yes"}]
+    assert refused(action("I", columns=wrong)) == ("wrong_type", "$.columns[0].value")
+
+
+def test_a_bit_without_a_length_has_any_length():
+    kind = event_of(action("I", columns=[{"name": "b", "type": "bit", "value": "10101"}])).schema
+    assert kind.columns[0].type == Bits()
+
+
+def test_without_types_the_values_are_those_of_json():
+    row = [
+        {"name": "id", "value": 1},
+        {"name": "n", "value": 1.25},
+        {"name": "b", "value": True},
+        {"name": "note", "value": None},
+    ]
+    values = {"id": 1, "n": decimal.Decimal("1.25"), "b": True, "note": None}
+    event = event_of(action("I", columns=row))
+    assert (event.schema, event.after, event.after_holds) == (None, values, Completeness.FULL)
+    assert type(event.after["n"]) is decimal.Decimal
+    identity = [{"name": "id", "value": 2}]
+    event = event_of(action("U", columns=row[:2], identity=identity))
+    assert (event.before, event.after_holds) == ({"id": 2}, Completeness.CHANGED)
+    event = event_of(action("U", columns=row[:2], identity=[*identity, *row[3:]]))
+    assert (event.schema, event.after["note"]) == (None, UNAVAILABLE)
+    assert event_of(action("D", identity=identity)).before == {"id": 2}
+    wrong = action("I", columns=[{"name": "id", "value": [1]}])
+    assert refused(wrong) == ("wrong_type", "$.columns[0].value")
+    assert refused(action("I", columns=row[:1] * 2)) == ("wrong_schema", "$.columns")
+
+
+def test_version_1_without_types_is_read():
+    table = {"schema": "public", "table": "t"}
+    row = {"columnnames": ["id", "n"], "columnoptionals": [], "columnvalues": [1, "a"]}
+    old = {"keynames": ["id"], "keyvalues": [1]}
+    insert, delete = decode(
+        {
+            "change": [
+                table | row | {"kind": "insert"},
+                table | {"kind": "delete", "oldkeys": old, "pk": {"pknames": ["id"]}},
+            ]
+        }
+    )
+    assert (insert.schema, insert.after) == (None, {"id": 1, "n": "a"})
+    assert (delete.before, delete.key.columns) == ({"id": 1}, ("id",))
 
 
 # -- other messages ------------------------------------------------------------------------------
