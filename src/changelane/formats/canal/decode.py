@@ -326,6 +326,8 @@ class Reader:
         if kind == ticdc.WATERMARK:
             return self._watermark(message)
         if not message.isDdl and (kind == "QUERY" or kind not in ddl.TYPES_OF_DDL):
+            if message.tidb is not None:
+                ticdc.check_row(message.tidb)  # TiCDC before 7.5 sent a link without the type
             return self._control(message)
         action = ddl.action_of_kind(kind, sql)
         table = table_of(sql, "mysql", _table(message))

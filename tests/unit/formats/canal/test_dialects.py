@@ -211,6 +211,14 @@ def test_a_watermark_without_its_time_is_refused():
         read({"type": "TIDB_WATERMARK", "isDdl": False, "_tidb": {}})
 
 
+def test_a_link_to_a_row_without_a_type_is_rejected():
+    extension = {"claimCheckLocation": "s3://x"}
+    for kind in ("", "INSERT"):
+        with pytest.raises(DecodeError) as caught:
+            read({"type": kind, "isDdl": False, "data": None, "_tidb": extension})
+        assert caught.value.code == "incomplete_row"
+
+
 def test_a_delete_needs_no_more_than_the_key():
     value = {"type": "DELETE", "data": [{"id": "1"}], "_tidb": {"onlyHandleKey": True}}
     (event,) = read(value)
