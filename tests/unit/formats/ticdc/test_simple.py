@@ -222,6 +222,46 @@ def test_rows_that_do_not_fit_their_declared_table_are_refused(message, code, pa
     assert refused(message, table_schemas=[TABLE]) == (code, path)
 
 
+# -- streams -----------------------------------------------------------------------------------
+
+BOOTSTRAP = {"version": 1, "type": "BOOTSTRAP", "commitTs": 0, "tableSchema": TABLE}
+
+
+def streamed(*messages, **options):
+    decode_next = get_codec("ticdc-simple-json", **options).open_stream()
+    return [e for m in messages for e in decode_next(Message(m and json.dumps(m).encode()))]
+
+
+def test_messages_of_a_stream_describe_the_tables_of_later_rows():
+    early, _, late, _, again = streamed(
+        row(data={"id": "1"}), BOOTSTRAP, row(data=ROW), BOOTSTRAP, row("DELETE", old=ROW)
+    )
+    assert (early.after, early.schema, early.key) == ({"id": "1"}, None, None)
+    assert (late.after, late.key) == (VALUES, Key(("id",), KeyOrigin.PAYLOAD))
+    assert again.schema is late.schema
+    assert streamed(None) == [Tombstone(TableId())]
+
+
+@pytest.mark.parametrize("kind", ["CREATE", "ALTER", "TRUNCATE", "CINDEX"])
+def test_statements_of_a_stream_describe_the_new_version(kind):
+    table = TABLE | {"version": 8, "columns": [*COLUMNS, column("more", "int")]}
+    statement = {"version": 1, "type": kind, "commitTs": TS, "tableSchema": table}
+    data = ROW | {"more": "5"}
+    *_, old, new = streamed(BOOTSTRAP, statement, row(data=ROW), row(data=data, schemaVersion=8))
+    assert (old.after, new.after) == (VALUES, VALUES | {"more": 5})
+
+
+def test_a_row_of_a_version_that_the_stream_does_not_describe_is_rejected():
+    with pytest.raises(DecodeError) as caught:
+        streamed(BOOTSTRAP, row(data=ROW, schemaVersion=8))
+    assert (caught.value.code, caught.value.path) == ("unknown_schema", "$.schemaVersion")
+    options = {"table_schemas": [TABLE | {"version": 8}]}
+    _, first, second = streamed(BOOTSTRAP, row(data=ROW), row(data=ROW, schemaVersion=8), **options)
+    assert first.after == second.after == VALUES
+    with pytest.raises(DecodeError):
+        streamed(row(data=ROW), **options)
+
+
 # -- checksums ---------------------------------------------------------------------------------
 
 

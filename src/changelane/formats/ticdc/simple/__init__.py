@@ -14,7 +14,8 @@ Sample::
      "old":{"age":"25","id":"1","name":"John Doe","score":"90.5"}}
 
 Choices: rows have no types and no key; the option ``table_schemas`` declares both, as the messages
-of the type BOOTSTRAP describe them. A row of an undeclared table has the values of its message.
+of the type BOOTSTRAP describe them, and in a stream these messages themselves do. A row of another
+table has the values of its message.
 
 Known gaps: the Avro form, rows outside of the message. See ``docs/formats/ticdc-simple-json.md``.
 """
@@ -31,6 +32,7 @@ from changelane.formats.contract.format import Format, Report
 from changelane.formats.ticdc import SOURCE
 from changelane.formats.ticdc.simple.decode import TYPES, Reader
 from changelane.formats.ticdc.simple.encode import Writer
+from changelane.formats.ticdc.simple.stream import Stream
 from changelane.formats.ticdc.simple.tables import Tables, Timestamps
 from changelane.formats.ticdc.simple.wire import SimpleMessage
 from changelane.message import Message
@@ -77,10 +79,10 @@ class TicdcSimple:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        timestamps = Timestamps()
-        tables = Tables(options.table_schemas, timestamps)
+        timestamps = self._timestamps = Timestamps()
+        tables = self._tables = Tables(options.table_schemas, timestamps)
         self.carries: Final = _carries(has_tables=bool(tables))
-        self._read = Reader(tables, timestamps, verifies=options.verify_checksums)
+        self._read = Reader(tables.find, timestamps, verifies=options.verify_checksums)
         self._write = Writer(tables)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -91,6 +93,10 @@ class TicdcSimple:
         if message.value is None:
             return (Tombstone(TableId()),)
         return (self._read(message.value),)
+
+    def open_stream(self) -> Stream:
+        """Return the decoder of the messages of one stream in their order."""
+        return Stream(self._tables, self._timestamps, verifies=self._options.verify_checksums)
 
     def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
         """Encode an event as a message."""

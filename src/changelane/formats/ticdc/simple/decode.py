@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages of TiCDC's simple protocol to change events."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from changelane.ddl import action_of, table_of
@@ -20,7 +20,7 @@ from changelane.event import (
 from changelane.formats.contract import json
 from changelane.formats.contract.tidb_time_stamps import position_of, time_ns
 from changelane.formats.ticdc import SOURCE
-from changelane.formats.ticdc.simple.tables import Table, Tables, Timestamps
+from changelane.formats.ticdc.simple.tables import Table, Timestamps
 from changelane.formats.ticdc.simple.wire import JsonRow, SimpleMessage, TableDefinition
 from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId
@@ -53,18 +53,20 @@ _AFTER_LAST_MS: Final = 253_402_300_800_000
 _MILLISECOND: Final = 1_000_000
 _DROPS: Final = frozenset({"drop", "drop_database"})
 
+Find = Callable[[str | None, str | None, int | None], Table | None]
+
 
 class Reader:
     """Decodes messages.
 
     Args:
-        declared: The declared tables.
+        find: Returns the table of a database, a name and a version; ``None`` if it is unknown.
         timestamps: The reader of TIMESTAMP values.
-        verifies: Rows of declared tables are compared with their checksums.
+        verifies: Rows of known tables are compared with their checksums.
     """
 
-    def __init__(self, declared: Tables, timestamps: Timestamps, *, verifies: bool) -> None:
-        self._tables = declared
+    def __init__(self, find: Find, timestamps: Timestamps, *, verifies: bool) -> None:
+        self._find = find
         self._timestamps = timestamps
         self._verifies = verifies
 
@@ -94,7 +96,7 @@ class Reader:
         data, old = message.data, message.old
         _check_images(op, message)
         names = message.database or None, message.table or None
-        table = self._tables.find(*names, message.schemaVersion)
+        table = self._find(*names, message.schemaVersion)
         holds = Completeness.KEY if message.handleKeyOnly else Completeness.FULL
         after = None if data is None else self._image(table, data, "$.data")
         before = None if old is None else self._image(table, old, "$.old")
@@ -141,7 +143,7 @@ class Reader:
         if definition is None:
             path = "$.tableSchema"
             raise DecodeError("no schema", code=ReasonCode.MISSING_FIELD, path=path)
-        table = self._described(definition)
+        table = self.table_of_definition(definition)
         # "commitTs" is 0: the message repeats the schema that holds from its version
         return SchemaChange(
             TableId(definition.schema or None, None, definition.table or None),
@@ -176,10 +178,15 @@ class Reader:
             return Truncate(table, sql, **parts)
         if definition is None or action in _DROPS:
             return SchemaChange(table, action, sql, **parts)
-        described = self._described(definition)
+        described = self.table_of_definition(definition)
         return SchemaChange(table, action, sql, described.schema, described.key, **parts)
 
-    def _described(self, definition: TableDefinition) -> Table:
+    def table_of_definition(self, definition: TableDefinition) -> Table:
+        """Return the table that a message describes.
+
+        Raises:
+            DecodeError: The description is not valid, or the type of a column is unknown.
+        """
         try:
             return Table(definition, self._timestamps, KeyOrigin.PAYLOAD)
         except DecodeError as error:
