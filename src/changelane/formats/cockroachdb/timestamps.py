@@ -3,6 +3,7 @@
 
 A text such as ``1746045115619002000.0000000000`` has nanoseconds since 1970 and a counter of ten
 digits. A position is the number of all digits, so that positions of a cluster compare as numbers.
+Versions before 23.2 write ``?`` after a time in the future, which rows of global tables have.
 """
 
 import re
@@ -12,7 +13,7 @@ from changelane.errors import DecodeError
 from changelane.position import Position, SequencePosition
 from changelane.reason_codes import ReasonCode
 
-_TEXT: Final = re.compile(r"([0-9]{1,19})\.([0-9]{10})", re.ASCII)
+_TEXT: Final = re.compile(r"([0-9]{1,19})\.([0-9]{10})\??", re.ASCII)
 _COUNTS: Final = 10**10
 _FIRST: Final = 10**18
 """The first time with 19 digits, in 2001: an earlier time is no time of CockroachDB."""

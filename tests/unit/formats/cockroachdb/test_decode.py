@@ -114,6 +114,14 @@ def test_in_an_initial_scan_the_time_of_the_row_is_not_the_position():
     assert decode({"after": {"id": 1}}).position is None
 
 
+def test_a_time_in_the_future_has_a_mark():
+    event = decode({"after": {"id": 1}, "updated": f"{TEXT}?"})
+    assert (event.position, event.source_time_ns) == (POSITION, TIME)
+    assert decode({"resolved": f"{TEXT}?"}).position == POSITION
+    refusal = ("wrong_type", "$.updated")
+    assert refused({"after": {"id": 1}, "updated": f"{TEXT}??"}) == refusal
+
+
 def test_the_table_is_the_topic_or_named_in_the_value():
     assert decode({"after": {}, "topic": "u"}).table == TableId(name="u")
     assert decode({"after": {}}, topic="a.b").table == TableId(name="a.b")
