@@ -64,6 +64,7 @@ _FORMS: Final[dict[type[LogicalType], str]] = {
     Json: "document",
 }
 _WRAPPED: Final = frozenset({"after", "before", "key", "topic", "updated", "mvcc_timestamp"})
+_PUBLICATION: Final = frozenset({"Key", "Value", "Topic"})
 _MARKS: Final = (b'"after"', b'"__crdb__"', b'"resolved"')
 """Texts of which each message has one."""
 
@@ -127,6 +128,8 @@ class CockroachDb:
             fields = json.loads(value, dict[str, Any])
         except DecodeError:
             return False
+        if fields.keys() == _PUBLICATION:
+            return _is_own(fields["Value"])
         payload = fields.get("payload")
         if isinstance(payload, list) and "length" in fields:
             return bool(payload) and all(map(_is_own, payload))

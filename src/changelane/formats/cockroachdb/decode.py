@@ -24,7 +24,16 @@ from changelane.event import (
 )
 from changelane.formats.cockroachdb.columns import column_of, json_text, readers_of, typed
 from changelane.formats.cockroachdb.timestamps import position_of, time_ns
-from changelane.formats.cockroachdb.wire import METADATA, Body, Envelope, Field, Metadata, Row
+from changelane.formats.cockroachdb.wire import (
+    METADATA,
+    Body,
+    Envelope,
+    Field,
+    Metadata,
+    OldPublication,
+    Publication,
+    Row,
+)
 from changelane.formats.contract import json
 from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.contract.column_values import Read, whole_unless_fraction
@@ -40,6 +49,8 @@ OPERATIONS: Final = {"c": Op.CREATE, "u": Op.UPDATE, "d": Op.DELETE}
 
 _MARK: Final = f'"{METADATA}"'.encode()
 _PAYLOAD: Final = b'"payload"'
+_PUBLISHED: Final = b'"Value"'
+_OLD_PUBLISHED: Final = b'"value"'
 _MAX_TABLES: Final = 4096
 _MAX_SCHEMAS: Final = 1024
 _MOST_NS: Final = 253_402_300_800 * 1_000_000_000
@@ -102,7 +113,11 @@ class Reader:
                 self._event(bytes(part), message, f"$.payload[{index}]")
                 for index, part in enumerate(payload)
             )
-        return (self._event(value, message, "$"),)
+        published = _published(value, is_bare=self._is_bare)
+        if published is None:
+            return (self._event(value, message, "$"),)
+        message = msgspec.structs.replace(message, key=bytes(published.key), topic=published.topic)
+        return (self._event(bytes(published.value), message, "$.Value"),)
 
     def _event(self, value: bytes, message: Message, path: str) -> ChangeEvent:
         if self._is_bare or _MARK in value:
@@ -382,6 +397,23 @@ def _details(envelope: Envelope, source: Row) -> Details:
 def _watermark(text: str, path: str) -> Watermark:
     position = position_of(text, path)
     return Watermark("resolved", position, SOURCE, time_ns(position))
+
+
+def _published(value: bytes, *, is_bare: bool) -> Publication | OldPublication | None:
+    """Return the body of a publication; ``None`` if the value is something else.
+
+    Without an envelope, a row may have the names of the old form.
+    """
+    kind: type[Publication | OldPublication] = Publication
+    if _PUBLISHED not in value:
+        if is_bare or _OLD_PUBLISHED not in value:
+            return None
+        kind = OldPublication
+    try:
+        body = json.loads(value, kind)
+    except DecodeError:
+        return None
+    return body if bytes(body.value)[:1] == b"{" else None
 
 
 def _metadata(fields: object, path: str) -> Metadata:

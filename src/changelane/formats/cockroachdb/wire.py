@@ -37,6 +37,25 @@ class Body(msgspec.Struct):
     metadata: Raw | UnsetType = msgspec.field(default=UNSET, name=METADATA)
 
 
+class Publication(msgspec.Struct, forbid_unknown_fields=True, rename="pascal"):
+    """The body of a message in Google Pub/Sub and Pulsar.
+
+    Source: ``sink_pubsub_v2.go`` and ``sink_pulsar.go`` of ``pkg/ccl/changefeedccl``.
+    """
+
+    key: Raw
+    value: Raw
+    topic: str
+
+
+class OldPublication(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of a message in Google Pub/Sub before CockroachDB 23.1."""
+
+    key: Raw
+    value: Raw
+    topic: str
+
+
 class Metadata(msgspec.Struct):
     """The metadata of a row without an envelope."""
 

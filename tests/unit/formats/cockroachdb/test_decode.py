@@ -114,6 +114,33 @@ def test_in_an_initial_scan_the_time_of_the_row_is_not_the_position():
     assert decode({"after": {"id": 1}}).position is None
 
 
+@pytest.mark.parametrize("names", [("Key", "Value", "Topic"), ("key", "value", "topic")])
+def test_a_publication_has_the_key_and_the_topic_beside_the_value(names):
+    def body(value):
+        return dict(zip(names, (["x", 1], value, "t"), strict=True))
+
+    event = decode(body({"after": {"id": 1, "city": "x"}, "updated": TEXT}), topic="projects/p")
+    assert (event.table, event.position) == (TableId(name="t"), POSITION)
+    delete = decode(body({"after": None}), topic=None, **SCHEMAS)
+    assert (delete.op, delete.before) == (Op.DELETE, {"city": "x", "id": 1})
+    bare = decode(body({"__crdb__": {"updated": TEXT}, "id": 1, "a": 2}))
+    assert (bare.after, bare.table.name) == ({"id": 1, "a": 2}, "t")
+    assert refused(body({"id": 1})) == ("missing_field", "$.Value.after")
+    assert refused(body(None)) == ("missing_field", "$.after")
+    assert refused(body({"after": {}}) | {"more": 1}) == ("missing_field", "$.after")
+
+
+def test_a_publication_of_a_bare_row_is_read():
+    body = {"Key": [1], "Value": {"id": 1, "name": "x"}, "Topic": "t"}
+    assert decode(body, envelope="bare").after == {"id": 1, "name": "x"}
+    row = {"Key": [1], "Value": 5, "Topic": "t"}
+    assert decode(row, envelope="bare").after == row
+    row = {"key": [1], "value": {"id": 1}, "topic": "t"}
+    assert decode(row, envelope="bare").after == row
+    body["Value"] = {"after": {"id": 1}}
+    assert get_codec("cockroachdb-json").detects(Message(json.dumps(body).encode()))
+
+
 def test_a_time_in_the_future_has_a_mark():
     event = decode({"after": {"id": 1}, "updated": f"{TEXT}?"})
     assert (event.position, event.source_time_ns) == (POSITION, TIME)
