@@ -16,7 +16,8 @@ is one or several messages of pgoutput; :meth:`PgOutput.decode` needs the relati
 message, and :meth:`PgOutput.open_stream` reads the messages of a stream in their order. The writer
 writes the first kind. A position is the LSN of the commit and the number of the change in it.
 
-Known gaps: values in binary form are not read. See ``docs/formats/pgoutput.md``.
+Known gaps: values in binary form of types without a logical type are not read. See
+``docs/formats/pgoutput.md``.
 """
 
 from typing import Final

@@ -8,9 +8,11 @@ from changelane.errors import DecodeError
 from changelane.event import Key, KeyOrigin
 from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.contract.postgres_text import logical_type, reader
+from changelane.formats.pgoutput.binary import binary_text
 from changelane.formats.pgoutput.types import type_text_of
 from changelane.formats.pgoutput.wire import (
     IDENTITY_FULL,
+    BinaryCell,
     Cells,
     RelationColumn,
     RelationMessage,
@@ -122,7 +124,11 @@ class Relation:
                 if cell is None:
                     image[name] = None
                 elif isinstance(cell, bytes):
-                    text = cell.decode()
+                    if cell.__class__ is BinaryCell:
+                        column = self.schema.columns[len(image)]
+                        text = binary_text(column.type, column.source_type, cell)
+                    else:
+                        text = cell.decode()
                     image[name] = text if read is None else read(text)
                 else:
                     image[name] = UNAVAILABLE

@@ -49,6 +49,8 @@ TEXT: Final = 0x74
 """``t``"""
 BINARY: Final = 0x62
 """``b``"""
+_SIZED: Final = frozenset({TEXT, BINARY})
+"""Kinds of values with a length before the value."""
 
 KEY_FLAG: Final = 1
 IDENTITY_FULL: Final = "f"
@@ -70,8 +72,14 @@ COLUMN_BODY: Final = struct.Struct(">Ii")
 XLOG_HEADER: Final = struct.Struct(">QQq")
 KEEPALIVE_BODY: Final = struct.Struct(">QqB")
 
+
+class BinaryCell(bytes):
+    """A value in binary form."""
+
+
 Cells = list[bytes | int | None]
-"""The values of a row: the bytes of a text, ``None`` for NULL, :data:`UNCHANGED`."""
+"""The values of a row: bytes of a text or :class:`BinaryCell`, ``None`` = NULL, :data:`UNCHANGED`.
+"""
 
 
 class RelationColumn(NamedTuple):
@@ -158,24 +166,19 @@ class Cursor:
             for _ in range(count):
                 kind = data[at]
                 at += 1
-                if kind == TEXT:
+                if kind in _SIZED:
                     (length,) = unpack(data, at)
                     at += 4
                     stop = at + length
                     if stop > end:
                         raise truncated()
-                    cells.append(data[at:stop])
+                    cell = data[at:stop]
+                    cells.append(cell if kind == TEXT else BinaryCell(cell))
                     at = stop
                 elif kind == NULL:
                     cells.append(None)
                 elif kind == UNCHANGED:
                     cells.append(UNCHANGED)
-                elif kind == BINARY:
-                    raise DecodeError(
-                        "binary values are not read: start replication without the option binary",
-                        code=ReasonCode.UNKNOWN_TYPE,
-                        path=f"$[{at - 1}]",
-                    )
                 else:
                     raise unknown("kind of value", at - 1)
         except (IndexError, struct.error):

@@ -335,7 +335,7 @@ def test_origins_are_details_and_frames_are_skipped():
         (relation() + insert("1", "a") + b"\0", "unknown_kind"),
         (relation() + b"I" + sub(1) + row(wire.OLD, "1", "a"), "unknown_kind"),
         (relation() + b"I" + sub(1) + b"N\0\2x", "unknown_kind"),
-        (relation() + b"I" + sub(1) + b"N\0\1b\0\0\0\1\1", "unknown_type"),
+        (relation() + b"I" + sub(1) + b"N\0\2b\0\0\0\1\1n", "wrong_type"),
         (relation() + insert("1", "a").replace(b"a", b"\xff"), "invalid_utf8"),
         (relation() + insert("x", "a"), "wrong_type"),
         (relation(columns=(("id", INT, True), ("id", INT, True))), "wrong_schema"),
