@@ -25,12 +25,14 @@ from changelane.reason_codes import ReasonCode
 from changelane.schema import Column, TableSchema
 from changelane.types import (
     UNKNOWN,
+    Array,
     Boolean,
     Bytes,
     Decimal,
     Float,
     Integer,
     LogicalType,
+    Text,
     Unknown,
     Value,
 )
@@ -63,7 +65,7 @@ class ColumnPlan:
         Raises:
             ValueError: Two columns have one name.
         """
-        kinds = [UNKNOWN if text is None else logical_type(text) for text in types]
+        kinds = [_type_of(text) for text in types]
         self.names = columns
         schema = TableSchema(
             tuple(
@@ -126,6 +128,19 @@ class ColumnPlan:
                 where = f"{path}[{index}].value"
                 raise DecodeError(error.reason, code=error.code, path=where) from None
         return image
+
+
+def _type_of(text: str | None) -> LogicalType:
+    """Return the logical type of a type text.
+
+    With ``include-typmod`` off, version 1 has the internal names, of which those of arrays begin
+    with ``_``.
+    """
+    if text is None:
+        return UNKNOWN
+    if text.startswith("_") and not isinstance(element := logical_type(text[1:]), Text | Unknown):
+        return Array(element)
+    return logical_type(text)
 
 
 @lru_cache(maxsize=4096)

@@ -22,7 +22,7 @@ from changelane.event import (
 )
 from changelane.position import SequencePosition
 from changelane.schema import TableId
-from changelane.types import UNAVAILABLE, Bits
+from changelane.types import UNAVAILABLE, Array, Bits, InstantType, Integer, Text
 
 TABLE = TableId(schema="public", name="t")
 TYPES = {"id": "integer", "note": "text", "big": "text", "n": "numeric", "f": "real", "d": "date"}
@@ -136,6 +136,15 @@ def test_a_domain_has_the_text_of_its_values_beside_the_base_type():
 def test_a_bit_without_a_length_has_any_length():
     kind = event_of(action("I", columns=[{"name": "b", "type": "bit", "value": "10101"}])).schema
     assert kind.columns[0].type == Bits()
+
+
+def test_internal_names_of_types_are_read():
+    types = {"_int4": "{1,NULL}", "timestamptz": "infinity", "_mood": "{a}"}
+    message = action("I", columns=[{"name": t, "type": t, "value": v} for t, v in types.items()])
+    event = event_of(message)
+    assert event.after == types | {"_int4": [1, None]}
+    kinds = [column.type for column in event.schema.columns]
+    assert kinds == [Array(Integer(32)), InstantType(), Text("_mood")]
 
 
 def test_without_types_the_values_are_those_of_json():
