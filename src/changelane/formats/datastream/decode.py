@@ -124,7 +124,8 @@ class Reader:
         )
 
     def _table(self, metadata: SourceMetadata) -> TableId:
-        names = (metadata.database or None, metadata.schema or None, metadata.table or None)
+        name = metadata.table or metadata.collection or metadata.object_name
+        names = (metadata.database or None, metadata.schema or None, name or None)
         table = self._tables.get(names)  # shared, because reducers cache by identity
         return self._tables.add(names, TableId(*names)) if table is None else table
 

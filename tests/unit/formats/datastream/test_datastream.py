@@ -66,6 +66,19 @@ def test_the_key_is_in_the_event_else_in_the_options():
     assert (declared.key.columns, declared.after["other"]) == (("id",), None)
 
 
+@pytest.mark.parametrize(
+    ("product", "field"), [("mongodb", "collection"), ("salesforce", "object_name")]
+)
+def test_the_table_is_the_collection_or_the_object_of_its_source(product, field):
+    change = decode(event(f"{product}-change-stream", table=None, **{field: "users"}))
+    assert (change.table, change.details.get("source_metadata")) == (
+        TableId("shop", None, "users"),
+        None,
+    )
+    (message,) = CODEC.encode(change).messages
+    assert json.loads(message.value)["source_metadata"][field] == "users"
+
+
 def test_a_delete_may_have_its_key_only():
     wire = event(row={"id": 1}, is_deleted=True, primary_keys=["id"])
     assert decode(wire).before_holds is Completeness.KEY
