@@ -42,8 +42,11 @@ SETS: Final = "sets"
 """The detail with the types of sets: image -> attribute -> type."""
 IMAGES: Final = ("NewImage", "OldImage")
 
-_TTL: Final = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
-"""The user of a delete by the time to live."""
+_TTL: Final = {"type": "Service", "principalid": "dynamodb.amazonaws.com"}
+"""The user of a delete by the time to live, with names in lower case.
+
+AWS Lambda has the names ``type`` and ``principalId``, the API ``Type`` and ``PrincipalId``.
+"""
 _TABLE: Final = re.compile(r"arn:[^:]*:dynamodb:[^:]*:[^:]*:table/([^/]+)(?:/.*)?", re.DOTALL)
 _SEQUENCE: Final = re.compile(r"[0-9]{1,40}")
 _LEAST_DIGITS: Final = 21
@@ -275,12 +278,10 @@ def sequence_number(position: Position | None) -> str | None:
 
 def is_expired(record: Record) -> bool:
     """Return whether a record is the delete of an item whose time to live is over."""
-    user = record.userIdentity
-    return (
-        record.eventName == "REMOVE"
-        and user is not None
-        and all(user.get(name) == value for name, value in _TTL.items())
-    )
+    if record.eventName != "REMOVE" or record.userIdentity is None:
+        return False
+    user = {name.lower(): value for name, value in record.userIdentity.items()}
+    return all(user.get(name) == value for name, value in _TTL.items())
 
 
 def _typed(declared: DeclaredTable, image: Row, path: str, *, is_whole: bool) -> Row:
