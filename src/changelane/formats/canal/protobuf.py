@@ -17,7 +17,7 @@ and the position is that of the binary log.
 Known gaps: compressed packets are not read; see ``docs/formats/canal-protobuf.md``.
 """
 
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -45,10 +45,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         time_zone: The zone of TIMESTAMP values, which is that of Canal's JVM: a name of the time
             zone database or an offset such as ``+08:00``.
         drop_hidden: Omit the columns that RDS and DRDS add, unless they are the key.
+        row_image: MySQL's ``binlog_row_image``: ``minimal``, also for ``NOBLOB``, if no update is a
+            whole row; ``auto``, if an update that shows no missing column is one.
     """
 
     time_zone: str = "UTC"
     drop_hidden: bool = True
+    row_image: Literal["auto", "minimal"] = "auto"
 
 
 _CARRIES: Final = Carries(
@@ -83,7 +86,9 @@ class CanalProtobuf:
         zone = parse_zone(options.time_zone)
         dialect = DIALECTS["canal"]
         hidden = HIDDEN_COLUMNS if options.drop_hidden else ()
-        self._read = EntryReader(ReadOptions(dialect, zone, hidden))
+        self._read = EntryReader(
+            ReadOptions(dialect, zone, hidden), is_minimal=options.row_image == "minimal"
+        )
         self._write = EntryWriter(WriteOptions(dialect, zone)).write
 
     def __reduce__(self) -> tuple[object, ...]:
