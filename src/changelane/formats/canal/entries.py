@@ -76,15 +76,9 @@ ColumnKey = tuple[tuple[str, str | None, int, bool], ...]
 class EntryReader:
     """Decodes messages of one codec."""
 
-    def __init__(self, options: ReadOptions, *, is_minimal: bool = False) -> None:
-        """Set the options.
-
-        Args:
-            options: The options of all formats of Canal.
-            is_minimal: An update may lack unchanged columns, and does not show it.
-        """
+    def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._is_minimal = is_minimal
+        self._is_minimal = options.row_image == "minimal"
         self._time = Reader(options).time
         self._plans: BoundedCache[ColumnKey, TablePlan] = BoundedCache(_MAX_PLANS)
         self._tables: BoundedCache[tuple[str, str], TableId] = BoundedCache(_MAX_PLANS)

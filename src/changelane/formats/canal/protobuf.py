@@ -17,13 +17,13 @@ and the position is that of the binary log.
 Known gaps: compressed packets are not read; see ``docs/formats/canal-protobuf.md``.
 """
 
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
 from changelane.errors import DecodeError
 from changelane.event import ChangeEvent, Op, Tombstone
-from changelane.formats.canal.decode import ReadOptions
+from changelane.formats.canal.decode import ReadOptions, RowImage
 from changelane.formats.canal.dialects import DIALECTS, HIDDEN_COLUMNS, SOURCE
 from changelane.formats.canal.entries import EntryReader
 from changelane.formats.canal.entries_encode import EntryWriter
@@ -51,7 +51,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     time_zone: str = "UTC"
     drop_hidden: bool = True
-    row_image: Literal["auto", "minimal"] = "auto"
+    row_image: RowImage = "auto"
 
 
 _CARRIES: Final = Carries(
@@ -86,9 +86,7 @@ class CanalProtobuf:
         zone = parse_zone(options.time_zone)
         dialect = DIALECTS["canal"]
         hidden = HIDDEN_COLUMNS if options.drop_hidden else ()
-        self._read = EntryReader(
-            ReadOptions(dialect, zone, hidden), is_minimal=options.row_image == "minimal"
-        )
+        self._read = EntryReader(ReadOptions(dialect, zone, hidden, options.row_image))
         self._write = EntryWriter(WriteOptions(dialect, zone)).write
 
     def __reduce__(self) -> tuple[object, ...]:
