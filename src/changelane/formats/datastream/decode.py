@@ -155,10 +155,10 @@ class Reader:
 def product_of(read_method: str) -> str | None:
     """Return the product of a method of reading.
 
-    >>> product_of("mysql-cdc-binlog"), product_of("cdc")
-    ('mysql', None)
+    >>> product_of("mysql-cdc-binlog"), product_of("oracle_dump"), product_of("cdc")
+    ('mysql', 'oracle', None)
     """
-    return PRODUCTS.get(read_method.partition("-")[0])
+    return PRODUCTS.get(read_method.replace("_", "-").partition("-")[0])
 
 
 def is_backfill(read_method: str) -> bool:

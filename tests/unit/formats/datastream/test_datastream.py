@@ -58,6 +58,12 @@ def test_method_and_metadata_give_the_operation(method, metadata, op):
     assert change.source.snapshot == (method if op is Op.READ else None)
 
 
+@pytest.mark.parametrize("method", ["oracle-backfill", "oracle_dump"])
+def test_the_method_begins_with_the_product(method):
+    change = decode(event(method))
+    assert (change.op, change.source.product) == (Op.READ, "oracle")
+
+
 def test_the_key_is_in_the_event_else_in_the_options():
     assert decode(event(primary_keys=["id"])).key == Key(("id",), KeyOrigin.PAYLOAD)
     assert decode(event()).key is None
