@@ -102,7 +102,7 @@ class Reader:
         table = self._table(record)
         key = self._key(table, stream, path)
         before_holds = _UNKNOWN if before is None else _FULL
-        if op is _DELETE and stream.OldImage is None:
+        if op is _DELETE and not stream.OldImage:
             before_holds = _KEY
         if key is not None:
             for name in key.columns:
@@ -144,8 +144,11 @@ class Reader:
     def _images(
         self, op: Op, stream: StreamRecord, path: str, sets: tuple[dict[str, str], dict[str, str]]
     ) -> tuple[dict[str, Value] | None, dict[str, Value] | None]:
-        """Return the old and the new item; that of a delete without an old image is its key."""
-        new, old = stream.NewImage, stream.OldImage
+        """Return the old and the new item; that of a delete without an old image is its key.
+
+        An empty object is no image: each item has its key.
+        """
+        new, old = stream.NewImage or None, stream.OldImage or None
         if op is _DELETE:
             if new is not None:
                 raise DecodeError(

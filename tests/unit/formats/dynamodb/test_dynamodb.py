@@ -166,6 +166,14 @@ def test_a_batch_may_be_an_array():
     assert get_codec("dynamodb-json").detects(Message(json.dumps(batch).encode()))
 
 
+@pytest.mark.parametrize("name", ["INSERT", "MODIFY", "REMOVE"])
+def test_an_empty_object_is_no_image(name):
+    message = record(name, old={})
+    if name == "REMOVE":
+        message["dynamodb"]["NewImage"] = {}
+    assert decode(message) == decode(record(name))
+
+
 def test_the_table_of_a_stream_is_in_its_arn():
     message = record()
     del message["tableName"]
