@@ -128,7 +128,7 @@ class DebeziumMongoDb:
 
     def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
         """Decode a change, a tombstone, or a message that is no change."""
-        if message.value is None:
+        if not message.value:  # some producers write an empty value for null
             key = None if message.key is None else _message_id(message.key)
             return (Tombstone(TableId(), None if key is None else {ID: key_text(key)}),)
         envelope = load(message.value)

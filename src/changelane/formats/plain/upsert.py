@@ -96,7 +96,7 @@ class Plain:
         table, declared = self._tables.of(message.topic)
         found = self._keys.read(message.key)
         key, key_row = (None, {}) if found is None else found
-        if message.value is None:
+        if not message.value:  # some producers, such as RisingWave, write an empty value for null
             if key is None:
                 reason = "neither a row nor a key that is a JSON object"
                 raise DecodeError(reason, code=ReasonCode.NO_KEY)

@@ -62,6 +62,10 @@ def test_heartbeats_and_borders_of_transactions_are_no_changes():
     assert refused(Message(b'{"a":1}')) == ("unknown_kind", "$")
 
 
+def test_an_empty_value_is_a_tombstone():
+    assert decode(Message(b"", KEY)) == decode(Message(None, KEY))
+
+
 def test_a_snapshot_mark_may_be_a_boolean():
     assert decode(message("r", snapshot=True)).source.snapshot == "true"
     assert decode(message(snapshot=False)).source.snapshot is None
