@@ -181,8 +181,8 @@ def _flat_of(value: bytes) -> _Flat:
         header.get("schemaName"),
         header.get("tableName"),
         change.get("isDdl"),
-        [row for row, _ in rows],
-        [name for _, columns in rows[:1] for name, _, _, is_key in columns if is_key],
+        [row for row, _, _ in rows],
+        [name for _, columns, _ in rows[:1] for name, _, _, is_key in columns if is_key],
     )
 
 

@@ -32,7 +32,7 @@ import msgspec
 from changelane.errors import DecodeError
 from changelane.event import ChangeEvent, DataChange, Op, Tombstone
 from changelane.formats.canal import ddl
-from changelane.formats.canal.decode import ROW_OPERATIONS, Reader, ReadOptions, load
+from changelane.formats.canal.decode import ROW_OPERATIONS, Reader, ReadOptions, RowImage, load
 from changelane.formats.canal.dialects import DIALECTS, HIDDEN_COLUMNS, DialectName, carries
 from changelane.formats.canal.encode import Writer
 from changelane.formats.canal.lanes import CanalLanes
@@ -54,12 +54,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             zone database or an offset such as ``+08:00``.
         drop_hidden: Omit the columns that RDS and DRDS add, unless they are the key.
         gtid: Write the key ``gtid``, which Canal has since 1.1.7.
+        row_image: MySQL's ``binlog_row_image``: ``minimal``, also for ``NOBLOB``, if an update may
+            lack unchanged columns; ``auto``, if it is a whole row.
     """
 
     dialect: DialectName = "auto"
     time_zone: str = "UTC"
     drop_hidden: bool = True
     gtid: bool = True
+    row_image: RowImage = "auto"
 
 
 class Canal:
@@ -71,8 +74,9 @@ class Canal:
         self.carries = carries(dialect)
         zone = parse_zone(options.time_zone)
         hidden = HIDDEN_COLUMNS if options.drop_hidden else ()
-        self._read = Reader(ReadOptions(dialect, zone, hidden))
-        self.lanes = CanalLanes(self._read, dialect)
+        read_options = ReadOptions(dialect, zone, hidden, options.row_image)
+        self._read = Reader(read_options)
+        self.lanes = CanalLanes(self._read, read_options)
         writer = Writer(WriteOptions(dialect, zone, options.gtid))
         self._write = writer.write
         self.row_writing = partial(row_writing, writer, dialect)

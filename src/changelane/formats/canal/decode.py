@@ -4,7 +4,7 @@
 import copy
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -57,6 +57,11 @@ _UPDATE: Final = Op.UPDATE
 _DELETE: Final = Op.DELETE
 _FULL: Final = Completeness.FULL
 _UNKNOWN: Final = Completeness.UNKNOWN
+_CHANGED: Final = Completeness.CHANGED
+
+RowImage = Literal["auto", "minimal"]
+"""MySQL's ``binlog_row_image``: ``minimal``, also for ``NOBLOB``, if no update is a whole row;
+``auto``, if an update that shows no missing column is one."""
 
 Row = dict[str, Any]
 Images = list[tuple[Image | None, Image | None, Completeness]]
@@ -189,11 +194,19 @@ def _are_usual(types: Mapping[str, str | None], codes: Mapping[str, object]) -> 
 
 
 class ReadOptions(msgspec.Struct, frozen=True):
-    """The options of a reader: the dialect, the zone of TIMESTAMP, the columns to drop."""
+    """The options of a reader.
+
+    Attributes:
+        dialect: The dialect.
+        zone: The zone of TIMESTAMP.
+        hidden: The columns to drop.
+        row_image: The columns in the binary log.
+    """
 
     dialect: Dialect
     zone: dt.tzinfo
     hidden: tuple[str, ...] = HIDDEN_COLUMNS
+    row_image: RowImage = "auto"
 
 
 class Reader:
@@ -251,6 +264,7 @@ class Reader:
         source_time = self.time(message.es, "es")
         process_time = self.time(message.ts, "ts")
         typed = plan.schema is not None
+        is_partial = op is _UPDATE and self._options.row_image == "minimal"
         position = None if message.tidb is None else ticdc.position(message.tidb, "commitTs")
         events = [
             DataChange(
@@ -265,8 +279,8 @@ class Reader:
                 SOURCE,
                 source_time,
                 process_time,
-                _UNKNOWN if typed or before is None else completeness,
-                _UNKNOWN if typed or after is None else completeness,
+                _UNKNOWN if typed or is_partial or before is None else completeness,
+                _CHANGED if is_partial else _UNKNOWN if typed or after is None else completeness,
                 details,
             )
             for before, after, completeness in images

@@ -78,6 +78,7 @@ class EntryReader:
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
+        self._is_minimal = options.row_image == "minimal"
         self._time = Reader(options).time
         self._plans: BoundedCache[ColumnKey, TablePlan] = BoundedCache(_MAX_PLANS)
         self._tables: BoundedCache[tuple[str, str], TableId] = BoundedCache(_MAX_PLANS)
@@ -138,6 +139,7 @@ class EntryReader:
     ) -> DataChange:
         images: list[Row | None] = [None, None]
         columns: list[ColumnKey] = [(), ()]
+        has_gaps = False
         wants = (op is not Op.CREATE, op is not Op.DELETE)
         for place, name in ((0, "beforeColumns"), (1, "afterColumns")):
             datas: list[bytes] = row.get(name, [])
@@ -146,7 +148,8 @@ class EntryReader:
                 code = ReasonCode.UNEXPECTED_IMAGE
                 raise DecodeError(reason, code=code, path=f"{path}.{name}")
             if datas:
-                images[place], columns[place] = row_of(datas, f"{path}.{name}")
+                images[place], columns[place], lacks_some = row_of(datas, f"{path}.{name}")
+                has_gaps = has_gaps or lacks_some
         if images[1 if wants[1] else 0] is None:
             raise DecodeError("the row has no columns", code=ReasonCode.MISSING_IMAGE, path=path)
         plan = self._plan(_all_columns(*columns)).covering(images)
@@ -162,7 +165,10 @@ class EntryReader:
         if plan.sql_types:
             details["sqlType"] = plan.sql_types
         is_whole = before is None or after is None or before.keys() == after.keys()
-        holds = _FULL if plan.schema is None and is_whole else _UNKNOWN
+        holds = after_holds = _FULL if plan.schema is None and is_whole else _UNKNOWN
+        is_partial = has_gaps or not is_whole or self._is_minimal or _has_key_only(columns[1])
+        if op is Op.UPDATE and is_partial:
+            after_holds = Completeness.CHANGED
         return DataChange(
             op,
             self._table(header),
@@ -176,7 +182,7 @@ class EntryReader:
             self._source_time(header),
             None,
             _UNKNOWN if before is None else holds,
-            _UNKNOWN if after is None else holds,
+            _UNKNOWN if after is None else after_holds,
             details,
         )
 
@@ -294,16 +300,18 @@ def entries_of(value: bytes) -> list[bytes]:
     return entries
 
 
-def row_of(datas: Sequence[bytes], path: str) -> tuple[Row, ColumnKey]:
-    """Return the texts of a row, and its columns.
+def row_of(datas: Sequence[bytes], path: str) -> tuple[Row, ColumnKey, bool]:
+    """Return the texts of a row, its columns, and whether their numbers show that it lacks some.
 
     Raises:
         DecodeError: A column has no name, or two columns have one name.
     """
     row: Row = {}
     columns: list[tuple[str, str | None, int, bool]] = []
+    last_index = 0
     for data in datas:
         column = loads(data, COLUMN, path)
+        last_index = max(last_index, column.get("index", 0))
         name = column.get("name")
         if not name:
             raise DecodeError("a column has no name", code=ReasonCode.MISSING_FIELD, path=path)
@@ -313,7 +321,12 @@ def row_of(datas: Sequence[bytes], path: str) -> tuple[Row, ColumnKey]:
         columns.append((name, kind, column.get("sqlType", 0), column.get("isKey", False)))
     if len(row) != len(columns):
         raise DecodeError("two columns have one name", code=ReasonCode.WRONG_IMAGE, path=path)
-    return row, tuple(columns)
+    return row, tuple(columns), last_index >= len(columns)
+
+
+def _has_key_only(columns: ColumnKey) -> bool:
+    """Return whether a row may be that of a minimal log, whose update changed the whole key."""
+    return all(is_key for *_, is_key in columns)
 
 
 def _all_columns(before: ColumnKey, after: ColumnKey) -> ColumnKey:

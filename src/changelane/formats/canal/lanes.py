@@ -12,8 +12,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from changelane.event import DataChange
-from changelane.formats.canal.decode import ROW_OPERATIONS, Reader
-from changelane.formats.canal.dialects import Dialect
+from changelane.formats.canal.decode import ROW_OPERATIONS, Reader, ReadOptions
 from changelane.formats.canal.wire import FlatMessage
 from changelane.formats.contract.lane import (
     LaneColumn,
@@ -49,9 +48,11 @@ class CanalLanes:
     header_names: frozenset[str] = frozenset()
     version = 0
 
-    def __init__(self, reader: Reader, dialect: Dialect) -> None:
+    def __init__(self, reader: Reader, options: ReadOptions) -> None:
         self._reader = reader
-        self._has_lanes = dialect.delete_row_in == "data" and not dialect.update_swapped
+        dialect, row_image = options.dialect, options.row_image
+        is_usual = dialect.delete_row_in == "data" and not dialect.update_swapped
+        self._has_lanes = is_usual and row_image == "auto"
 
     def identity(self, value: bytes) -> Hashable | None:
         """Return the maps of types, the key columns and the table of a message."""

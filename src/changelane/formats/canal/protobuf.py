@@ -23,7 +23,7 @@ import msgspec
 
 from changelane.errors import DecodeError
 from changelane.event import ChangeEvent, Op, Tombstone
-from changelane.formats.canal.decode import ReadOptions
+from changelane.formats.canal.decode import ReadOptions, RowImage
 from changelane.formats.canal.dialects import DIALECTS, HIDDEN_COLUMNS, SOURCE
 from changelane.formats.canal.entries import EntryReader
 from changelane.formats.canal.entries_encode import EntryWriter
@@ -45,10 +45,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         time_zone: The zone of TIMESTAMP values, which is that of Canal's JVM: a name of the time
             zone database or an offset such as ``+08:00``.
         drop_hidden: Omit the columns that RDS and DRDS add, unless they are the key.
+        row_image: MySQL's ``binlog_row_image``: ``minimal``, also for ``NOBLOB``, if no update is a
+            whole row; ``auto``, if an update that shows no missing column is one.
     """
 
     time_zone: str = "UTC"
     drop_hidden: bool = True
+    row_image: RowImage = "auto"
 
 
 _CARRIES: Final = Carries(
@@ -83,7 +86,7 @@ class CanalProtobuf:
         zone = parse_zone(options.time_zone)
         dialect = DIALECTS["canal"]
         hidden = HIDDEN_COLUMNS if options.drop_hidden else ()
-        self._read = EntryReader(ReadOptions(dialect, zone, hidden))
+        self._read = EntryReader(ReadOptions(dialect, zone, hidden, options.row_image))
         self._write = EntryWriter(WriteOptions(dialect, zone)).write
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final, Literal
 
 from changelane.errors import DecodeError
+from changelane.formats.contract import json
 from changelane.reason_codes import ReasonCode
 from changelane.types import (
     Bits,
@@ -104,7 +105,9 @@ def reader(kind: LogicalType, *, binary: Binary = "hex") -> Read:
             return _read_timestamp
         case InstantType():
             return _read_instant
-        case String() | Json() | Uuid() | Xml() | Enum() | Set() | Text():
+        case Json():
+            return _read_json
+        case String() | Uuid() | Xml() | Enum() | Set() | Text():
             return _matching(kind, None)
         case _:
             raise ValueError
@@ -197,6 +200,11 @@ def _matching(kind: LogicalType, pattern: "re.Pattern[str] | None") -> Read:
         return text
 
     return read
+
+
+def _read_json(value: Any) -> str:
+    """Return JSON as text; some producers write it nested."""
+    return value if type(value) is str else json.dumps(value).decode()
 
 
 def _read_hex(value: Any) -> bytes:

@@ -124,7 +124,8 @@ class Reader:
         )
 
     def _table(self, metadata: SourceMetadata) -> TableId:
-        names = (metadata.database or None, metadata.schema or None, metadata.table or None)
+        name = metadata.table or metadata.collection or metadata.object_name
+        names = (metadata.database or None, metadata.schema or None, name or None)
         table = self._tables.get(names)  # shared, because reducers cache by identity
         return self._tables.add(names, TableId(*names)) if table is None else table
 
@@ -154,10 +155,10 @@ class Reader:
 def product_of(read_method: str) -> str | None:
     """Return the product of a method of reading.
 
-    >>> product_of("mysql-cdc-binlog"), product_of("cdc")
-    ('mysql', None)
+    >>> product_of("mysql-cdc-binlog"), product_of("oracle_dump"), product_of("cdc")
+    ('mysql', 'oracle', None)
     """
-    return PRODUCTS.get(read_method.partition("-")[0])
+    return PRODUCTS.get(read_method.replace("_", "-").partition("-")[0])
 
 
 def is_backfill(read_method: str) -> bool:

@@ -35,6 +35,8 @@ _BACKFILL_METHODS: Final = {
     "salesforce": "salesforce-backfill",
 }
 """Product -> the documented method of reading; other products have the general one."""
+_NAME_FIELDS: Final = {"mongodb": "collection", "salesforce": "object_name"}
+"""Product -> the key of the table's name, if it is not ``table``."""
 _DETAILS: Final[dict[str, type]] = {
     "read_method": str,
     "uuid": str,
@@ -66,7 +68,7 @@ def encode(event: ChangeEvent, report: Report) -> Message:
     read_method = _read_method(event, known, report)
     metadata = {
         "schema": event.table.schema,
-        "table": event.table.name,
+        _NAME_FIELDS.get(event.source.product or "", "table"): event.table.name,
         "database": event.table.database,
         "row_id": known.get("row_id"),
         "is_deleted": is_delete,

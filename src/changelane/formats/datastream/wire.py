@@ -16,7 +16,10 @@ _Number = int | str | None
 
 
 class SourceMetadata(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaults=True):
-    """The object ``source_metadata``: the fields of all sources."""
+    """The object ``source_metadata``: the fields of all sources.
+
+    MongoDB has ``collection`` instead of ``table``, Salesforce ``object_name``.
+    """
 
     schema: str | None = None
     table: str | None = None
@@ -32,6 +35,8 @@ class SourceMetadata(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_
     log_position: _Number = None
     lsn: _Number = None
     primary_keys: list[str] | None = None
+    collection: str | None = None
+    object_name: str | None = None
 
 
 class Event(msgspec.Struct, forbid_unknown_fields=True, gc=False):

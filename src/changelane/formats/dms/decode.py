@@ -139,6 +139,8 @@ class Reader:
         op = OPERATIONS.get(metadata.operation)
         if op is None:
             raise _unknown_operation()
+        if data is None and op is _DELETE and record.before:
+            data = {}  # the before image is the row
         if data is None:
             raise DecodeError("no columns", code=ReasonCode.MISSING_FIELD, path="$.data")
         if record.control is not None:

@@ -110,10 +110,13 @@ class DynamoDb:
         if value is None or b'"dynamodb"' not in value:
             return False
         try:
-            probes = json.loads(value, _Probes)
+            if value.lstrip()[:1] == b"[":
+                records = json.loads(value, list[_Probe])
+            else:
+                probes = json.loads(value, _Probes)
+                records = [probes] if probes.Records is None else probes.Records
         except DecodeError:
             return False
-        records = [probes] if probes.Records is None else probes.Records
         return any(
             record.eventName in OPERATIONS and record.dynamodb is not None for record in records
         )

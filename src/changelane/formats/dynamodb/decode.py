@@ -42,8 +42,11 @@ SETS: Final = "sets"
 """The detail with the types of sets: image -> attribute -> type."""
 IMAGES: Final = ("NewImage", "OldImage")
 
-_TTL: Final = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
-"""The user of a delete by the time to live."""
+_TTL: Final = {"type": "Service", "principalid": "dynamodb.amazonaws.com"}
+"""The user of a delete by the time to live, with names in lower case.
+
+AWS Lambda has the names ``type`` and ``principalId``, the API ``Type`` and ``PrincipalId``.
+"""
 _TABLE: Final = re.compile(r"arn:[^:]*:dynamodb:[^:]*:[^:]*:table/([^/]+)(?:/.*)?", re.DOTALL)
 _SEQUENCE: Final = re.compile(r"[0-9]{1,40}")
 _LEAST_DIGITS: Final = 21
@@ -99,7 +102,7 @@ class Reader:
         table = self._table(record)
         key = self._key(table, stream, path)
         before_holds = _UNKNOWN if before is None else _FULL
-        if op is _DELETE and stream.OldImage is None:
+        if op is _DELETE and not stream.OldImage:
             before_holds = _KEY
         if key is not None:
             for name in key.columns:
@@ -141,8 +144,11 @@ class Reader:
     def _images(
         self, op: Op, stream: StreamRecord, path: str, sets: tuple[dict[str, str], dict[str, str]]
     ) -> tuple[dict[str, Value] | None, dict[str, Value] | None]:
-        """Return the old and the new item; that of a delete without an old image is its key."""
-        new, old = stream.NewImage, stream.OldImage
+        """Return the old and the new item; that of a delete without an old image is its key.
+
+        An empty object is no image: each item has its key.
+        """
+        new, old = stream.NewImage or None, stream.OldImage or None
         if op is _DELETE:
             if new is not None:
                 raise DecodeError(
@@ -275,12 +281,10 @@ def sequence_number(position: Position | None) -> str | None:
 
 def is_expired(record: Record) -> bool:
     """Return whether a record is the delete of an item whose time to live is over."""
-    user = record.userIdentity
-    return (
-        record.eventName == "REMOVE"
-        and user is not None
-        and all(user.get(name) == value for name, value in _TTL.items())
-    )
+    if record.eventName != "REMOVE" or record.userIdentity is None:
+        return False
+    user = {name.lower(): value for name, value in record.userIdentity.items()}
+    return all(user.get(name) == value for name, value in _TTL.items())
 
 
 def _typed(declared: DeclaredTable, image: Row, path: str, *, is_whole: bool) -> Row:

@@ -70,7 +70,9 @@ _record: Final = msgspec.json.Decoder(Record, float_hook=decimal.Decimal).decode
 
 
 def load(value: bytes) -> tuple[Loaded, ...]:
-    """Return the records of a message: one, or those of a batch ``{"Records": [...]}``.
+    """Return the records of a message: one, or those of a batch.
+
+    A batch is ``{"Records": [...]}`` in AWS Lambda and the API, an array in EventBridge Pipes.
 
     Raises:
         DecodeError: The bytes are not records of DynamoDB.
@@ -79,13 +81,19 @@ def load(value: bytes) -> tuple[Loaded, ...]:
         return (Loaded(_record(value), _NO_FIELDS, _NO_FIELDS),)
     except (ValueError, RecursionError, decimal.DecimalException):
         pass  # the slow path reads the message, or raises the error
-    fields: Row = json.loads(value, Row)
-    if _BATCH not in fields:
-        return (_loaded(fields, "$"),)
-    records = fields[_BATCH]
+    message = json.loads(value, object)
+    if isinstance(message, list):
+        return _batch(message, "$")
+    if not isinstance(message, dict) or _BATCH not in message:
+        return (_loaded(message, "$"),)
+    records = message[_BATCH]
     if not isinstance(records, list):
         raise _wrong(f"$.{_BATCH}", "not an array of records")
-    return tuple(_loaded(record, f"$.{_BATCH}[{index}]") for index, record in enumerate(records))
+    return _batch(records, f"$.{_BATCH}")
+
+
+def _batch(records: list[Any], path: str) -> tuple[Loaded, ...]:
+    return tuple(_loaded(record, f"{path}[{index}]") for index, record in enumerate(records))
 
 
 def _loaded(fields: object, path: str) -> Loaded:

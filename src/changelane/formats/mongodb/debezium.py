@@ -23,7 +23,6 @@ Known gaps: changes of one transaction share a position. See
 ``docs/formats/debezium-mongodb-json.md``.
 """
 
-import decimal
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -57,13 +56,18 @@ from changelane.formats.mongodb.documents import (
     row_of,
 )
 from changelane.formats.mongodb.extended_json import canonical, key_text, parse, text_of, value_of
+from changelane.formats.mongodb.wire import (
+    Envelope,
+    Row,
+    UpdateDescription,
+    load,
+    other_messages,
+)
 from changelane.message import Message
 from changelane.position import SequencePosition
 from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId
 from changelane.types import Boolean, Decimal, Float, Integer, Json, String
-
-Row = dict[str, Any]
 
 CONNECTOR: Final = "debezium"
 PRODUCT: Final = "mongodb"
@@ -79,22 +83,6 @@ _SOURCE_FIELDS: Final = frozenset(
 )
 
 
-class _UpdateDescription(msgspec.Struct, gc=False):
-    removedFields: list[str] | None = None  # noqa: N815 - the producer's name
-    updatedFields: str | None = None  # noqa: N815 - the producer's name
-    truncatedArrays: list[Row] | None = None  # noqa: N815 - the producer's name
-
-
-class _Envelope(msgspec.Struct, gc=False):
-    op: str
-    source: Row
-    before: str | None = None
-    after: str | None = None
-    updateDescription: _UpdateDescription | None = None  # noqa: N815 - the producer's name
-    ts_ms: int | None = None
-    transaction: Row | None = None
-
-
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Options of ``debezium-mongodb-json``.
 
@@ -104,9 +92,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     documents: Form = "json"
-
-
-_decode: Final = msgspec.json.Decoder(_Envelope, float_hook=decimal.Decimal).decode
 
 
 class DebeziumMongoDb:
@@ -142,14 +127,16 @@ class DebeziumMongoDb:
     # -- reading -------------------------------------------------------------------------------
 
     def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
-        """Decode a change, or a tombstone."""
-        if message.value is None:
+        """Decode a change, a tombstone, or a message that is no change."""
+        if not message.value:  # some producers write an empty value for null
             key = None if message.key is None else _message_id(message.key)
             return (Tombstone(TableId(), None if key is None else {ID: key_text(key)}),)
-        return (self._change(message.value, message.key),)
+        envelope = load(message.value)
+        if envelope is None:
+            return other_messages(message, message.value)
+        return (self._change(envelope, message.key),)
 
-    def _change(self, value: bytes, key: bytes | None) -> DataChange:
-        envelope = _load(value)
+    def _change(self, envelope: Envelope, key: bytes | None) -> DataChange:
         op = _OPERATIONS.get(envelope.op)
         if op is None:
             raise DecodeError(
@@ -199,7 +186,7 @@ class DebeziumMongoDb:
             details or NO_DETAILS,
         )
 
-    def _patch(self, envelope: _Envelope, key: bytes | None) -> dict[str, Any]:
+    def _patch(self, envelope: Envelope, key: bytes | None) -> dict[str, Any]:
         """Return the columns of an update without its document."""
         path = "$.updateDescription"
         description = envelope.updateDescription
@@ -286,24 +273,14 @@ class DebeziumMongoDb:
         if value is None or b'"collection"' not in value:
             return False
         try:
-            envelope = _load(value)
+            envelope = load(value)
         except (DecodeError, RecursionError):
             return False
-        source = envelope.source
-        return source.get("connector") == PRODUCT and envelope.op in _OPERATIONS
-
-
-def _load(value: bytes) -> _Envelope:
-    """Return the envelope of a message, with or without its schema."""
-    try:
-        return _decode(value)
-    except (ValueError, RecursionError, decimal.DecimalException):
-        pass  # the slow path reads the message, or raises the error
-    fields = json.loads(value, Row)
-    payload = fields.get("payload")
-    if isinstance(payload, dict) and "op" not in fields:
-        return json.convert(payload, _Envelope, "$.payload")
-    return json.convert(fields, _Envelope)
+        return (
+            envelope is not None
+            and envelope.source.get("connector") == PRODUCT
+            and envelope.op in _OPERATIONS
+        )
 
 
 def _parsed(text: str, path: str) -> Row:
@@ -379,6 +356,8 @@ def _source(source: Row) -> Source:
     texts: list[str | None] = []
     for name in ("name", "version", "snapshot"):
         text = source.get(name)
+        if name == "snapshot" and isinstance(text, bool):
+            text = "true" if text else "false"
         if text is not None and not isinstance(text, str):
             raise DecodeError("not a text", code=ReasonCode.WRONG_TYPE, path=f"$.source.{name}")
         texts.append(text)
@@ -388,7 +367,7 @@ def _source(source: Row) -> Source:
 
 
 def _transaction(block: Row | None) -> Transaction | None:
-    if block is None:
+    if block is None or block.get("id") is None:
         return None
     identity, order = block.get("id"), block.get("total_order")
     table_order = block.get("data_collection_order")
@@ -422,10 +401,10 @@ def _key_bytes(identity: Any) -> bytes:
 
 def _is_description(value: object) -> bool:
     try:
-        msgspec.convert(value, _UpdateDescription)
+        msgspec.convert(value, UpdateDescription)
     except msgspec.ValidationError:
         return False
-    return isinstance(value, Mapping) and value.keys() <= set(_UpdateDescription.__struct_fields__)
+    return isinstance(value, Mapping) and value.keys() <= set(UpdateDescription.__struct_fields__)
 
 
 def _source_block(event: DataChange, details: Row, report: Report) -> Row:

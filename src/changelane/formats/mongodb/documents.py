@@ -6,13 +6,13 @@ from typing import Any, Final, Literal
 
 from changelane.errors import DecodeError
 from changelane.event import Completeness
-from changelane.formats.contract import json
 from changelane.formats.contract.format import Report
 from changelane.formats.mongodb.extended_json import (
     Document,
     canonical,
     column_value,
     key_text,
+    loads,
     parse,
     text_of,
     value_of,
@@ -105,7 +105,4 @@ def id_of(text: str) -> Any:
     Raises:
         DecodeError: The text is no value. The error has no path.
     """
-    try:
-        return canonical(json.loads(text.encode("utf-8", "surrogatepass"), object))
-    except DecodeError as error:
-        raise DecodeError(error.reason, code=error.code) from None
+    return canonical(loads(text))

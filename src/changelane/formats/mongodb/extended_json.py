@@ -9,6 +9,7 @@ its version 1. A number without a type is an int32, an int64 or a double, as in 
 import binascii
 import datetime as dt
 import decimal
+import json as standard_json
 import math
 import re
 import uuid
@@ -32,27 +33,48 @@ _DOUBLE: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,4})?")
 _DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,5})?")
 _NON_FINITE: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 _DIGITS: Final = 34
+_BARE_DOUBLE: Final = re.compile(r"\b(?:NaN|Infinity)\b")
+_WITH_BARE_DOUBLES: Final = standard_json.JSONDecoder(
+    parse_float=decimal.Decimal, parse_constant=lambda name: {"$numberDouble": name}
+)
 _TIME: Final = reader(dt.UTC)
 _EPOCH: Final = dt.datetime(1970, 1, 1)
 _FIRST_MS: Final = -62_135_596_800_000
 _AFTER_LAST_MS: Final = 253_402_300_800_000
 
 
-def parse(text: str | bytes) -> Document:
+def parse(text: str) -> Document:
     """Return the canonical form of a document in Extended JSON.
 
     Raises:
         DecodeError: The text is no document. The error has no path.
     """
-    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-    try:
-        document = json.loads(data, Document)
-    except DecodeError as error:
-        raise DecodeError(error.reason, code=error.code) from None
+    document = loads(text)
     result = canonical(document)
-    if not isinstance(result, dict) or _is_wrapper(document):
+    if not isinstance(document, dict) or _is_wrapper(document):
         raise _wrong("a document")
-    return result
+    return result  # type: ignore[no-any-return]  # of a document
+
+
+def loads(text: str) -> Any:
+    """Return the JSON of a text in Extended JSON.
+
+    The mode ``STRICT`` of MongoDB's driver for Java, which Debezium uses, writes a double that is
+    not finite without quotes: ``NaN``, ``Infinity``.
+
+    Raises:
+        DecodeError: The text is no JSON. The error has no path.
+    """
+    try:
+        return json.loads(text.encode("utf-8", "surrogatepass"), object)
+    except DecodeError as invalid:
+        error = DecodeError(invalid.reason, code=invalid.code)
+    if error.code is not ReasonCode.MALFORMED_JSON or not _BARE_DOUBLE.search(text):
+        raise error
+    try:
+        return _WITH_BARE_DOUBLES.decode(text)
+    except (ValueError, RecursionError, ArithmeticError):
+        raise error from None
 
 
 def canonical(value: Any) -> Any:

@@ -44,6 +44,9 @@ FORMS: Final[frozenset[tuple[type[LogicalType], str]]] = frozenset(
 )
 """The forms of Flink's format ``json`` with the default ``timestamp-format.standard``, ``SQL``."""
 
+WRAPPED: Final = frozenset({"schema", "payload"})
+"""The names in a key or a row of Kafka Connect with its schema."""
+
 _MAX_TABLES: Final = 4096
 _PARTIAL: Final = frozenset({Completeness.CHANGED, Completeness.KEY})
 
@@ -156,14 +159,19 @@ class Keys:
         self._keys: BoundedCache[tuple[str, ...], Key] = BoundedCache(_MAX_TABLES)
 
     def read(self, data: bytes | None) -> tuple[Key, Row] | None:
-        """Return the key columns and their JSON values; ``None`` if a key is no such object."""
+        """Return the key columns and their JSON values; ``None`` if a key is no such object.
+
+        The key may be inside of ``payload``, beside its schema.
+        """
         if not data:
             return None
         try:
             row = load_row(data)
         except DecodeError:
             return None
-        if not row:
+        if len(row) == 2 and row.keys() == WRAPPED:  # Kafka Connect with key.converter.schemas
+            row = row["payload"]
+        if not row or not isinstance(row, dict):
             return None
         names = tuple(row)
         key = self._keys.get(names)  # shared, because rows are compiled by identity

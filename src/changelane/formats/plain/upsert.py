@@ -37,6 +37,7 @@ from changelane.formats.contract.format import Format, Report
 from changelane.formats.plain.tables import (
     FORMS,
     TYPES,
+    WRAPPED,
     Keys,
     Row,
     Tables,
@@ -53,7 +54,6 @@ __all__ = ["Options", "make"]
 _UPDATE: Final = Op.UPDATE
 _FULL: Final = Completeness.FULL
 _UNKNOWN: Final = Completeness.UNKNOWN
-_WRAPPED: Final = frozenset({"schema", "payload"})
 _ADDED: Final = "__"
 """The start of the names of columns that other producers add to rows."""
 
@@ -96,7 +96,7 @@ class Plain:
         table, declared = self._tables.of(message.topic)
         found = self._keys.read(message.key)
         key, key_row = (None, {}) if found is None else found
-        if message.value is None:
+        if not message.value:  # some producers, such as RisingWave, write an empty value for null
             if key is None:
                 reason = "neither a row nor a key that is a JSON object"
                 raise DecodeError(reason, code=ReasonCode.NO_KEY)
@@ -152,8 +152,6 @@ class Plain:
             report((f"operation:{event.op.value}", "read as an update, which may be an insert"))
         report_missing(event, report)
         key = _key_row(event.key, event.after)
-        if event.after.keys() == _WRAPPED:
-            raise EncodeError("readers interpret the columns schema and payload as a schema block")
         return (Message(json.dumps(event.after), json.dumps(key), topic=topic),)
 
     def detects(self, message: Message) -> bool:
@@ -171,7 +169,7 @@ class Plain:
 
 def _load(value: bytes) -> Row:
     row = load_row(value)
-    if len(row) == 2 and row.keys() == _WRAPPED:
+    if len(row) == 2 and row.keys() == WRAPPED:
         reason = "a row with a schema block: use debezium-flat-json"
         raise DecodeError(reason, code=ReasonCode.UNKNOWN_KIND)
     return row
@@ -200,6 +198,8 @@ def _key_row(key: Key | None, image: Image) -> dict[str, Any]:
         raise EncodeError("a plain row needs a key, which identifies it")
     if any(name not in image for name in key.columns):
         raise EncodeError("the row lacks a column of its key")
+    if WRAPPED in {frozenset(image), frozenset(key.columns)}:
+        raise EncodeError("readers interpret the columns schema and payload as a schema block")
     return {name: image[name] for name in key.columns}
 
 

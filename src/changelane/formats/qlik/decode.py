@@ -195,9 +195,10 @@ def table_of(name: str | None) -> TableId:
 def _images(op: Op, message: DataMessage, path: str) -> tuple[Row, Row | None]:
     """Return the row, and the before image of an update.
 
-    The row of a delete is ``data``; some versions have it in ``beforeData``.
+    The row of a delete is ``data``; some versions have it in ``beforeData``. An empty object is no
+    image.
     """
-    data, before = message.data, message.beforeData
+    data, before = message.data or None, message.beforeData or None
     if op is _UPDATE:
         if data is None:
             raise DecodeError("no columns", code=ReasonCode.MISSING_FIELD, path=f"{path}.data")

@@ -58,7 +58,7 @@ from changelane.types import (
 _TYPES: Final[frozenset[type[LogicalType]]] = frozenset(
     {Array, Boolean, Bytes, Date, Decimal, Float, InstantType, Integer, Json, String, Uuid}
 )
-_MARKS: Final = (b'"mods"', b'_record"')
+_MARKS: Final = (b'"mods"', b'_record"', b'Record"')
 """Texts of which each message has one."""
 
 

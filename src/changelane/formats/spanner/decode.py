@@ -199,10 +199,8 @@ def _images(
     new = _values(mod.new_values or {}, columns, f"{path}.new_values")
     old = _values(mod.old_values or {}, columns, f"{path}.old_values")
     for name, values in (("new_values", new), ("old_values", old)):
-        if not keys.keys().isdisjoint(values):
-            raise _wrong(
-                "a key column among other values", ReasonCode.UNEXPECTED_FIELD, f"{path}.{name}"
-            )
+        if any(column in values and values[column] != key for column, key in keys.items()):
+            raise _wrong("a key column with two values", ReasonCode.WRONG_IMAGE, f"{path}.{name}")
     if op is _CREATE:
         if old:
             raise _wrong(

@@ -99,11 +99,7 @@ OTHERS: Final = frozenset(
 _NO_FIELDS: Final[Row] = {}
 _EPOCH: Final = dt.datetime(1970, 1, 1)
 _RENAMED: Final = {"row_type": "column_types"}
-_TEXTS: Final = {
-    "keys_json": "keys",
-    "new_values_json": "new_values",
-    "old_values_json": "old_values",
-}
+_VALUES: Final = frozenset({"keys", "new_values", "old_values"})
 _CAPITAL: Final = re.compile(r"(?<=[a-z0-9])([A-Z])")
 _record: Final = msgspec.json.Decoder(PlainRecord, float_hook=decimal.Decimal).decode
 _column_types: Final = msgspec.json.Decoder(list[ColumnType]).decode
@@ -132,20 +128,23 @@ def load(value: bytes) -> tuple[Loaded, ...]:
 def _change_record(item: object, path: str) -> list[Loaded]:
     """Return the records in a change record: the one without the name of its kind, or others.
 
-    In GoogleSQL each kind is an array with at most one record, in PostgreSQL the record.
+    In GoogleSQL each kind is an array with at most one record, in PostgreSQL the record. The API
+    has names such as ``heartbeatRecord``.
     """
     fields = _object(item, path)
-    if not fields.keys() & (OTHERS | {DATA}):
+    kinds = {name: _CAPITAL.sub(r"_\1", name).lower() for name in fields}
+    if not (OTHERS | {DATA}) & set(kinds.values()):
         return [_data_record(fields, path)]
     records: list[Loaded] = []
-    for kind, part in fields.items():
+    for name, part in fields.items():
+        kind = kinds[name]
         if kind not in OTHERS and kind != DATA:
             raise DecodeError(
                 "an unknown kind of record", code=ReasonCode.UNKNOWN_KIND, path=f"{path}.{DATA}"
             )
         parts = part if isinstance(part, list) else [] if part is None else [part]
         for record in parts:
-            place = f"{path}.{kind}"
+            place = f"{path}.{name}"
             if kind == DATA:
                 records.append(_data_record(_object(record, place), place))
             else:
@@ -207,11 +206,14 @@ def _snake(name: str) -> str:
 
 
 def _mod(mod: Row, path: str) -> Row:
-    """Return a mod with objects instead of JSON texts."""
+    """Return a mod with objects instead of JSON texts.
+
+    The values have the type JSON in Spanner, so that clients may write them as texts.
+    """
     result: Row = {}
     for name, value in mod.items():
-        plain = _TEXTS.get(_CAPITAL.sub(r"_\1", name).lower())
-        if plain is None:
+        plain = _CAPITAL.sub(r"_\1", name).lower().removesuffix("_json")
+        if plain not in _VALUES:
             result[name] = value
         elif isinstance(value, str):
             result[plain] = _parsed(value, f"{path}.{name}") if value else {}
@@ -221,9 +223,14 @@ def _mod(mod: Row, path: str) -> Row:
 
 
 def _column(fields: Row, path: str) -> Row:
-    """Return a column whose type is an object, which Beam has as text in ``code``."""
+    """Return a column whose type is an object, which Beam has as text in ``code``.
+
+    The type has the type JSON in Spanner, so that clients may write it as text.
+    """
     result = {_CAPITAL.sub(r"_\1", name).lower(): value for name, value in fields.items()}
     kind = result.get("type")
+    if isinstance(kind, str):
+        kind = result["type"] = _parsed(kind, f"{path}.type")
     code = kind.get("code") if isinstance(kind, dict) else None
     if isinstance(code, str) and code.startswith("{"):
         result["type"] = _parsed(code, f"{path}.type.code")

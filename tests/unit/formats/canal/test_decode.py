@@ -26,6 +26,7 @@ from changelane.event import (
     Tombstone,
     Truncate,
     is_complete,
+    lists_sent_columns_only,
 )
 from changelane.schema import TableId
 from changelane.types import UNKNOWN
@@ -166,6 +167,17 @@ def test_event_says_what_the_message_says():
         ("int32", "int(11)"),
         ("string", "varchar(20)"),
     ]
+
+
+def test_an_update_of_a_minimal_log_is_no_whole_row():
+    update = flat(type="UPDATE", old=[{"name": "b"}])
+    (event,) = decode(update)
+    assert not lists_sent_columns_only(event)
+    (event,) = decode(update, row_image="minimal")
+    assert lists_sent_columns_only(event)
+    assert event.before == {"id": 1, "name": "b"}
+    for other in (flat(), flat(type="DELETE")):
+        assert decode(other, row_image="minimal") == decode(other)
 
 
 def test_before_is_data_overlaid_with_old():

@@ -8,7 +8,15 @@ import pytest
 
 from changelane import Message, get_codec
 from changelane.errors import DecodeError
-from changelane.event import Control, DataChange, Key, Op, TransactionMarker, Watermark
+from changelane.event import (
+    Control,
+    DataChange,
+    Key,
+    Op,
+    TransactionMarker,
+    Watermark,
+    lists_sent_columns_only,
+)
 from changelane.formats.canal.protobuf_wire import (
     COLUMN,
     ENTRY,
@@ -105,8 +113,29 @@ def test_images_of_a_minimal_log_are_partial():
     (event,) = read(packet({"eventType": 2, "rowDatas": [before + after]}))
     assert (event.before, event.after) == ({"id": 1}, {"n": "x"})
     assert event.schema.names == {"id", "n"}
+    assert lists_sent_columns_only(event)
     encoded = CODEC.encode(msgspec.structs.replace(event, before=None), on_loss="warn")
     assert "absent" in dict(encoded.losses)
+
+
+def update_of(before, after, codec=CODEC):
+    images = {"beforeColumns": before, "afterColumns": after}
+    row = {name: [dumps(c, COLUMN) for c in columns] for name, columns in images.items()}
+    change = {"eventType": 2, "rowDatas": [dumps(row, ROW_DATA)]}
+    (event,) = codec.decode(Message(packet(change)))
+    return event
+
+
+def test_an_update_may_lack_unchanged_columns():
+    name, note = ({"index": place, "name": str(place), "value": "x"} for place in (1, 2))
+    minimal = get_codec("canal-protobuf", row_image="minimal")
+    assert not lists_sent_columns_only(update_of([ID, name], [ID, name]))
+    for event in (
+        update_of([ID, note], [ID, note]),  # the numbers have a gap
+        update_of([ID], [ID]),  # a table with other columns, or with its key only
+        update_of([ID, name], [ID, name], minimal),
+    ):
+        assert lists_sent_columns_only(event)
 
 
 def test_other_entries():

@@ -49,6 +49,8 @@ def code(kind, value, **options):
         ("float64", "-Infinity", -math.inf),
         ("string", "", ""),
         ("json", '{"a":1}', '{"a":1}'),
+        ("json", {"a": [D("1.50"), None]}, '{"a":[1.50,null]}'),
+        ("json", False, "false"),
         ("bytes", "00ff", b"\x00\xff"),
         ("bytes", "0x00FF", b"\x00\xff"),
         ("bytes", "", b""),

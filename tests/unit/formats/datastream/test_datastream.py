@@ -58,12 +58,31 @@ def test_method_and_metadata_give_the_operation(method, metadata, op):
     assert change.source.snapshot == (method if op is Op.READ else None)
 
 
+@pytest.mark.parametrize("method", ["oracle-backfill", "oracle_dump"])
+def test_the_method_begins_with_the_product(method):
+    change = decode(event(method))
+    assert (change.op, change.source.product) == (Op.READ, "oracle")
+
+
 def test_the_key_is_in_the_event_else_in_the_options():
     assert decode(event(primary_keys=["id"])).key == Key(("id",), KeyOrigin.PAYLOAD)
     assert decode(event()).key is None
     assert decode(event(), keys={"t": ["name"]}).key == Key(("name",), KeyOrigin.CONFIG)
     declared = decode(event(), schemas={"shop.t": {"id": "int64 key", "other": "string"}})
     assert (declared.key.columns, declared.after["other"]) == (("id",), None)
+
+
+@pytest.mark.parametrize(
+    ("product", "field"), [("mongodb", "collection"), ("salesforce", "object_name")]
+)
+def test_the_table_is_the_collection_or_the_object_of_its_source(product, field):
+    change = decode(event(f"{product}-change-stream", table=None, **{field: "users"}))
+    assert (change.table, change.details.get("source_metadata")) == (
+        TableId("shop", None, "users"),
+        None,
+    )
+    (message,) = CODEC.encode(change).messages
+    assert json.loads(message.value)["source_metadata"][field] == "users"
 
 
 def test_a_delete_may_have_its_key_only():

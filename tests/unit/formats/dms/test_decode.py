@@ -56,6 +56,11 @@ def refused(message, **options):
 # -- operations and images ---------------------------------------------------------------------
 
 
+def test_the_row_of_a_delete_may_be_the_before_image_only():
+    event = decode(record("delete", data=None, before=ROW), keys={"t": ["id"]})
+    assert (event.op, event.before, event.after) == (Op.DELETE, ROW, None)
+
+
 @pytest.mark.parametrize(
     ("operation", "op"), [("load", Op.READ), ("insert", Op.CREATE), ("update", Op.UPDATE)]
 )
@@ -423,6 +428,8 @@ def test_wrong_control_records_are_errors():
 
 def test_wrong_messages_are_errors():
     assert refused(record(data=None)) == ("missing_field", "$.data")
+    assert refused(record("delete", data=None)) == ("missing_field", "$.data")
+    assert refused(record("update", data=None, before=ROW)) == ("missing_field", "$.data")
     assert refused(record() | {"control": {}}) == ("unexpected_field", "$.control")
     message = record()
     message["metadata"]["record-type"] = "heartbeat"

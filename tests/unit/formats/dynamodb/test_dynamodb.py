@@ -157,6 +157,21 @@ def test_a_batch_has_an_event_for_each_record_and_names_the_wrong_one():
     assert [event.op for event in decode_all(batch)] == [Op.CREATE, Op.DELETE]
     batch["Records"][1]["dynamodb"]["Keys"] = {"id": {"X": "a"}}
     assert refused(batch)[1] == "$.Records[1].dynamodb.Keys.id"
+    assert refused(batch["Records"])[1] == "$[1].dynamodb.Keys.id"
+
+
+def test_a_batch_may_be_an_array():
+    batch = [record(), record("REMOVE")]
+    assert [event.op for event in decode_all(batch)] == [Op.CREATE, Op.DELETE]
+    assert get_codec("dynamodb-json").detects(Message(json.dumps(batch).encode()))
+
+
+@pytest.mark.parametrize("name", ["INSERT", "MODIFY", "REMOVE"])
+def test_an_empty_object_is_no_image(name):
+    message = record(name, old={})
+    if name == "REMOVE":
+        message["dynamodb"]["NewImage"] = {}
+    assert decode(message) == decode(record(name))
 
 
 def test_the_table_of_a_stream_is_in_its_arn():
@@ -179,6 +194,8 @@ def test_deletes_of_expired_items_may_be_dropped():
     message = record("REMOVE") | {"userIdentity": TTL}
     assert decode(message).details["userIdentity"] == TTL
     assert decode_all(message, ttl_deletes="drop") == ()
+    of_the_api = {"Type": TTL["type"], "PrincipalId": TTL["principalId"]}
+    assert decode_all(message | {"userIdentity": of_the_api}, ttl_deletes="drop") == ()
     assert decode_all(record("REMOVE"), ttl_deletes="drop") != ()
 
 

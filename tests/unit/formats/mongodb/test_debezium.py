@@ -6,7 +6,7 @@ import json
 import pytest
 
 from changelane import DecodeError, EncodeError, Message, get_codec
-from changelane.event import Completeness, DataChange, Key, KeyOrigin, Op, Tombstone
+from changelane.event import Completeness, DataChange, Key, KeyOrigin, Op, Tombstone, Watermark
 from changelane.position import SequencePosition
 from changelane.schema import TableId
 
@@ -36,6 +36,39 @@ def refused(wire, codec=CODEC):
     with pytest.raises(DecodeError) as caught:
         codec.decode(wire)
     return caught.value.code, caught.value.path
+
+
+def test_doubles_that_are_not_finite_have_no_quotes():
+    event = decode(message(after='{"_id": 1,"a": NaN,"b": [-Infinity],"c": "NaN"}'), COLUMNS)
+    assert event.after == {
+        "_id": "1",
+        "a": "NaN",
+        "b": '[{"$numberDouble":"-Infinity"}]',
+        "c": "NaN",
+    }
+    assert refused(message(after='{"_id": NaN,,}')) == ("malformed_json", "$.after")
+
+
+def test_heartbeats_and_borders_of_transactions_are_no_changes():
+    heartbeat = {"ts_ms": 5}
+    wrapped = {"schema": {"type": "struct", "name": "x.Heartbeat"}, "payload": heartbeat}
+    for wire in (heartbeat, wrapped):
+        event = decode(Message(json.dumps(wire).encode(), b'{"serverName":"shop"}'))
+        assert (type(event), event.process_time_ns) == (Watermark, 5_000_000)
+        assert event.source.server == "shop"
+    border = {"status": "END", "id": "7", "event_count": 2, "data_collections": [], "ts_ms": 5}
+    event = decode(Message(json.dumps(border).encode()))
+    assert (event.status, event.transaction.id, event.transaction.size) == ("commit", "7", 2)
+    assert refused(Message(b'{"a":1}')) == ("unknown_kind", "$")
+
+
+def test_an_empty_value_is_a_tombstone():
+    assert decode(Message(b"", KEY)) == decode(Message(None, KEY))
+
+
+def test_a_snapshot_mark_may_be_a_boolean():
+    assert decode(message("r", snapshot=True)).source.snapshot == "true"
+    assert decode(message(snapshot=False)).source.snapshot is None
 
 
 def test_a_row_is_a_document_or_has_its_fields():

@@ -85,6 +85,12 @@ def test_the_row_of_a_delete_is_in_either_place(data, before):
     assert (event.op, event.before, event.after) == (Op.DELETE, ROW, None)
 
 
+def test_an_empty_object_is_no_image():
+    assert decode(change("INSERT", before={})) == decode(change("INSERT"))
+    assert decode(change("UPDATE", before={})) == decode(change("UPDATE"))
+    assert decode(change("DELETE", {}, ROW)) == decode(change("DELETE", ROW))
+
+
 def test_wrong_images_are_errors():
     image = ("unexpected_image", "$.beforeData")
     assert refused(change("INSERT", before=ROW)) == image
