@@ -183,7 +183,7 @@ class DatabaseCapture:
                 max_age_s=seconds(source.publish_interval),
                 idle_s=_UNTIL_NOW_IDLE_S if is_until_now else _IDLE_S,
             ),
-            has_snapshot=source.snapshot == "engine",
+            snapshot=source.snapshot,
         )
 
     def _check(self, findings: Iterable[Finding], *, is_first: bool) -> None:
@@ -222,7 +222,10 @@ class DatabaseCapture:
             ConfigError: The log belongs to another database, or the source has no snapshot.
         """
         if self._source.snapshot == "none":
-            raise ConfigError("a new snapshot needs `snapshot: engine` in the source")
+            raise ConfigError(
+                "--new-snapshot reads all rows, and the source has `snapshot: none`: set "
+                "`snapshot: engine`, or `snapshot: spark` for PostgreSQL"
+            )
         recorded = read_origin(self._folder)
         if recorded is not None:
             label = self._folder.label

@@ -97,17 +97,27 @@ class EngineRun:
             writer.close()
 
     def _prepare_slot(self, writer: SegmentWriter) -> None:
-        """Check the slot; without a snapshot, the first manifest has its position."""
+        """Check the slot; without a snapshot, the first manifest has its position.
+
+        Raises:
+            ChangelaneError: The slot does not fit, or the first rows are missing.
+        """
         connector = self._config.connector
         guard = SlotGuard(connector, self._work)
-        if _offset_of(writer.newest) is None and not self._config.has_snapshot:
+        snapshot = self._config.snapshot
+        if _offset_of(writer.newest) is None and snapshot == "spark":
+            raise ChangelaneError(
+                f"the capture log {self._config.log} waits for a new snapshot, which another "
+                "capture began after this one had started: start this capture again"
+            )
+        if _offset_of(writer.newest) is None and snapshot == "none":
             offset = guard.start_without_snapshot()
             writer.publish(offset, detail=manifest_detail(connector, offset))
         guard.prepare(_offset_of(writer.newest))
 
     def _files(self, offset: EngineOffset | None) -> dict[str, str]:
         """Return the properties of the engine's files, the snapshot and the memory."""
-        needs_snapshot = offset is None and self._config.has_snapshot
+        needs_snapshot = offset is None and self._config.snapshot == "engine"
         has_history = self._config.connector.product != "postgres"
         history = self._work / "schema-history.dat"
         files = {"schema.history.internal.file.filename": str(history)} if has_history else {}

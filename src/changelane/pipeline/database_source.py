@@ -11,6 +11,8 @@ from changelane.pipeline.interface import ResolvePath
 from changelane.pipeline.segments_source import SegmentsSource
 
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_.-]+")
+Snapshot = Literal["spark", "engine", "none"]
+"""What reads all rows before the changes."""
 HEAP: Final = re.compile(r"[1-9][0-9]*[kmgKMG]")
 """The size of a heap, as an argument of the JVM."""
 
@@ -51,7 +53,7 @@ class DatabaseSource(msgspec.Struct, frozen=True, kw_only=True):
     sslmode: Literal["disable", "prefer", "require", "verify-ca", "verify-full"] = "prefer"
     sslrootcert: str | None = None
     topic_prefix: str | None = None
-    snapshot: Literal["spark", "engine", "none"] = "engine"
+    snapshot: Snapshot = "engine"
     publish_interval: str = "5 seconds"
     heartbeat_interval: str = "10 seconds"
     retention: str = "7 days"
