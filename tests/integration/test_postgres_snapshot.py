@@ -18,8 +18,8 @@ from postgres_server import PostgresServer
 from changelane.capture.database_capture import DatabaseCapture
 from changelane.capture.engine import CaptureError
 from changelane.capture.manifest import CapturedRecord
-from changelane.capture.segment_store import CaptureLog
-from changelane.capture.snapshot.plan import SnapshotProgress
+from changelane.capture.segment_store import CaptureLog, SegmentWriter
+from changelane.capture.snapshot.plan import CompleteChunk, SnapshotProgress
 from changelane.capture.snapshot.postgres_snapshot import ReadChunks
 from changelane.capture.snapshot.reader_config import (
     ReaderConfig,
@@ -358,3 +358,32 @@ def test_a_lost_snapshot_continues_and_a_changed_table_begins_anew(source: Sourc
             state[key] = payload["after"]["v"]
     assert state == dict.fromkeys(range(11, 201), 1)
     assert loose == Counter(range(1, 12))
+
+
+def test_chunks_that_a_new_history_deleted_are_read_again(source: Source) -> None:
+    source.execute("CREATE TABLE orders (id int PRIMARY KEY)")
+    source.execute("INSERT INTO orders SELECT generate_series(1, 100)")
+    source.execute("CREATE PUBLICATION changes FOR ALL TABLES")
+    options = source.options("readers")
+    folder = LocalFolder(options.segments)
+    attempts: list[list[int]] = []
+
+    def read_nothing(configs: Sequence[ReaderConfig]) -> list[ReaderEnd]:
+        attempts.append(sorted(chunk.number for config in configs for chunk in config.chunks))
+        return [ReaderEnd("stopped")]
+
+    def start() -> None:
+        capture = DatabaseCapture(options, source.folder, read_chunks=read_nothing)
+        with pytest.raises(CaptureError, match="stopped"):
+            capture.start()
+
+    start()
+    progress = SnapshotProgress(folder)
+    plan = progress.plan()
+    assert plan is not None
+    progress.complete(plan, CompleteChunk(0, ()))
+    start()
+    # --new-snapshot was killed before it dropped the slot; its manifest deleted the segments
+    SegmentWriter(folder, source.folder / "spool").begin_history()
+    start()
+    assert attempts == [[0, 1, 2], [1, 2], [0, 1, 2]]

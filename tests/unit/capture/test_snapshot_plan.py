@@ -42,6 +42,7 @@ TABLE = SnapshotTable(
 PLAN = SnapshotPlan(
     id="first",
     settings="",
+    follows=0,
     lsn=1,
     created_ms=1,
     tables=(TABLE,),
