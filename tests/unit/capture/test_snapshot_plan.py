@@ -21,9 +21,11 @@ from changelane.capture.snapshot.plan import (
 )
 from changelane.capture.snapshot.reader_config import (
     ReaderConfig,
+    ReaderEnd,
     decode_reader_config,
     encode_reader_config,
 )
+from changelane.capture.snapshot.reader_process import SnapshotReader
 from changelane.capture.storage import LocalFolder
 from changelane.errors import ConfigError
 from changelane.pipeline.config import parse
@@ -148,6 +150,27 @@ def test_a_readers_configuration_hides_its_secret() -> None:
     with pytest.raises(ConfigError) as caught:
         decode_reader_config(line.replace(b'"epoch":1', b'"epoch":"x"'))
     assert "hidden" not in str(caught.value)
+
+
+def test_a_repeated_task_reads_no_complete_chunk_again(tmp_path: Path) -> None:
+    config = ReaderConfig(
+        connector=ConnectorOptions(
+            product="postgres", name="shop", host=".", database="d", user="u"
+        ),
+        plan=PLAN,
+        chunks=PLAN.chunks[:1],
+        snapshot="00000003-1",
+        epoch=1,
+        log=str(tmp_path),
+        work=str(tmp_path / "work"),
+        jars=str(tmp_path / "jars"),
+        heap="64m",
+    )
+    reader = SnapshotReader(config)
+    with pytest.raises(ConfigError, match="has no jars"):
+        reader.run()
+    SnapshotProgress(LocalFolder(tmp_path)).complete(PLAN, CompleteChunk(0, ()))
+    assert reader.run() == ReaderEnd()
 
 
 def test_readers_are_for_postgres_only() -> None:
