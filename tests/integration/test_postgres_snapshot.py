@@ -18,6 +18,10 @@ from postgres_server import PostgresServer
 from changelane.capture.database_capture import DatabaseCapture
 from changelane.capture.engine import CaptureError
 from changelane.capture.manifest import CapturedRecord
+from changelane.capture.postgres.connection import PostgresConnection, connect
+from changelane.capture.postgres.publication import Publication
+from changelane.capture.postgres.snapshot_tables import chunk_query, chunks_of, snapshot_tables
+from changelane.capture.postgres.tables import read_relations, read_tables, selection_of
 from changelane.capture.segment_store import CaptureLog, SegmentWriter
 from changelane.capture.snapshot.plan import CompleteChunk, SnapshotProgress
 from changelane.capture.snapshot.postgres_snapshot import ReadChunks
@@ -387,3 +391,44 @@ def test_chunks_that_a_new_history_deleted_are_read_again(source: Source) -> Non
     SegmentWriter(folder, source.folder / "spool").begin_history()
     start()
     assert attempts == [[0, 1, 2], [1, 2], [0, 1, 2]]
+
+
+KEYS: Final = {
+    "mood": ("'sad'", "'calm'", "'glad'"),
+    "inet": ("'10.0.0.10'", "'10.0.0.9'", "'10.0.0.9/8'"),
+    "citext": ("'a'", "'B'", "'c'", "'D'"),
+    "folded": ("'a'", "'B'", "'c'", "'D'"),
+}
+"""Types of keys with another order than their texts, and values in their order."""
+
+
+def test_chunks_of_keys_have_each_row_once(source: Source) -> None:
+    source.execute("CREATE EXTENSION citext")
+    source.execute("CREATE DOMAIN folded AS citext")
+    source.execute("CREATE TYPE mood AS ENUM ('sad', 'calm', 'glad')")
+    for kind, values in KEYS.items():
+        source.execute(f'CREATE TABLE "of {kind}" (n int, k {kind}, PRIMARY KEY (n, k))')
+        source.execute(f'INSERT INTO "of {kind}" VALUES (1, {"), (1, ".join(values)})')
+    server = source.server
+    login = PostgresConnection(
+        host=server.host,
+        port=server.port,
+        database=source.database,
+        user=server.user,
+        password=server.password,
+    )
+    with connect(login) as connection:
+        relations = read_relations(connection)
+        tables = read_tables(connection, relations, selection_of(relations, ["public.*"]).tables)
+        planned = snapshot_tables(connection, tables, Publication(name=""))
+        chunks = chunks_of(connection, planned, max_rows=1, max_bytes=1 << 20)
+        rows: dict[str, list[list[str]]] = {}
+        for chunk in chunks:
+            read = connection.execute(chunk_query(planned[chunk.table], chunk).encode()).fetchall()
+            rows.setdefault(planned[chunk.table].name, []).append([k for _, k in read])
+    for kind, values in KEYS.items():
+        parts = rows[f"of {kind}"]
+        texts = [str(k) for part in parts for k in part]
+        assert len(texts) == len(set(texts)) == len(values), kind
+    assert [len(part) for part in rows["of mood"]] == [1, 1, 1, 0]
+    assert [len(part) for part in rows["of citext"]] == [4], "its order has no name without a path"

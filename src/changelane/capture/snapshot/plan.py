@@ -30,10 +30,12 @@ class KeyColumn(msgspec.Struct, frozen=True):
     Attributes:
         name: Its name.
         type: Its type as the database writes it, such as ``numeric(10,2)``.
+        is_divisible: Whether its values can be bounds of chunks.
     """
 
     name: str
     type: str
+    is_divisible: bool = True
 
 
 class SnapshotTable(msgspec.Struct, frozen=True, kw_only=True):
