@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from changelane.capture.connectors import lsn_of
 from changelane.capture.postgres.connection import PostgresConnection, connect, database_errors
+from changelane.capture.postgres.publication import Publication, read_publication
 from changelane.capture.postgres.replication import emit_marker
 from changelane.capture.postgres.sql_text import lsn_text
 from changelane.capture.postgres.tables import (
@@ -44,7 +45,7 @@ from changelane.spark.verify.report import (
     TableReport,
     VerificationReport,
 )
-from changelane.spark.verify.source_rows import SourceTable, source_columns
+from changelane.spark.verify.source_rows import SourceTable, captured_rows, source_columns
 from changelane.spark.verify.table_plan import TablePlan
 from changelane.spark.verify.table_planning import (
     UnverifiableError,
@@ -126,7 +127,17 @@ def verify(
             )
         if snapshots.info.parameter_status("server_encoding") != _ENCODING:
             raise ConfigError(f"verify needs a database with the encoding {_ENCODING}")
-        verification = _Verification(pipeline, source, lake, snapshots, markers, options, notify)
+        publication = read_publication(snapshots, source.publication_name)
+        verification = _Verification(
+            pipeline,
+            source,
+            publication or Publication(name=""),
+            lake,
+            snapshots,
+            markers,
+            options,
+            notify,
+        )
         reports = []
         for captured_table in _selected_tables(snapshots, source, tables):
             report = _table_report(verification, captured_table)
@@ -141,6 +152,7 @@ class _Verification(NamedTuple):
     Attributes:
         pipeline: The pipeline.
         source: Its source.
+        publication: The publication of the capture.
         lake: Its tables.
         snapshots: The connection that reads snapshots.
         markers: The connection that writes markers into the log while a snapshot is open.
@@ -150,11 +162,17 @@ class _Verification(NamedTuple):
 
     pipeline: Pipeline
     source: PostgresSource
+    publication: Publication
     lake: Lake
     snapshots: "Connection[Any]"
     markers: "Connection[Any]"
     options: VerifyOptions
     notify: Callable[[str], None]
+
+    def row_filter_of(self, relation: Relation) -> str:
+        """Return the condition of the publication on the rows of a table; empty = none."""
+        published = self.publication.tables.get((relation.schema, relation.name))
+        return "" if published is None else published.row_filter
 
 
 def _selected_tables(
@@ -266,7 +284,12 @@ class _TableVerification:
         if rows is None:
             raise ChangelaneError(f"{self._lake_table} disappeared from the lake")
         order = newest_order(low_lsn, self._verification.pipeline.options.epoch + history)
-        source = SourceTable(self._verification.snapshots, self._relation, self._columns_plan)
+        source = SourceTable(
+            self._verification.snapshots,
+            self._relation,
+            self._columns_plan,
+            self._verification.row_filter_of(self._relation),
+        )
         lake = LakeTable(rows, self._columns_plan)
         left_out = lake.changed_keys(order) | deleted_keys(
             self._verification.lake, self._lake_table, self._columns_plan, order
@@ -346,7 +369,10 @@ def _table_report(verification: _Verification, captured_table: CapturedTable) ->
         target = verified_target(pipeline, table)
         rows = _lake_rows(pipeline, lake, target.table)
         if rows is None:
-            return _report_without_table(str(table), snapshots, captured_table)
+            row_filter = verification.row_filter_of(captured_table.relation)
+            return _report_without_table(
+                str(table), snapshots, captured_rows(captured_table.relation, row_filter)
+            )
         primary_key = captured_table.primary_key
         plan = table_plan(
             pipeline,
@@ -393,12 +419,16 @@ def _outcome_of(comparison: Comparison) -> Outcome:
     return "not proven" if comparison.unproven_share else "equal"
 
 
-def _report_without_table(
-    table_name: str, connection: "Connection[Any]", captured_table: CapturedTable
-) -> TableReport:
-    """Return the result of a table that the lake lacks: no event has created it."""
+def _report_without_table(table_name: str, connection: "Connection[Any]", rows: str) -> TableReport:
+    """Return the result of a table that the lake lacks: no event has created it.
+
+    Args:
+        table_name: The table at the source.
+        connection: A connection to the database.
+        rows: Its captured rows, in SQL.
+    """
     with database_errors(f"the count of {table_name}"):
-        query = f"SELECT EXISTS (SELECT FROM {captured_table.relation.sql})"
+        query = f"SELECT EXISTS (SELECT FROM {rows} AS t)"
         (has_rows,) = connection.execute(query.encode()).fetchone() or (False,)
     if has_rows:
         reason = "the lake has no table of it"
