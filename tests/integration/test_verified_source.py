@@ -3,15 +3,23 @@
 
 import datetime as dt
 import decimal
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from postgres_server import PostgresServer
 
+from changelane.capture.log_origin import write_origin
 from changelane.capture.postgres import PostgresConnection, connect
+from changelane.capture.postgres.captured_postgres import CapturedPostgres
 from changelane.capture.postgres.publication import read_publication
 from changelane.capture.postgres.tables import read_relations
+from changelane.capture.segment_store import SegmentWriter
+from changelane.capture.storage import LocalFolder
+from changelane.errors import ConfigError
+from changelane.pipeline.config import load
+from changelane.pipeline.postgres_source import PostgresSource
 from changelane.spark.verify.canonical_text import (
     CanonicalText,
     SourceType,
@@ -23,6 +31,7 @@ from changelane.spark.verify.canonical_text import (
 )
 from changelane.spark.verify.source_rows import SourceTable, source_columns
 from changelane.spark.verify.table_plan import ComparedColumn, RangeColumn, TablePlan
+from changelane.spark.verify.verify import verify
 
 TABLE = """
 CREATE COLLATION any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
@@ -174,3 +183,40 @@ def _plan(types: dict[str, SourceType]) -> TablePlan:
         ranges=tuple(ranges),
         unproven_columns={},
     )
+
+
+def test_a_capture_log_of_something_else_is_not_compared(
+    postgres_server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPASSWORD_OF_TEST", postgres_server.password)
+    with postgres_server.new_database("verify") as database:
+        config = {
+            "name": "shop",
+            "source": {
+                "type": "postgres",
+                "host": postgres_server.host,
+                "port": postgres_server.port,
+                "database": database,
+                "user": postgres_server.user,
+                "password": "${PGPASSWORD_OF_TEST}",
+                "tables": ["public.*"],
+                "segments": str(tmp_path / "capture"),
+            },
+            "sink": {"type": "delta", "path": str(tmp_path / "delta")},
+        }
+        file = tmp_path / "shop.yaml"
+        file.write_bytes(msgspec.json.encode(config))
+        pipeline = load(file)
+        assert isinstance(pipeline.source, PostgresSource)
+        folder = LocalFolder(pipeline.source.segments)
+        session: Any = None  # nothing of the lake is read
+
+        writer = SegmentWriter(folder, tmp_path / "spool")
+        writer.begin_history()
+        with pytest.raises(ConfigError, match="has no complete first load"):
+            verify(pipeline, spark=session)
+        writer.publish({"lsn": 1})
+        origin = CapturedPostgres(pipeline.source).origin()
+        write_origin(folder, msgspec.structs.replace(origin, identity="1"))
+        with pytest.raises(ConfigError, match="the server is not the one that was captured"):
+            verify(pipeline, spark=session)

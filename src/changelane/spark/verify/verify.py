@@ -10,6 +10,12 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from changelane.capture.connectors import lsn_of
+from changelane.capture.log_origin import (
+    continuation_findings,
+    other_log_findings,
+    read_origin,
+)
+from changelane.capture.postgres.captured_postgres import CapturedPostgres
 from changelane.capture.postgres.connection import PostgresConnection, connect, database_errors
 from changelane.capture.postgres.publication import Publication, read_publication
 from changelane.capture.postgres.replication import emit_marker
@@ -95,8 +101,8 @@ def verify(
         notify: Called with the progress.
 
     Raises:
-        ConfigError: The source is no PostgreSQL database, the server rejects the login or a
-            statement, or the pipeline has no tables.
+        ConfigError: The source is no PostgreSQL database, the capture log has no first load of it,
+            the server rejects the login or a statement, or the pipeline has no tables.
         UnknownNameError: There is no such table.
         UnreachableError: The server does not answer.
         ChangelaneError: The lake does not reach a position of the source in time.
@@ -114,9 +120,7 @@ def verify(
         sslmode=source.sslmode,
         sslrootcert=source.sslrootcert or "",
     )
-    if CaptureLog(folder_of(source.segments)).newest() is None:
-        # a first snapshot would come after the position of a reading
-        raise ConfigError(f"the capture log {source.segments} is empty: start `changelane run`")
+    _check_capture_log(source)
     lake = lake_of(separate_session(spark), pipeline)
     with connect(login) as snapshots, connect(login) as markers:
         with database_errors("the settings of the connection"):
@@ -144,6 +148,31 @@ def verify(
             reports.append(report)
             notify(f"{report.table}: {report.outcome}")
     return VerificationReport(pipeline=pipeline.name, tables=tuple(reports))
+
+
+def _check_capture_log(source: PostgresSource) -> None:
+    """Check that the capture log has the first rows of this database.
+
+    Raises:
+        ConfigError: It has not.
+    """
+    folder = folder_of(source.segments)
+    newest = CaptureLog(folder).newest()
+    if newest is None or not newest.engine_offset:
+        # a first snapshot would come after the position of a reading
+        msg = f"the capture log {folder.label} has no complete first load: start `changelane run`"
+        raise ConfigError(msg)
+    recorded = read_origin(folder)
+    if recorded is None:
+        return
+    # positions of another server have another meaning
+    present = CapturedPostgres(source).origin()
+    for finding in (
+        *other_log_findings(recorded, present, folder.label),
+        *continuation_findings(recorded, present, lambda _: (), has_snapshot=False),
+    ):
+        msg = f"the capture log {folder.label} is not of this database: {finding.problem}"
+        raise ConfigError(msg)
 
 
 class _Verification(NamedTuple):
@@ -416,7 +445,7 @@ def _table_report(verification: _Verification, captured_table: CapturedTable) ->
 def _outcome_of(comparison: Comparison) -> Outcome:
     if comparison.differences:
         return "different"
-    return "not proven" if comparison.unproven_share else "equal"
+    return "equal" if comparison.is_complete else "not proven"
 
 
 def _report_without_table(table_name: str, connection: "Connection[Any]", rows: str) -> TableReport:
