@@ -48,7 +48,7 @@ def parse_source(**options: Any) -> None:
 def test_a_wrong_value_is_an_error_that_names_the_option(
     options: dict[str, Any], reason: str
 ) -> None:
-    parse_source()
+    parse_source(publish_interval="200ms")
     with pytest.raises(ConfigError, match=reason):
         parse_source(**options)
 
