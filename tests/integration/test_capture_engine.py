@@ -320,10 +320,10 @@ def test_capture_without_snapshot_begins_at_the_slot(source: Source) -> None:
     source.insert(1, 3)
     source.execute(f"SELECT pg_create_logical_replication_slot('{source.slot}', 'pgoutput')")
     source.insert(4, 5)
-    with source.capture(has_snapshot=False) as engine:
+    with source.capture(snapshot="none") as engine:
         engine.wait_published(reaches(source.lsn()), START_S)
     source.insert(6, 6)
-    with source.capture(has_snapshot=False) as engine:
+    with source.capture(snapshot="none") as engine:
         engine.wait_published(reaches(source.lsn()), START_S)
     assert [(record.op, *ids([record])) for record in source.records()] == [
         *(("c", 4), ("c", 5), ("c", 6))

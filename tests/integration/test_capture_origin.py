@@ -108,7 +108,7 @@ def test_a_table_of_postgres_that_was_not_captured_stops_the_capture_if_it_has_r
                 capture.start(is_new_snapshot=True)
             assert CaptureLog(folder).sequences() == [1], "the log is unchanged"
             capture = DatabaseCapture(changed(source, snapshot="none"), tmp_path)
-            with pytest.raises(ConfigError, match="needs `snapshot: engine`"):
+            with pytest.raises(ConfigError, match="has `snapshot: none`"):
                 capture.start(is_new_snapshot=True)
         with postgres_server.connect() as connection:
             connection.execute("SELECT pg_drop_replication_slot(%s)", [database])

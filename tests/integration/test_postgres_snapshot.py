@@ -18,8 +18,12 @@ from postgres_server import PostgresServer
 from changelane.capture.database_capture import DatabaseCapture
 from changelane.capture.engine import CaptureError
 from changelane.capture.manifest import CapturedRecord
-from changelane.capture.segment_store import CaptureLog
-from changelane.capture.snapshot.plan import SnapshotProgress
+from changelane.capture.postgres.connection import PostgresConnection, connect
+from changelane.capture.postgres.publication import Publication
+from changelane.capture.postgres.snapshot_tables import chunk_query, chunks_of, snapshot_tables
+from changelane.capture.postgres.tables import read_relations, read_tables, selection_of
+from changelane.capture.segment_store import CaptureLog, SegmentWriter
+from changelane.capture.snapshot.plan import CompleteChunk, SnapshotProgress
 from changelane.capture.snapshot.postgres_snapshot import ReadChunks
 from changelane.capture.snapshot.reader_config import (
     ReaderConfig,
@@ -358,3 +362,73 @@ def test_a_lost_snapshot_continues_and_a_changed_table_begins_anew(source: Sourc
             state[key] = payload["after"]["v"]
     assert state == dict.fromkeys(range(11, 201), 1)
     assert loose == Counter(range(1, 12))
+
+
+def test_chunks_that_a_new_history_deleted_are_read_again(source: Source) -> None:
+    source.execute("CREATE TABLE orders (id int PRIMARY KEY)")
+    source.execute("INSERT INTO orders SELECT generate_series(1, 100)")
+    source.execute("CREATE PUBLICATION changes FOR ALL TABLES")
+    options = source.options("readers")
+    folder = LocalFolder(options.segments)
+    attempts: list[list[int]] = []
+
+    def read_nothing(configs: Sequence[ReaderConfig]) -> list[ReaderEnd]:
+        attempts.append(sorted(chunk.number for config in configs for chunk in config.chunks))
+        return [ReaderEnd("stopped")]
+
+    def start() -> None:
+        capture = DatabaseCapture(options, source.folder, read_chunks=read_nothing)
+        with pytest.raises(CaptureError, match="stopped"):
+            capture.start()
+
+    start()
+    progress = SnapshotProgress(folder)
+    plan = progress.plan()
+    assert plan is not None
+    progress.complete(plan, CompleteChunk(0, ()))
+    start()
+    # --new-snapshot was killed before it dropped the slot; its manifest deleted the segments
+    SegmentWriter(folder, source.folder / "spool").begin_history()
+    start()
+    assert attempts == [[0, 1, 2], [1, 2], [0, 1, 2]]
+
+
+KEYS: Final = {
+    "mood": ("'sad'", "'calm'", "'glad'"),
+    "inet": ("'10.0.0.10'", "'10.0.0.9'", "'10.0.0.9/8'"),
+    "citext": ("'a'", "'B'", "'c'", "'D'"),
+    "folded": ("'a'", "'B'", "'c'", "'D'"),
+}
+"""Types of keys with another order than their texts, and values in their order."""
+
+
+def test_chunks_of_keys_have_each_row_once(source: Source) -> None:
+    source.execute("CREATE EXTENSION citext")
+    source.execute("CREATE DOMAIN folded AS citext")
+    source.execute("CREATE TYPE mood AS ENUM ('sad', 'calm', 'glad')")
+    for kind, values in KEYS.items():
+        source.execute(f'CREATE TABLE "of {kind}" (n int, k {kind}, PRIMARY KEY (n, k))')
+        source.execute(f'INSERT INTO "of {kind}" VALUES (1, {"), (1, ".join(values)})')
+    server = source.server
+    login = PostgresConnection(
+        host=server.host,
+        port=server.port,
+        database=source.database,
+        user=server.user,
+        password=server.password,
+    )
+    with connect(login) as connection:
+        relations = read_relations(connection)
+        tables = read_tables(connection, relations, selection_of(relations, ["public.*"]).tables)
+        planned = snapshot_tables(connection, tables, Publication(name=""))
+        chunks = chunks_of(connection, planned, max_rows=1, max_bytes=1 << 20)
+        rows: dict[str, list[list[str]]] = {}
+        for chunk in chunks:
+            read = connection.execute(chunk_query(planned[chunk.table], chunk).encode()).fetchall()
+            rows.setdefault(planned[chunk.table].name, []).append([k for _, k in read])
+    for kind, values in KEYS.items():
+        parts = rows[f"of {kind}"]
+        texts = [str(k) for part in parts for k in part]
+        assert len(texts) == len(set(texts)) == len(values), kind
+    assert [len(part) for part in rows["of mood"]] == [1, 1, 1, 0]
+    assert [len(part) for part in rows["of citext"]] == [4], "its order has no name without a path"

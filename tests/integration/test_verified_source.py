@@ -3,13 +3,23 @@
 
 import datetime as dt
 import decimal
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from postgres_server import PostgresServer
 
+from changelane.capture.log_origin import write_origin
 from changelane.capture.postgres import PostgresConnection, connect
+from changelane.capture.postgres.captured_postgres import CapturedPostgres
+from changelane.capture.postgres.publication import read_publication
 from changelane.capture.postgres.tables import read_relations
+from changelane.capture.segment_store import SegmentWriter
+from changelane.capture.storage import LocalFolder
+from changelane.errors import ConfigError
+from changelane.pipeline.config import load
+from changelane.pipeline.postgres_source import PostgresSource
 from changelane.spark.verify.canonical_text import (
     CanonicalText,
     SourceType,
@@ -21,6 +31,7 @@ from changelane.spark.verify.canonical_text import (
 )
 from changelane.spark.verify.source_rows import SourceTable, source_columns
 from changelane.spark.verify.table_plan import ComparedColumn, RangeColumn, TablePlan
+from changelane.spark.verify.verify import verify
 
 TABLE = """
 CREATE COLLATION any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
@@ -95,7 +106,7 @@ def test_chunks_and_rows_of_keys_with_any_collation(postgres_server: PostgresSer
             table = SourceTable(connection, relation, _plan(types))
             bounds = table.chunk_bounds(30)
             assert len(bounds) == 3
-            table = SourceTable(connection, relation, _plan(types), bounds)
+            table = SourceTable(connection, relation, _plan(types), bounds=bounds)
             left_out = frozenset({"1:Z1:A2:40"})  # b, "a %", n
             all_sums, sums = table.sums(frozenset()), table.sums(left_out)
             assert sorted(s.count + s.left_out_count for s in sums.values()) == [10, 30, 30, 30]
@@ -110,6 +121,40 @@ def test_chunks_and_rows_of_keys_with_any_collation(postgres_server: PostgresSer
             some_keys = frozenset(sorted(keys)[:3])
             rows = table.fields(some_keys | {"1:x1:y1:1"})
             assert rows.keys() == some_keys, "no row of an absent key, nor of an equal one by case"
+
+
+def test_rows_that_the_publication_leaves_out_are_not_compared(
+    postgres_server: PostgresServer,
+) -> None:
+    with postgres_server.new_database("verify") as database:
+        with postgres_server.connect(database) as connection:
+            connection.execute(TABLE)
+            connection.execute(
+                """CREATE PUBLICATION part FOR TABLE "t %s" WHERE (n > 90 AND b NOT LIKE 'Z%')"""
+            )
+        login = PostgresConnection(
+            host=postgres_server.host,
+            port=postgres_server.port,
+            database=database,
+            user=postgres_server.user,
+            password=postgres_server.password,
+        )
+        with connect(login) as connection:
+            (relation,) = read_relations(connection)
+            publication = read_publication(connection, "part")
+            assert publication is not None
+            table = SourceTable(
+                connection,
+                relation,
+                _plan(source_columns(connection, relation.oid)),
+                publication.tables["public", "t %s"].row_filter,
+            )
+            table = msgspec.structs.replace(table, bounds=table.chunk_bounds(4))
+            sums = table.sums(frozenset())
+            assert sum(chunk_sums.count for chunk_sums in sums.values()) == 9
+            keys = [key for chunk in sums for key in table.hashes(chunk, frozenset())]
+            assert len(keys) == 9
+            assert len(table.fields(frozenset([*keys, "1:Y1:A1:1"]))) == 9
 
 
 def _plan(types: dict[str, SourceType]) -> TablePlan:
@@ -138,3 +183,40 @@ def _plan(types: dict[str, SourceType]) -> TablePlan:
         ranges=tuple(ranges),
         unproven_columns={},
     )
+
+
+def test_a_capture_log_of_something_else_is_not_compared(
+    postgres_server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPASSWORD_OF_TEST", postgres_server.password)
+    with postgres_server.new_database("verify") as database:
+        config = {
+            "name": "shop",
+            "source": {
+                "type": "postgres",
+                "host": postgres_server.host,
+                "port": postgres_server.port,
+                "database": database,
+                "user": postgres_server.user,
+                "password": "${PGPASSWORD_OF_TEST}",
+                "tables": ["public.*"],
+                "segments": str(tmp_path / "capture"),
+            },
+            "sink": {"type": "delta", "path": str(tmp_path / "delta")},
+        }
+        file = tmp_path / "shop.yaml"
+        file.write_bytes(msgspec.json.encode(config))
+        pipeline = load(file)
+        assert isinstance(pipeline.source, PostgresSource)
+        folder = LocalFolder(pipeline.source.segments)
+        session: Any = None  # nothing of the lake is read
+
+        writer = SegmentWriter(folder, tmp_path / "spool")
+        writer.begin_history()
+        with pytest.raises(ConfigError, match="has no complete first load"):
+            verify(pipeline, spark=session)
+        writer.publish({"lsn": 1})
+        origin = CapturedPostgres(pipeline.source).origin()
+        write_origin(folder, msgspec.structs.replace(origin, identity="1"))
+        with pytest.raises(ConfigError, match="the server is not the one that was captured"):
+            verify(pipeline, spark=session)

@@ -26,7 +26,7 @@ from changelane.capture.segment_store import CaptureLog, SegmentWriter
 from changelane.capture.snapshot.postgres_snapshot import PostgresSnapshot, ReadChunks
 from changelane.capture.storage import Folder, LocalFolder, folder_of
 from changelane.errors import ConfigError
-from changelane.formats.contract.options import seconds
+from changelane.formats.contract.options import milliseconds, seconds
 from changelane.pipeline.database_source import DatabaseSource
 from changelane.pipeline.mysql_source import MysqlSource
 from changelane.pipeline.postgres_source import PostgresSource
@@ -56,11 +56,12 @@ def database_findings(source: DatabaseSource) -> list[Finding]:
     """Return what prevents or endangers the capture of a database; nothing is written.
 
     Raises:
-        ConfigError: The server rejects the login.
+        ConfigError: The server rejects the login, or an option is missing.
         UnreachableError: The server does not answer.
         MissingExtraError: The extra ``capture`` is not installed.
     """
     log = CaptureLog(folder_of(source.segments))
+    _engine_folder(source, log.folder)  # a capture would fail without it
     return _findings(source, captured_server_of(source), log)
 
 
@@ -180,10 +181,10 @@ class DatabaseCapture:
             jars=str(self._jars),
             heap=source.memory,
             limits=PublicationLimits(
-                max_age_s=seconds(source.publish_interval),
+                max_age_s=milliseconds(source.publish_interval) / 1000,
                 idle_s=_UNTIL_NOW_IDLE_S if is_until_now else _IDLE_S,
             ),
-            has_snapshot=source.snapshot == "engine",
+            snapshot=source.snapshot,
         )
 
     def _check(self, findings: Iterable[Finding], *, is_first: bool) -> None:
@@ -222,7 +223,10 @@ class DatabaseCapture:
             ConfigError: The log belongs to another database, or the source has no snapshot.
         """
         if self._source.snapshot == "none":
-            raise ConfigError("a new snapshot needs `snapshot: engine` in the source")
+            raise ConfigError(
+                "--new-snapshot reads all rows, and the source has `snapshot: none`: set "
+                "`snapshot: engine`, or `snapshot: spark` for PostgreSQL"
+            )
         recorded = read_origin(self._folder)
         if recorded is not None:
             label = self._folder.label

@@ -240,7 +240,7 @@ class CaptureEngine:
         """Return why a process ended without a last status."""
         lines = self._error_file.read_text("utf-8", "replace").splitlines()
         line = first_line(lines[-1], self.config.connector.secrets) if lines else ""
-        if code == _OUT_OF_MEMORY and "OutOfMemoryError" in "\n".join(lines):
+        if code == OUT_OF_MEMORY and "OutOfMemoryError" in "\n".join(lines):
             reason = "the JVM of the capture ran out of memory: increase the option memory"
             return Failed(reason, is_retriable=False)
         end = f"by signal {-code}" if code < 0 else f"with exit code {code}"
@@ -271,7 +271,7 @@ class _ProcessEnd(NamedTuple):
     is_killed: bool = False
 
 
-_OUT_OF_MEMORY: Final = 3
+OUT_OF_MEMORY: Final = 3
 """The exit code of a JVM with ``ExitOnOutOfMemoryError``."""
 
 

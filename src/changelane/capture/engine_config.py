@@ -15,7 +15,7 @@ from changelane.capture.connectors import ConnectorOptions
 from changelane.capture.manifest import EngineOffset
 from changelane.capture.publication import PublicationLimits
 from changelane.errors import ConfigError
-from changelane.pipeline.database_source import HEAP
+from changelane.pipeline.database_source import HEAP, Snapshot
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,9 +28,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         jars: The folder of the engine's jars.
         heap: The maximum heap of the JVM, such as ``512m``.
         limits: The limits that make a publication due.
-        has_snapshot: Whether a new capture log begins with a snapshot of all rows. Otherwise it
-            begins with the changes after the position of the slot (PostgreSQL), or with those from
-            now on.
+        snapshot: How a new history of the capture log begins. ``engine``: with all rows, which this
+            process reads. ``spark``: its first manifest has them already. ``none``: with the
+            changes after the position of the slot (PostgreSQL), or with those from now on.
         with_markers: Whether BEGIN and END of transactions are records of the log, too.
 
     Raises:
@@ -43,7 +43,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     jars: str
     heap: str = "512m"
     limits: PublicationLimits = PublicationLimits()
-    has_snapshot: bool = True
+    snapshot: Snapshot = "engine"
     with_markers: bool = False
 
     def __post_init__(self) -> None:

@@ -30,7 +30,8 @@ from changelane.capture.engine_records import RecordRoles
 from changelane.capture.manifest import EngineOffset, Manifest
 from changelane.capture.publication import PublicationPlanner
 from changelane.capture.publisher import LogPublisher, manifest_detail, published_status
-from changelane.capture.segment_store import SegmentWriter
+from changelane.capture.schema_history import SchemaHistory
+from changelane.capture.segment_store import CaptureLog, SegmentWriter
 from changelane.capture.slot_guard import SlotError, SlotGuard
 from changelane.capture.storage import folder_of
 from changelane.errors import ChangelaneError, MissingExtraError, UnreachableError
@@ -86,10 +87,14 @@ class EngineRun:
         config = self._config
         self._work.mkdir(parents=True, exist_ok=True)
         properties = connector_properties(config.connector)
-        writer = SegmentWriter(folder_of(config.log), self._work / "spool")
+        folder = folder_of(config.log)
+        writer = SegmentWriter(folder, self._work / "spool")
         try:
             if config.connector.product == "postgres":
                 self._prepare_slot(writer)
+            else:
+                log_id = CaptureLog(folder).identity() or ""
+                SchemaHistory(self._work).prepare(log_id, writer.newest, writer.epoch)
             if writer.newest is not None:
                 self._status.write(published_status(writer.newest))
             return self._capture(writer, {**properties, **self._files(_offset_of(writer.newest))})
@@ -97,20 +102,30 @@ class EngineRun:
             writer.close()
 
     def _prepare_slot(self, writer: SegmentWriter) -> None:
-        """Check the slot; without a snapshot, the first manifest has its position."""
+        """Check the slot; without a snapshot, the first manifest has its position.
+
+        Raises:
+            ChangelaneError: The slot does not fit, or the first rows are missing.
+        """
         connector = self._config.connector
         guard = SlotGuard(connector, self._work)
-        if _offset_of(writer.newest) is None and not self._config.has_snapshot:
+        snapshot = self._config.snapshot
+        if _offset_of(writer.newest) is None and snapshot == "spark":
+            raise ChangelaneError(
+                f"the capture log {self._config.log} waits for a new snapshot, which another "
+                "capture began after this one had started: start this capture again"
+            )
+        if _offset_of(writer.newest) is None and snapshot == "none":
             offset = guard.start_without_snapshot()
             writer.publish(offset, detail=manifest_detail(connector, offset))
         guard.prepare(_offset_of(writer.newest))
 
     def _files(self, offset: EngineOffset | None) -> dict[str, str]:
         """Return the properties of the engine's files, the snapshot and the memory."""
-        needs_snapshot = offset is None and self._config.has_snapshot
+        needs_snapshot = offset is None and self._config.snapshot == "engine"
         has_history = self._config.connector.product != "postgres"
-        history = self._work / "schema-history.dat"
-        files = {"schema.history.internal.file.filename": str(history)} if has_history else {}
+        history = str(SchemaHistory(self._work).file)
+        files = {"schema.history.internal.file.filename": history} if has_history else {}
         return {
             **files,
             "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",

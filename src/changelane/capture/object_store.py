@@ -84,8 +84,7 @@ class ObjectStoreFolder:
             return bytes(obstore.get(self._store, name).bytes())
 
     def create(self, name: str, content: bytes) -> None:
-        # A repeated request may find the file that the first one created: its answer was lost.
-        # The writer stops then, as if another one were there, and the next one continues.
+        # a repeated request may find the file that the first one created: its answer was lost
         import obstore
 
         with self._errors(name):

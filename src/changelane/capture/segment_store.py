@@ -379,10 +379,13 @@ class SegmentWriter:
             int(time.time() * 1000),
             history=self._history,
         )
+        name, content = _manifest_name(sequence), encode_manifest(manifest)
         try:
-            self._folder.create(_manifest_name(sequence), encode_manifest(manifest))
+            self._folder.create(name, content)
         except FileExistsError as error:
-            raise _fenced(self._folder) from error
+            # an object store may repeat a request whose answer was lost, and find its own file
+            if self._folder.read(name) != content:
+                raise _fenced(self._folder) from error
         self.newest = manifest
         self._closed = []
         self._set_nothing_pending()

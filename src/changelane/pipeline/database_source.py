@@ -6,11 +6,13 @@ from typing import Annotated, Any, Final, Literal, Self
 
 import msgspec
 
-from changelane.formats.contract.options import seconds
+from changelane.formats.contract.options import milliseconds, seconds
 from changelane.pipeline.interface import ResolvePath
 from changelane.pipeline.segments_source import SegmentsSource
 
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_.-]+")
+Snapshot = Literal["spark", "engine", "none"]
+"""What reads all rows before the changes."""
 HEAP: Final = re.compile(r"[1-9][0-9]*[kmgKMG]")
 """The size of a heap, as an argument of the JVM."""
 
@@ -32,7 +34,7 @@ class DatabaseSource(msgspec.Struct, frozen=True, kw_only=True):
             database.
         snapshot: The first load: ``engine`` reads all rows with one connection before the
             changes, ``spark`` with several (PostgreSQL only), ``none`` begins with the changes.
-        publish_interval: The time after which captured changes become visible.
+        publish_interval: The time after which captured changes become visible, such as ``200ms``.
         heartbeat_interval: The interval of heartbeats, which move the position of an idle
             database.
         retention: The time for which the capture log keeps what all pipelines have applied.
@@ -51,7 +53,7 @@ class DatabaseSource(msgspec.Struct, frozen=True, kw_only=True):
     sslmode: Literal["disable", "prefer", "require", "verify-ca", "verify-full"] = "prefer"
     sslrootcert: str | None = None
     topic_prefix: str | None = None
-    snapshot: Literal["spark", "engine", "none"] = "engine"
+    snapshot: Snapshot = "engine"
     publish_interval: str = "5 seconds"
     heartbeat_interval: str = "10 seconds"
     retention: str = "7 days"
@@ -67,12 +69,16 @@ class DatabaseSource(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("user is empty")
         if HEAP.fullmatch(self.memory) is None:
             raise ValueError("memory is not a number with k, m or g, such as 512m")
-        for name in ("publish_interval", "heartbeat_interval", "retention"):
+        for name, unit in (
+            ("publish_interval", milliseconds),
+            ("heartbeat_interval", seconds),
+            ("retention", seconds),
+        ):
             try:
-                span_s = seconds(getattr(self, name))
+                span = unit(getattr(self, name))
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
-            if name == "heartbeat_interval" and span_s == 0:
+            if name == "heartbeat_interval" and span == 0:
                 raise ValueError("heartbeat_interval is 0: without heartbeats, the log grows")
         if self.topic_prefix is not None and _PREFIX.fullmatch(self.topic_prefix) is None:
             raise ValueError("topic_prefix has other characters than letters, digits, . _ and -")

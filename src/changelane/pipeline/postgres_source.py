@@ -13,6 +13,9 @@ from changelane.pipeline.database_source import (
 )
 
 _SLOT: Final = re.compile(r"[a-z0-9_]{1,63}")
+_ENGINE_PROPERTIES: Final = ("snapshot.", "post.processors", "slot.failover")
+"""The beginnings of properties of Debezium that act in a snapshot or at the creation of the slot,
+which ``snapshot: spark`` does itself."""
 
 
 class PostgresSource(
@@ -51,6 +54,11 @@ class PostgresSource(
             raise ValueError("slot has other characters than a-z, 0-9 and _, or more than 63")
         if self.publication is not None and not 1 <= len(self.publication.encode()) <= 63:
             raise ValueError("publication must have 1 to 63 bytes")
+        if self.snapshot == "spark" and (
+            ignored := [name for name in self.debezium if name.startswith(_ENGINE_PROPERTIES)]
+        ):
+            names = ", ".join(sorted(ignored))
+            raise ValueError(f"debezium has {names}, which needs snapshot: engine, not spark")
         check_table_names(self.tables, "schema")
 
     @property

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from changelane.capture.database_capture import DatabaseCapture
+from changelane.capture.database_capture import DatabaseCapture, database_findings
 from changelane.capture.engine import CaptureEngine, CaptureError, CaptureStatus
+from changelane.errors import ConfigError
 from changelane.pipeline.postgres_source import PostgresSource
 
 
@@ -41,3 +42,11 @@ def test_a_capture_that_waits_says_so_once(tmp_path: Path, monkeypatch: pytest.M
     engine.shown = CaptureStatus(state="failed", reason="wal_level is replica")
     with pytest.raises(CaptureError, match="wal_level is replica"):
         capture.check()
+
+
+def test_a_check_names_the_folder_that_an_object_store_needs() -> None:
+    source = PostgresSource(
+        host=".", user="me", database="shop", tables=["public.*"], segments="s3://bucket/shop"
+    )
+    with pytest.raises(ConfigError, match=r"set source\.engine_folder to a folder"):
+        database_findings(source)

@@ -110,6 +110,24 @@ def test_a_new_writer_continues_after_the_newest_manifest(tmp_path: Path) -> Non
     assert [read_record(line).key for line in lines_of(tmp_path)] == [b'{"id":0}', b'{"id":1}']
 
 
+class RepeatingFolder(LocalFolder):
+    """An object store whose client repeats a request, because its answer was lost."""
+
+    def create(self, name: str, content: bytes) -> None:
+        super().create(name, content)
+        if name.startswith("manifests/"):
+            super().create(name, content)
+
+
+def test_a_writer_that_finds_its_own_manifest_goes_on(tmp_path: Path) -> None:
+    writer = SegmentWriter(RepeatingFolder(tmp_path / "log"), tmp_path / "spool")
+    WRITERS.append(writer)
+    for number in range(2):
+        writer.append(record(number))
+        writer.publish({"lsn": number})
+    assert len(lines_of(tmp_path)) == 2
+
+
 def test_a_fenced_writer_publishes_nothing(tmp_path: Path) -> None:
     former = writer_of(tmp_path)
     former.append(record(0))

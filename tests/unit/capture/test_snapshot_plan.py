@@ -21,9 +21,12 @@ from changelane.capture.snapshot.plan import (
 )
 from changelane.capture.snapshot.reader_config import (
     ReaderConfig,
+    ReaderEnd,
     decode_reader_config,
     encode_reader_config,
 )
+from changelane.capture.snapshot.reader_process import SnapshotReader
+from changelane.capture.snapshot.reader_start import run_reader
 from changelane.capture.storage import LocalFolder
 from changelane.errors import ConfigError
 from changelane.pipeline.config import parse
@@ -42,6 +45,7 @@ TABLE = SnapshotTable(
 PLAN = SnapshotPlan(
     id="first",
     settings="",
+    follows=0,
     lsn=1,
     created_ms=1,
     tables=(TABLE,),
@@ -147,6 +151,47 @@ def test_a_readers_configuration_hides_its_secret() -> None:
     with pytest.raises(ConfigError) as caught:
         decode_reader_config(line.replace(b'"epoch":1', b'"epoch":"x"'))
     assert "hidden" not in str(caught.value)
+
+
+def test_a_repeated_task_reads_no_complete_chunk_again(tmp_path: Path) -> None:
+    config = ReaderConfig(
+        connector=ConnectorOptions(
+            product="postgres", name="shop", host=".", database="d", user="u"
+        ),
+        plan=PLAN,
+        chunks=PLAN.chunks[:1],
+        snapshot="00000003-1",
+        epoch=1,
+        log=str(tmp_path),
+        work=str(tmp_path / "work"),
+        jars=str(tmp_path / "jars"),
+        heap="64m",
+    )
+    reader = SnapshotReader(config)
+    with pytest.raises(ConfigError, match="has no jars"):
+        reader.run()
+    SnapshotProgress(LocalFolder(tmp_path)).complete(PLAN, CompleteChunk(0, ()))
+    assert reader.run() == ReaderEnd()
+
+
+@pytest.mark.parametrize(
+    ("script", "end"),
+    [
+        (
+            "read line; exit 3",
+            ReaderEnd("the JVM of a snapshot reader ran out of memory: increase the option memory"),
+        ),
+        ("exit 1", ReaderEnd("a reader of the snapshot was killed", is_retriable=True)),
+    ],
+)
+def test_a_reader_without_a_last_line_ends_with_a_reason(
+    script: str, end: ReaderEnd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o700)
+    monkeypatch.setattr("sys.executable", str(program))
+    assert run_reader(b"x" * (1 << 20) + b"\n") == end
 
 
 def test_readers_are_for_postgres_only() -> None:

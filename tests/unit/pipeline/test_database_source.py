@@ -36,12 +36,19 @@ def parse_source(**options: Any) -> None:
         ({"user": ""}, "user is empty"),
         ({"topic_prefix": "a b"}, "topic_prefix has other characters"),
         ({"tables": ["orders"]}, "1 of the tables are not written as schema.table"),
+        (
+            {
+                "snapshot": "spark",
+                "debezium": {"snapshot.select.statement.overrides": "public.orders"},
+            },
+            "snapshot.select.statement.overrides, which needs snapshot: engine, not spark",
+        ),
     ],
 )
 def test_a_wrong_value_is_an_error_that_names_the_option(
     options: dict[str, Any], reason: str
 ) -> None:
-    parse_source()
+    parse_source(publish_interval="200ms")
     with pytest.raises(ConfigError, match=reason):
         parse_source(**options)
 

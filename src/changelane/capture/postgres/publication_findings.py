@@ -160,7 +160,7 @@ def _subset_findings(
             defect="publication_row_filter",
             about=about,
             problem=f"rows of {names} are filtered",
-            consequence="changes of other rows are lost, although a snapshot reads these rows",
+            consequence="changes of other rows are lost, although `snapshot: engine` reads them",
             statements=tuple(
                 replacement_statement(publication.name, table.relation) for table in filtered
             ),
@@ -177,7 +177,7 @@ def _subset_findings(
             defect="publication_columns",
             about=about,
             problem=f"columns are not published: {shortened(columns)}",
-            consequence="their changes are lost, although a snapshot reads them",
+            consequence="their changes are lost, although `snapshot: engine` reads them",
             statements=tuple(
                 replacement_statement(publication.name, table.relation)
                 for table, _ in shortened_tables

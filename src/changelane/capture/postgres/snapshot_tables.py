@@ -53,9 +53,19 @@ FROM tree t JOIN pg_class c ON c.oid = t.oid
   CROSS JOIN (SELECT current_setting('block_size')::int AS block_size) s
 WHERE c.relkind = 'r' GROUP BY t.root
 """
+# Without a search path, names of operators are those of the system's schema. For a type of an
+# extension, such as citext, ORDER BY uses its own order, but < and > that of a type to which it is
+# cast. Ranges of bounds in one order would overlap in another one.
 _KEY_TYPES: Final = """
-SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a
-WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+WITH RECURSIVE base (number, name, type, oid) AS (
+  SELECT a.attnum, a.attname, format_type(a.atttypid, a.atttypmod), a.atttypid FROM pg_attribute a
+  WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
+  UNION ALL
+  SELECT b.number, b.name, b.type, t.typbasetype
+  FROM base b JOIN pg_type t ON t.oid = b.oid WHERE t.typtype = 'd'
+)
+SELECT b.name, b.type, t.typtype = 'e' OR t.typnamespace = 'pg_catalog'::regnamespace
+FROM base b JOIN pg_type t ON t.oid = b.oid WHERE t.typtype <> 'd' ORDER BY b.number
 """
 
 
@@ -84,11 +94,11 @@ def snapshot_tables(
     versions = table_versions(connection, oids)
     with database_errors("the check of the tables"):
         sizes = {row[0]: row[1:] for row in connection.execute(_TREE + _SIZES, [oids])}
-        types = {
-            oid: dict[str, str](connection.execute(_KEY_TYPES, [oid]).fetchall()) for oid in oids
+        columns = {
+            oid: [KeyColumn(*row) for row in connection.execute(_KEY_TYPES, [oid])] for oid in oids
         }
     planned_tables = (
-        (_snapshot_table(table, publication, versions[oid], types[oid]), sizes.get(oid))
+        (_snapshot_table(table, publication, versions[oid], columns[oid]), sizes.get(oid))
         for oid, table in zip(oids, tables, strict=True)
         if oid in versions
     )
@@ -119,7 +129,7 @@ def _snapshot_table(
     captured: CapturedTable,
     publication: Publication,
     version: str,
-    types: dict[str, str],
+    key_columns: Sequence[KeyColumn],
 ) -> SnapshotTable:
     relation = captured.relation
     columns = [*captured.columns, *(captured.generated if publication.has_generated else ())]
@@ -130,14 +140,14 @@ def _snapshot_table(
         if published.columns is not None:
             columns = [column for column in columns if column in published.columns]
     index = captured.primary_key or captured.identity_index
-    names = () if index is None else index.names
+    by_name = {column.name: column for column in key_columns}
     return SnapshotTable(
         schema=relation.schema,
         name=relation.name,
         oid=relation.oid,
         is_partitioned=relation.kind == "partitioned table",
-        columns=tuple(column for column in types if column in columns),
-        key=tuple(KeyColumn(name, types[name]) for name in names),
+        columns=tuple(name for name in by_name if name in columns),
+        key=() if index is None else tuple(by_name[name] for name in index.names),
         row_filter=row_filter,
         row_bytes=0,
         version=version,
@@ -190,12 +200,13 @@ def _upper_bounds(
     connection: "Connection", planned_table: SnapshotTable, row_count: int
 ) -> Iterator[tuple[str, ...]]:
     """Yield the key of every n-th row, in the order of the key."""
-    if not planned_table.key:
+    if not all(column.is_divisible for column in planned_table.key) or not planned_table.key:
         return
     names = [identifier(column.name) for column in planned_table.key]
-    texts = ", ".join(f"{name}::text" for name in names)
+    keys = ", ".join(f"{name} AS k{index}" for index, name in enumerate(names))
+    texts = ", ".join(f"k{index}::text" for index in range(len(names)))
     numbered = (
-        f"SELECT {', '.join(names)}, row_number() OVER (ORDER BY {', '.join(names)}) AS n "  # noqa: S608 - quoted names
+        f"SELECT {keys}, row_number() OVER (ORDER BY {', '.join(names)}) AS n "  # noqa: S608 - quoted names
         f"FROM {_source(planned_table)}"
     )
     every = f"WHERE n % {row_count} = 0 ORDER BY n"

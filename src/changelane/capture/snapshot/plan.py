@@ -30,10 +30,12 @@ class KeyColumn(msgspec.Struct, frozen=True):
     Attributes:
         name: Its name.
         type: Its type as the database writes it, such as ``numeric(10,2)``.
+        is_divisible: Whether its values can be bounds of chunks.
     """
 
     name: str
     type: str
+    is_divisible: bool = True
 
 
 class SnapshotTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +90,8 @@ class SnapshotPlan(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         id: The id of the snapshot.
         settings: A digest of the options that the content of a chunk depends on.
+        follows: The number of the newest manifest before it; 0 = there was none. A later one
+            deleted the segments of the snapshot, which were not published.
         lsn: The consistent point of the slot: the log has everything that was committed after it.
         created_ms: The time of the snapshot, milliseconds since 1970-01-01 UTC.
         tables: The tables.
@@ -96,6 +100,7 @@ class SnapshotPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     settings: str
+    follows: int
     lsn: int
     created_ms: int
     tables: tuple[SnapshotTable, ...]

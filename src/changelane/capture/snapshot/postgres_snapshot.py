@@ -117,7 +117,7 @@ class PostgresSnapshot:
             # each attempt has an epoch, so that the next publication deletes what is abandoned
             writer = SegmentWriter(self._folder, self._work / "spool")
             try:
-                self._publish(writer, self._read(writer.epoch))
+                self._publish(writer, self._read(writer))
             except (_RepeatError, UnreachableError) as error:
                 if pause_s is None:
                     raise
@@ -136,22 +136,27 @@ class PostgresSnapshot:
         writer.publish(offset, detail=manifest_detail(self._options, offset))
         self._progress.delete(snapshot_plan)
 
-    def _read(self, epoch: int) -> SnapshotPlan:
+    def _read(self, writer: SegmentWriter) -> SnapshotPlan:
         """Read the rows of all chunks that are not complete; return the plan."""
+        follows = 0 if writer.newest is None else writer.newest.sequence
         with contextlib.closing(connect(self._options.postgres_connection)) as connection:
             publication = read_publication(connection, self._source.publication_name)
             tables = self._tables(connection, publication or Publication(name=""))
             plan = self._progress.plan()
-            can_continue = plan is not None and self._can_continue(connection, plan, tables)
+            can_continue = (
+                plan is not None
+                and plan.follows == follows
+                and self._can_continue(connection, plan, tables)
+            )
         if plan is not None and can_continue:
             with self._later_snapshot() as snapshot:
-                self._read_incomplete(plan, snapshot, epoch)
+                self._read_incomplete(plan, snapshot, writer.epoch)
             return plan
         if plan is not None:
             self._notify("the snapshot that was not completed begins anew")
             self._progress.delete(plan)
-        with self._new_snapshot(tables) as (plan, snapshot):
-            self._read_incomplete(plan, snapshot, epoch)
+        with self._new_snapshot(tables, follows) as (plan, snapshot):
+            self._read_incomplete(plan, snapshot, writer.epoch)
         return plan
 
     def _tables(
@@ -197,7 +202,7 @@ class PostgresSnapshot:
 
     @contextlib.contextmanager
     def _new_snapshot(
-        self, planned_tables: tuple[SnapshotTable, ...]
+        self, planned_tables: tuple[SnapshotTable, ...], follows: int
     ) -> Iterator[tuple[SnapshotPlan, str]]:
         """Yield a new plan and the name of its snapshot, which lives until the end."""
         options = self._options
@@ -216,6 +221,7 @@ class PostgresSnapshot:
             plan = SnapshotPlan(
                 id=uuid.uuid4().hex,
                 settings=_settings_of(options, self._source),
+                follows=follows,
                 lsn=exported.consistent_lsn,
                 created_ms=int(time.time() * 1000),
                 tables=planned_tables,

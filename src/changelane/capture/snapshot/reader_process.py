@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -66,12 +66,18 @@ class SnapshotReader:
         self._spool = Path(config.work) / "spool"
 
     def run(self) -> ReaderEnd:
-        """Read all chunks.
+        """Read all chunks that are not complete.
 
         Raises:
             ChangelaneError: A table changed, or the database or the storage does not answer.
         """
         config = self._config
+        # Spark repeats a task whose executor is lost: other content of a complete chunk would not
+        # match the checksum that is recorded
+        complete = self._progress.complete_numbers(config.plan)
+        chunks = [chunk for chunk in config.chunks if chunk.number not in complete]
+        if not chunks:
+            return ReaderEnd()
         self._spool.mkdir(parents=True, exist_ok=True)
         for file in self._spool.iterdir():
             file.unlink()
@@ -86,7 +92,7 @@ class SnapshotReader:
         import jpype
 
         try:
-            self._read_chunks()
+            self._read_chunks(chunks)
         except jpype.JException as error:
             messages = [*log.errors, *jvm_engine.error_messages(error)]
             log_file = str(Path(config.work) / "engine.0.log")
@@ -94,14 +100,14 @@ class SnapshotReader:
             return ReaderEnd(failure.reason, is_retriable=failure.is_retriable)
         return ReaderEnd()
 
-    def _read_chunks(self) -> None:
+    def _read_chunks(self, chunks: Sequence[SnapshotChunk]) -> None:
         from changelane.capture.snapshot.debezium_rows import DebeziumRows
 
         config = self._config
         plan = config.plan
         rows = DebeziumRows(config.connector, snapshot_ms=plan.created_ms, lsn=plan.lsn)
         with contextlib.closing(connect(config.connector.postgres_connection)) as connection:
-            for chunk in config.chunks:
+            for chunk in chunks:
                 table = plan.tables[chunk.table]
                 rows.begin(config.snapshot)
                 segments = tuple(self._segments(rows, table, chunk))

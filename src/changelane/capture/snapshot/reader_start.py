@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the process of a snapshot reader."""
 
+import contextlib
 import os
 import subprocess
 import sys
 
+from changelane.capture.engine import OUT_OF_MEMORY
 from changelane.capture.snapshot.reader_config import ReaderEnd, decode_reader_end
 
 
@@ -22,12 +24,17 @@ def run_reader(line: bytes) -> ReaderEnd:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
+        bufsize=0,
         env=environment,
     ) as process:
         assert process.stdin is not None  # noqa: S101 - they are pipes
         assert process.stdout is not None  # noqa: S101
-        process.stdin.write(line)
-        process.stdin.flush()  # it stays open: its end is the end of the reader
+        with contextlib.suppress(BrokenPipeError):  # a reader that ended at once
+            process.stdin.write(line)  # it stays open: its end is the end of the reader
         lines = process.stdout.read().splitlines()
     end = decode_reader_end(lines[-1]) if lines else None
+    if end is None and process.returncode == OUT_OF_MEMORY:
+        return ReaderEnd(
+            "the JVM of a snapshot reader ran out of memory: increase the option memory"
+        )
     return end or ReaderEnd("a reader of the snapshot was killed", is_retriable=True)

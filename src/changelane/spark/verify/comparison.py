@@ -124,6 +124,11 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     reading_count: int = 1
 
     @property
+    def is_complete(self) -> bool:
+        """Whether each row is proven, also those that only the lake has."""
+        return not self.unproven_keys and not self.unsearched_chunks
+
+    @property
     def unproven_share(self) -> float:
         """The share of the source's rows about which nothing is proven."""
         count = len(self.unproven_keys) + self.unsearched_row_count

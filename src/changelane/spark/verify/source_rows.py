@@ -72,6 +72,19 @@ def source_columns(connection: "Connection[Any]", oid: int) -> dict[str, SourceT
     }
 
 
+def captured_rows(relation: Relation, row_filter: str) -> str:
+    """Return the rows of a table that the log has, as an item of ``FROM`` without an alias.
+
+    Args:
+        relation: The table.
+        row_filter: The condition of the publication on its rows; empty = none.
+    """
+    # the log has the changes of a child under the name of the child
+    only = "ONLY " if relation.kind == "table" else ""
+    rows = f"{only}{relation.sql}"
+    return f"(SELECT * FROM {rows} WHERE {row_filter})" if row_filter else rows
+
+
 class SourceTable(msgspec.Struct, frozen=True):
     """A table in a snapshot.
 
@@ -79,19 +92,20 @@ class SourceTable(msgspec.Struct, frozen=True):
         connection: A connection in a transaction with the isolation level ``REPEATABLE READ``.
         relation: The table.
         columns_plan: What is compared.
+        row_filter: The condition of the publication on its rows; empty = none.
         bounds: The ends of all chunks but the last one.
     """
 
     connection: Any
     relation: Relation
     columns_plan: TablePlan
+    row_filter: str = ""
     bounds: tuple[Bound, ...] = ()
 
     @property
     def _table(self) -> str:
-        # the log has the changes of a child under the name of the child
-        only = "ONLY " if self.relation.kind == "table" else ""
-        return f"{only}{self.relation.sql.replace('%', '%%')} AS t"
+        rows = captured_rows(self.relation, self.row_filter)
+        return f"{rows.replace('%', '%%')} AS t"
 
     def chunk_bounds(self, chunk_rows: int) -> tuple[Bound, ...]:
         """Return the keys that split the table into chunks of a number of rows."""

@@ -6,6 +6,7 @@ from typing import Final
 
 from changelane.errors import ConfigError
 from changelane.pipeline.config import Pipeline
+from changelane.pipeline.database_source import DatabaseSource
 from changelane.schema import TableId, option_for_table
 from changelane.spark.lake.modes import UPSERT, modes_of
 from changelane.spark.runtime.sql import COLUMNS, DELETED, ORDER
@@ -20,6 +21,8 @@ from changelane.transforms.chain import Chain
 from changelane.transforms.filter_compute import Compute, Filter
 from changelane.transforms.table_plan import TableTarget
 
+_MESSAGE_KEY: Final = "message.key.columns"
+"""The property of Debezium that replaces primary keys."""
 _STATE_COLUMNS: Final = frozenset({ORDER, COLUMNS, DELETED})
 _ROW_OPERATIONS: Final = frozenset({"create", "update", "delete", "read", "truncate"})
 
@@ -119,10 +122,13 @@ def _key_columns(
     columns: Mapping[str, ComparedColumn],
 ) -> tuple[ComparedColumn, ...]:
     """Return the columns of the key, in the order of tombstones."""
+    source = pipeline.source
     configured = option_for_table(pipeline.options.keys, target.table)
     if configured is not None:
         by_lake_name = {column.lake_name.lower(): column for column in columns.values()}
         keys = [by_lake_name.get(name.lower()) for name in configured]
+    elif isinstance(source, DatabaseSource) and _MESSAGE_KEY in source.debezium:
+        raise UnverifiableError(f"{_MESSAGE_KEY} may change its key: name it in the option keys")
     else:
         keys = [columns.get(name) for name in primary_key]
     if not keys:

@@ -10,7 +10,14 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from changelane.capture.connectors import lsn_of
+from changelane.capture.log_origin import (
+    continuation_findings,
+    other_log_findings,
+    read_origin,
+)
+from changelane.capture.postgres.captured_postgres import CapturedPostgres
 from changelane.capture.postgres.connection import PostgresConnection, connect, database_errors
+from changelane.capture.postgres.publication import Publication, read_publication
 from changelane.capture.postgres.replication import emit_marker
 from changelane.capture.postgres.sql_text import lsn_text
 from changelane.capture.postgres.tables import (
@@ -44,7 +51,7 @@ from changelane.spark.verify.report import (
     TableReport,
     VerificationReport,
 )
-from changelane.spark.verify.source_rows import SourceTable, source_columns
+from changelane.spark.verify.source_rows import SourceTable, captured_rows, source_columns
 from changelane.spark.verify.table_plan import TablePlan
 from changelane.spark.verify.table_planning import (
     UnverifiableError,
@@ -94,8 +101,8 @@ def verify(
         notify: Called with the progress.
 
     Raises:
-        ConfigError: The source is no PostgreSQL database, the server rejects the login or a
-            statement, or the pipeline has no tables.
+        ConfigError: The source is no PostgreSQL database, the capture log has no first load of it,
+            the server rejects the login or a statement, or the pipeline has no tables.
         UnknownNameError: There is no such table.
         UnreachableError: The server does not answer.
         ChangelaneError: The lake does not reach a position of the source in time.
@@ -113,9 +120,7 @@ def verify(
         sslmode=source.sslmode,
         sslrootcert=source.sslrootcert or "",
     )
-    if CaptureLog(folder_of(source.segments)).newest() is None:
-        # a first snapshot would come after the position of a reading
-        raise ConfigError(f"the capture log {source.segments} is empty: start `changelane run`")
+    _check_capture_log(source)
     lake = lake_of(separate_session(spark), pipeline)
     with connect(login) as snapshots, connect(login) as markers:
         with database_errors("the settings of the connection"):
@@ -126,7 +131,17 @@ def verify(
             )
         if snapshots.info.parameter_status("server_encoding") != _ENCODING:
             raise ConfigError(f"verify needs a database with the encoding {_ENCODING}")
-        verification = _Verification(pipeline, source, lake, snapshots, markers, options, notify)
+        publication = read_publication(snapshots, source.publication_name)
+        verification = _Verification(
+            pipeline,
+            source,
+            publication or Publication(name=""),
+            lake,
+            snapshots,
+            markers,
+            options,
+            notify,
+        )
         reports = []
         for captured_table in _selected_tables(snapshots, source, tables):
             report = _table_report(verification, captured_table)
@@ -135,12 +150,38 @@ def verify(
     return VerificationReport(pipeline=pipeline.name, tables=tuple(reports))
 
 
+def _check_capture_log(source: PostgresSource) -> None:
+    """Check that the capture log has the first rows of this database.
+
+    Raises:
+        ConfigError: It has not.
+    """
+    folder = folder_of(source.segments)
+    newest = CaptureLog(folder).newest()
+    if newest is None or not newest.engine_offset:
+        # a first snapshot would come after the position of a reading
+        msg = f"the capture log {folder.label} has no complete first load: start `changelane run`"
+        raise ConfigError(msg)
+    recorded = read_origin(folder)
+    if recorded is None:
+        return
+    # positions of another server have another meaning
+    present = CapturedPostgres(source).origin()
+    for finding in (
+        *other_log_findings(recorded, present, folder.label),
+        *continuation_findings(recorded, present, lambda _: (), has_snapshot=False),
+    ):
+        msg = f"the capture log {folder.label} is not of this database: {finding.problem}"
+        raise ConfigError(msg)
+
+
 class _Verification(NamedTuple):
     """What the verification of every table needs.
 
     Attributes:
         pipeline: The pipeline.
         source: Its source.
+        publication: The publication of the capture.
         lake: Its tables.
         snapshots: The connection that reads snapshots.
         markers: The connection that writes markers into the log while a snapshot is open.
@@ -150,11 +191,17 @@ class _Verification(NamedTuple):
 
     pipeline: Pipeline
     source: PostgresSource
+    publication: Publication
     lake: Lake
     snapshots: "Connection[Any]"
     markers: "Connection[Any]"
     options: VerifyOptions
     notify: Callable[[str], None]
+
+    def row_filter_of(self, relation: Relation) -> str:
+        """Return the condition of the publication on the rows of a table; empty = none."""
+        published = self.publication.tables.get((relation.schema, relation.name))
+        return "" if published is None else published.row_filter
 
 
 def _selected_tables(
@@ -266,7 +313,12 @@ class _TableVerification:
         if rows is None:
             raise ChangelaneError(f"{self._lake_table} disappeared from the lake")
         order = newest_order(low_lsn, self._verification.pipeline.options.epoch + history)
-        source = SourceTable(self._verification.snapshots, self._relation, self._columns_plan)
+        source = SourceTable(
+            self._verification.snapshots,
+            self._relation,
+            self._columns_plan,
+            self._verification.row_filter_of(self._relation),
+        )
         lake = LakeTable(rows, self._columns_plan)
         left_out = lake.changed_keys(order) | deleted_keys(
             self._verification.lake, self._lake_table, self._columns_plan, order
@@ -346,7 +398,10 @@ def _table_report(verification: _Verification, captured_table: CapturedTable) ->
         target = verified_target(pipeline, table)
         rows = _lake_rows(pipeline, lake, target.table)
         if rows is None:
-            return _report_without_table(str(table), snapshots, captured_table)
+            row_filter = verification.row_filter_of(captured_table.relation)
+            return _report_without_table(
+                str(table), snapshots, captured_rows(captured_table.relation, row_filter)
+            )
         primary_key = captured_table.primary_key
         plan = table_plan(
             pipeline,
@@ -390,15 +445,19 @@ def _table_report(verification: _Verification, captured_table: CapturedTable) ->
 def _outcome_of(comparison: Comparison) -> Outcome:
     if comparison.differences:
         return "different"
-    return "not proven" if comparison.unproven_share else "equal"
+    return "equal" if comparison.is_complete else "not proven"
 
 
-def _report_without_table(
-    table_name: str, connection: "Connection[Any]", captured_table: CapturedTable
-) -> TableReport:
-    """Return the result of a table that the lake lacks: no event has created it."""
+def _report_without_table(table_name: str, connection: "Connection[Any]", rows: str) -> TableReport:
+    """Return the result of a table that the lake lacks: no event has created it.
+
+    Args:
+        table_name: The table at the source.
+        connection: A connection to the database.
+        rows: Its captured rows, in SQL.
+    """
     with database_errors(f"the count of {table_name}"):
-        query = f"SELECT EXISTS (SELECT FROM {captured_table.relation.sql})"
+        query = f"SELECT EXISTS (SELECT FROM {rows} AS t)"
         (has_rows,) = connection.execute(query.encode()).fetchone() or (False,)
     if has_rows:
         reason = "the lake has no table of it"

@@ -108,6 +108,12 @@ def test_chunks_after_too_many_differences_are_not_proven() -> None:
     assert comparison.unproven_share == 1
 
 
+def test_a_chunk_of_the_lake_alone_that_was_not_searched_is_not_proven() -> None:
+    comparison = Comparison(row_count=7, chunk_count=2, unsearched_chunks=(1,))
+    assert comparison.unproven_share == 0, "it is a share of the source's rows"
+    assert not comparison.is_complete
+
+
 def test_a_chunk_whose_sums_differ_without_a_row_is_not_proven() -> None:
     rows = Rows({"a": "1"})
     comparison = compared(Reading(rows, rows._replace(is_in_sums=False)), Reading(rows, rows))

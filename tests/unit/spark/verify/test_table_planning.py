@@ -28,6 +28,7 @@ def plan(
     *,
     primary_key: tuple[str, ...] = ("id",),
     transforms: list[dict[str, Any]] = [],  # noqa: B006 - never changed
+    debezium: dict[str, str] = {},  # noqa: B006 - never changed
     **options: Any,
 ) -> TablePlan:
     config = {
@@ -39,6 +40,7 @@ def plan(
             "user": "u",
             "tables": ["public.*"],
             "segments": "capture",
+            "debezium": debezium,
         },
         "transforms": transforms,
         "sink": {"type": "delta", "path": "lake"},
@@ -117,6 +119,7 @@ def test_types_without_an_exact_comparison_are_not_proven(tmp_path: Path) -> Non
     [
         ({"primary_key": ()}, "no primary key"),
         ({"primary_key": ("f",)}, "cannot identify rows"),
+        ({"debezium": {"message.key.columns": "public.orders:f"}}, "may change its key"),
         ({"mode": "history"}, "mode is history"),
         ({"tables": {"orders": {"mode": "append"}}}, "mode is append"),
         ({"transforms": [{"type": "filter", "where": "id > 1"}]}, "filter excludes rows"),
