@@ -37,9 +37,9 @@ import msgspec
 
 from changelane.errors import DecodeError
 from changelane.event import ChangeEvent, Op, Source
+from changelane.formats.contract.avro_binary import NOT_A_DATUM
 from changelane.formats.contract.capabilities import AbsentMeans, Carries, Extreme, SchemaDetail
 from changelane.formats.contract.format import Format, Report
-from changelane.formats.dts.avro import NOT_A_DATUM
 from changelane.formats.dts.branches import TYPES
 from changelane.formats.dts.decode import CONNECTOR, Reader, ReadOptions
 from changelane.formats.dts.encode import WriteOptions, Writer

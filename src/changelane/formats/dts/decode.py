@@ -20,15 +20,10 @@ from changelane.event import (
     Truncate,
     Watermark,
 )
+from changelane.formats.contract.avro_binary import NOT_A_DATUM, read_long, read_text
 from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.dts import ddl
-from changelane.formats.dts.avro import (
-    NOT_A_DATUM,
-    SOURCE_TYPES,
-    read_long,
-    read_text,
-    truncated,
-)
+from changelane.formats.dts.avro import SOURCE_TYPES, truncated
 from changelane.formats.dts.object_names import KEY_TAG, NO_POSITION, read_binlog, read_object_name
 from changelane.formats.dts.record import Head, read_fields, read_head
 from changelane.formats.dts.row_reader import TablePlan, read_image

@@ -20,10 +20,11 @@ from changelane.event import (
     Truncate,
     Watermark,
 )
+from changelane.formats.contract.avro_binary import long_of, text_of
 from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.contract.format import Report
 from changelane.formats.dts import ddl
-from changelane.formats.dts.avro import OPERATIONS, SOURCE_TYPES, long_of, text_of
+from changelane.formats.dts.avro import OPERATIONS, SOURCE_TYPES
 from changelane.formats.dts.branches import NONE, NULL, writer
 from changelane.formats.dts.decode import (
     GTID_TAG,

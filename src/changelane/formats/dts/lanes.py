@@ -10,8 +10,8 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from changelane.event import DataChange
+from changelane.formats.contract.avro_binary import NOT_A_DATUM, read_long
 from changelane.formats.contract.lane import LaneColumn, NotPlainError, PlainChange, ReadChange
-from changelane.formats.dts.avro import NOT_A_DATUM, read_long
 from changelane.formats.dts.decode import (
     ROW_OPERATIONS,
     Reader,

@@ -9,15 +9,15 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from changelane import types as t
-from changelane.formats.contract.format import Report
-from changelane.formats.dts.avro import (
-    branch_of,
+from changelane.formats.contract.avro_binary import (
     long_of,
     read_bytes,
     read_long,
     read_text,
     text_of,
 )
+from changelane.formats.contract.format import Report
+from changelane.formats.dts.avro import branch_of
 from changelane.formats.dts.values import ColumnForm, Read, TypedValue, Write, expect
 from changelane.types.values import plain
 

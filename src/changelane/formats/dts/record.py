@@ -3,13 +3,8 @@
 
 import msgspec
 
-from changelane.formats.dts.avro import (
-    OPERATIONS,
-    SOURCE_TYPES,
-    read_count,
-    read_long,
-    read_text,
-)
+from changelane.formats.contract.avro_binary import read_count, read_long, read_text
+from changelane.formats.dts.avro import OPERATIONS, SOURCE_TYPES
 
 
 class Head(msgspec.Struct):

@@ -9,8 +9,9 @@ import msgspec
 
 from changelane.errors import DecodeError
 from changelane.event import Image, Key, KeyOrigin
+from changelane.formats.contract.avro_binary import read_count, read_text
 from changelane.formats.contract.bounded_cache import BoundedCache
-from changelane.formats.dts.avro import read_count, read_text, truncated
+from changelane.formats.dts.avro import truncated
 from changelane.formats.dts.branches import readers
 from changelane.formats.dts.object_names import key_columns
 from changelane.formats.dts.type_numbers import FAMILIES, OTHER, column_of

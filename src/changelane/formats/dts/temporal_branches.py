@@ -10,9 +10,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from changelane import types as t
+from changelane.formats.contract.avro_binary import long_of, read_long, read_text, text_of
 from changelane.formats.contract.format import Report
 from changelane.formats.dts import datetimes
-from changelane.formats.dts.avro import branch_of, long_of, read_long, read_text, text_of
+from changelane.formats.dts.avro import branch_of
 from changelane.formats.dts.datetimes import Parts, TypeAndValue
 from changelane.formats.dts.text_branches import written_interval
 from changelane.formats.dts.values import ColumnForm, Read, Write

@@ -10,9 +10,16 @@ import re
 from typing import Any, Final
 
 from changelane import types as t
+from changelane.formats.contract.avro_binary import (
+    bytes_of,
+    long_of,
+    read_bytes,
+    read_text,
+    text_of,
+)
 from changelane.formats.contract.format import Report
 from changelane.formats.dts import charsets
-from changelane.formats.dts.avro import branch_of, bytes_of, long_of, read_bytes, read_text, text_of
+from changelane.formats.dts.avro import branch_of
 from changelane.formats.dts.type_numbers import MYSQL, POSTGRESQL, stated_charset
 from changelane.formats.dts.values import ColumnForm, Read, Write, expect
 from changelane.types.values import value_text
