@@ -17,6 +17,7 @@ from changelane.formats.contract.consistency import consistent_event
 from changelane.formats.contract.format import Format, StreamDecoder
 from changelane.formats.contract.lane import Lanes
 from changelane.formats.contract.losses import DEFAULT, Loss, LossPolicy, OnLoss, refused
+from changelane.formats.contract.options import SECRET_OPTIONS
 from changelane.formats.contract.reducer import Reducer
 from changelane.formats.contract.row_writing import WritingOf
 from changelane.message import Message
@@ -52,7 +53,10 @@ class Codec:
         return (Codec, (self.name, self._options))
 
     def __repr__(self) -> str:
-        options = "".join(f", {name}={value!r}" for name, value in self._options.items())
+        options = "".join(
+            f", {name}={'***' if name in SECRET_OPTIONS else repr(value)}"
+            for name, value in self._options.items()
+        )
         return f"get_codec({self.name!r}{options})"
 
     @property

@@ -161,8 +161,8 @@ class ReasonCode(StrEnum):
     )
     UNKNOWN_SCHEMA = (
         "unknown_schema",
-        "The schema of the row, which the message names by its version, is not declared.",
-        "Declare the schema in the option of the format, then replay.",
+        "The schema that the message names by its version or id is not declared or registered.",
+        "Declare the schema in the option of the format, or register it, then replay.",
     )
     CHECKSUM = (
         "checksum",

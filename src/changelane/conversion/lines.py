@@ -25,6 +25,7 @@ from changelane.errors import (
     DecodeError,
     EncodeError,
     TransformError,
+    UnreachableError,
     UnsupportedError,
 )
 from changelane.event import ChangeEvent, Control, HalfUpdate
@@ -289,6 +290,8 @@ class Conversion:
         except DecodeError as error:
             self._fail_to_decode("decode", error)
             return ()
+        except UnreachableError:
+            raise  # a schema registry does not answer; the message may be right
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other lines
             defect = DecodeError(_defect_text(error), code=ReasonCode.DEFECT)
             self._fail_to_decode("decode", defect)

@@ -22,6 +22,7 @@ from changelane.errors import (
     DecodeError,
     EncodeError,
     TransformError,
+    UnreachableError,
     UnsupportedError,
 )
 from changelane.event import ChangeEvent, HalfUpdate
@@ -142,6 +143,8 @@ class Delivery:
             events = self._source.decode(message)
         except DecodeError as error:
             return [self.reject(Origin(message, None), error.code, error.reason, error.path)]
+        except UnreachableError:
+            raise  # a schema registry does not answer; the message may be right
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
             return [self.reject(Origin(message, None), ReasonCode.DEFECT, _defect_text(error))]
         if event_index is not None and event_index >= len(events):

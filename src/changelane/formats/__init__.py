@@ -53,10 +53,11 @@ FORMATS: Final[dict[str, str]] = {
 
 
 REGISTRY: Final = (
-    "Avro, Protobuf and JSON Schema with a schema registry are not read. Let the connector write "
-    "JSON: `value.converter` and `key.converter` org.apache.kafka.connect.json.JsonConverter, with "
-    "`schemas.enable` true, so that messages carry the types. Then the format is debezium-json, or "
-    "debezium-flat-json behind ExtractNewRecordState (dts-avro is the Avro of Alibaba Cloud DTS)"
+    "Debezium's Avro with a schema registry is read by debezium-json, and by debezium-flat-json "
+    "behind ExtractNewRecordState, with the options serde=avro-registry and registry=<address or "
+    "folder> (docs/debezium.md). Protobuf is not read: let the connector write Avro, or JSON with "
+    "org.apache.kafka.connect.json.JsonConverter and `schemas.enable` true, so that messages carry "
+    "the types (dts-avro is the Avro of Alibaba Cloud DTS)"
 )
 """The advice for messages that need a schema registry."""
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from changelane.errors import ConfigError
+from changelane.formats.contract.options import SECRET_OPTIONS
 
 SECRETS: Final[dict[str, dict[str, str]]] = {
     "datahub": {
@@ -45,6 +46,11 @@ def check_secrets(raw: object, section: str = "sink") -> None:
         if secret is not None and _VARIABLE.fullmatch(str(secret)) is None:
             msg = f"read {section}.{name} from the environment: `{name}: ${{{variable}}}`"
             raise ConfigError(msg)
+    format_options = raw.get("format_options")
+    for name, value in format_options.items() if isinstance(format_options, Mapping) else ():
+        if name in SECRET_OPTIONS and _VARIABLE.search(str(value)) is None:
+            path = f"{section}.format_options.{name}"
+            raise ConfigError(f"read {path} from the environment: `{name}: ${{{name.upper()}}}`")
     properties = raw.get("debezium")
     for name, value in properties.items() if isinstance(properties, Mapping) else ():
         if is_secret_name(str(name)) and _VARIABLE.fullmatch(str(value)) is None:

@@ -273,4 +273,4 @@ def test_messages_of_a_schema_registry_are_recognised():
     result = ask("inspect", input="\n".join(map(json.dumps, lines)))
     assert result.exit_code == 1
     assert "look like those of a schema registry" in result.stderr
-    assert "org.apache.kafka.connect.json.JsonConverter" in result.stderr
+    assert "serde=avro-registry" in result.stderr

@@ -195,7 +195,8 @@ def test_another_key_that_is_missing_is_named(tmp_path: Path) -> None:
 def test_a_format_with_a_schema_registry_is_explained(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError) as error:
         load(written(tmp_path, LEAST.replace("debezium-json", name)))
-    assert f"source.format: unknown format '{name}': Avro, Protobuf and JSON" in str(error.value)
+    assert f"source.format: unknown format '{name}': Debezium's Avro" in str(error.value)
+    assert "serde=avro-registry" in str(error.value)
     assert "org.apache.kafka.connect.json.JsonConverter" in str(error.value)
     assert "did you mean" not in str(error.value)
 

@@ -12,6 +12,9 @@ from changelane.validation import former_name_hint, parse_as
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+SECRET_OPTIONS: Final = frozenset({"registry_auth"})
+"""The options of formats that are secrets: from the environment, and never printed."""
+
 _SPAN: Final = re.compile(r"\s*([0-9]{1,9})\s*([A-Za-z]+)\s*", re.ASCII)
 _UNITS: Final[dict[str, int]] = {
     name: milliseconds

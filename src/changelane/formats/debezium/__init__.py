@@ -11,7 +11,7 @@ Sample::
      "sequence":"[null,\"33204552\"]","schema":"public","table":"customers","txId":804,
      "lsn":33204552},"transaction":null,"op":"c","ts_ms":1795248399061}
 
-Known gaps: MongoDB and Avro are not read; see ``docs/formats/debezium-json.md``.
+Known gaps: Protobuf of a schema registry is not read; see ``docs/formats/debezium-json.md``.
 """
 
 from typing import Final
@@ -27,6 +27,7 @@ from changelane.formats.debezium_envelope.cloud_events import CloudEventsMode
 from changelane.formats.debezium_envelope.member_format import MemberFormat
 from changelane.formats.debezium_envelope.options import Options
 from changelane.formats.debezium_envelope.other_events import is_debezium
+from changelane.formats.debezium_envelope.registry.registry_format import with_serde
 from changelane.types import LogicalType, Unknown
 
 __all__ = ["Options", "make"]
@@ -72,7 +73,7 @@ def make(options: Options) -> Format:
     """Return the format."""
     decoder = Decoder(options)
     unwrap = cloud_events.Unwrapper().unwrapped
-    return MemberFormat(
+    inner = MemberFormat(
         make,
         options,
         carries=_carries(options),
@@ -82,3 +83,4 @@ def make(options: Options) -> Format:
         lanes=DebeziumLanes(decoder),
         unwrap=unwrap,
     )
+    return with_serde(make, options, inner)

@@ -4,9 +4,8 @@
 from enum import StrEnum
 from typing import Final
 
-import msgspec
-
 from changelane.formats.debezium_envelope.cloud_events import CloudEventsMode
+from changelane.formats.debezium_envelope.registry.options import SerdeOptions
 from changelane.formats.debezium_envelope.rows.modes import (
     BinaryMode,
     DecimalFormat,
@@ -34,8 +33,8 @@ class Tombstones(StrEnum):
     FALSE = "false"
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of ``debezium-json``.
+class Options(SerdeOptions, frozen=True, kw_only=True):
+    """Options of ``debezium-json``, beside those of its serde.
 
     Attributes:
         before_image: The columns of before images (of updates and deletes) with real values.
@@ -55,7 +54,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     before_image: BeforeImage = BeforeImage.AUTO
     placeholder: str | None = "__debezium_unavailable_value"
-    schemas: dict[str, dict[str, str]] = {}
+    schemas: dict[str, dict[str, str]] = {}  # noqa: RUF012 - msgspec copies the default
     schemas_enable: bool = True
     time_precision_mode: TimePrecisionMode = TimePrecisionMode.AUTO
     decimal_format: DecimalFormat = DecimalFormat.BASE64

@@ -20,6 +20,7 @@ from changelane.event import Op, Source
 from changelane.formats.contract.capabilities import AbsentMeans, Carries, Extreme, SchemaDetail
 from changelane.formats.contract.format import Format
 from changelane.formats.debezium_envelope.member_format import MemberFormat
+from changelane.formats.debezium_envelope.registry.registry_format import with_serde
 from changelane.formats.debezium_flat.added_fields import (
     ENVELOPE,
     SOURCE,
@@ -111,7 +112,7 @@ _EVERYTHING: Final = {
 def make(options: Options) -> Format:
     """Return the format."""
     decoder = Decoder(options)
-    return MemberFormat(
+    inner = MemberFormat(
         make,
         options,
         carries=_carries(options),
@@ -120,3 +121,4 @@ def make(options: Options) -> Format:
         may_match=decoder.is_flat,
         lanes=FlatLanes(decoder),
     )
+    return with_serde(make, options, inner)

@@ -4,10 +4,9 @@
 from enum import StrEnum
 from typing import Final
 
-import msgspec
-
 from changelane.errors import ConfigError
 from changelane.formats.debezium_envelope.options import BeforeImage
+from changelane.formats.debezium_envelope.registry.options import SerdeOptions
 from changelane.formats.debezium_envelope.rows.modes import (
     DecimalFormat,
     Modes,
@@ -37,8 +36,8 @@ REWRITTEN: Final = frozenset({Deletes.AUTO, Deletes.REWRITE, Deletes.REWRITE_WIT
 """Modes whose rows have ``__deleted``."""
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of ``debezium-flat-json``.
+class Options(SerdeOptions, frozen=True, kw_only=True):
+    """Options of ``debezium-flat-json``, beside those of its serde.
 
     Attributes:
         delete_tombstone_handling_mode: The form of deletes.

@@ -45,6 +45,8 @@ from changelane.formats.contract import json
 from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.contract.capabilities import AbsentMeans, Carries
 from changelane.formats.contract.format import Format, Report
+from changelane.formats.debezium_envelope.registry.options import SerdeOptions
+from changelane.formats.debezium_envelope.registry.registry_format import with_serde
 from changelane.formats.mongodb.documents import (
     ID,
     SCHEMA,
@@ -83,8 +85,8 @@ _SOURCE_FIELDS: Final = frozenset(
 )
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of ``debezium-mongodb-json``.
+class Options(SerdeOptions, frozen=True, kw_only=True):
+    """Options of ``debezium-mongodb-json``, beside those of its serde.
 
     Attributes:
         documents: The form of rows: ``json``, the columns ``_id`` and ``document``; ``columns``, a
@@ -471,4 +473,4 @@ def _transaction_block(event: DataChange, report: Report) -> Row | None:
 
 def make(options: Options) -> Format:
     """Return the format."""
-    return DebeziumMongoDb(options)
+    return with_serde(make, options, DebeziumMongoDb(options))

@@ -15,7 +15,7 @@ from changelane.apply.deduplication import ONLY_CHANGE, ordinal_of
 from changelane.codec import Codec, get_codec
 from changelane.conversion.partition import event_position
 from changelane.ddl import TruncateTable, statements_of
-from changelane.errors import ApplyError, DecodeError, TransformError
+from changelane.errors import ApplyError, DecodeError, TransformError, UnreachableError
 from changelane.event import (
     ChangeEvent,
     Completeness,
@@ -147,6 +147,8 @@ class RowBuilder:
             return [self.error_row(message, error)]
         except (ApplyError, TransformError) as error:
             return [self.error_row(message, DecodeError(str(error), code=error.code))]
+        except UnreachableError:
+            raise  # a schema registry does not answer; the message may be right
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
             reason = f"a defect of changelane ({type(error).__name__}): please report it"
             return [self.error_row(message, DecodeError(reason, code=ReasonCode.DEFECT))]

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Registries that speak HTTP: Confluent's interface, and Apicurio's own.
+
+Confluent's interface (https://docs.confluent.io/platform/current/schema-registry/develop/api.html)
+is that of Karapace, Redpanda and Apicurio's ``/apis/ccompat/v7``, too. An address that ends in
+``/apis/registry/v2`` or ``/v3`` is Apicurio's own interface, which separates global ids from
+content ids.
+"""
+
+import base64
+import re
+import time
+import urllib.error
+import urllib.request
+from http.client import HTTPException
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from changelane.errors import DecodeError, UnreachableError
+from changelane.formats.contract.schema_registry import (
+    IdKind,
+    Location,
+    RegisteredSchema,
+    SchemaId,
+)
+from changelane.reason_codes import ReasonCode
+
+_APICURIO: Final = re.compile(r"/apis/registry/v[23]$")
+_TIMEOUT_SECONDS: Final = 10.0
+_PAUSES_SECONDS: Final = (0.2, 1.0, 0.0)
+"""The pause after each attempt. A missing schema is requested twice, because it may be new."""
+_MISSING_SECONDS: Final = 30.0
+"""For so long the registry is not asked again for an id that it does not have."""
+_MAX_BYTES: Final = 16 << 20
+_MAX_REFERENCES: Final = 100
+_NOT_FOUND: Final = 404
+_TOO_MANY: Final = 429
+_SERVER_ERROR: Final = 500
+
+
+class _Reference(msgspec.Struct):
+    subject: str
+    version: int
+
+
+class _Answer(msgspec.Struct):
+    schema: str
+    schemaType: str = "AVRO"  # noqa: N815 - the name on the wire
+    references: list[_Reference] = []
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect, which would send the credentials to another server."""
+
+    def redirect_request(self, *_arguments: Any) -> None:
+        """Return no request."""
+
+
+class HttpRegistry:
+    """A registry behind an HTTP address."""
+
+    def __init__(self, location: Location) -> None:
+        self._address = location.address.rstrip("/")
+        self._is_apicurio = _APICURIO.search(self._address) is not None
+        parts = urlsplit(self._address)
+        self._name = f"{parts.scheme}://{parts.netloc}"
+        self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json, */*"}
+        if location.auth:
+            self._headers["Authorization"] = _authorization(location.auth)
+        self._opener = urllib.request.build_opener(_NoRedirects)
+        self._missing: dict[SchemaId, float] = {}
+
+    def schema(self, schema_id: SchemaId) -> RegisteredSchema:
+        """Return a schema."""
+        if schema_id.kind is IdKind.GLUE:
+            reason = "schemas of AWS Glue are read from a folder only: set registry to one"
+            raise DecodeError(reason, code=ReasonCode.UNKNOWN_SCHEMA)
+        asked_at = self._missing.get(schema_id)
+        if asked_at is None or time.monotonic() - asked_at > _MISSING_SECONDS:
+            body = self._get(self._path_of(schema_id))
+            if body is not None:
+                self._missing.pop(schema_id, None)
+                return self._registered(body)
+            self._missing[schema_id] = time.monotonic()
+        reason = f"the schema registry at {self._name} has no schema {schema_id.text}"
+        raise DecodeError(reason, code=ReasonCode.UNKNOWN_SCHEMA)
+
+    def _path_of(self, schema_id: SchemaId) -> str:
+        if self._is_apicurio:
+            is_global = schema_id.kind is IdKind.GLOBAL_ID
+            return f"/ids/{'globalIds' if is_global else 'contentIds'}/{schema_id.text}"
+        return f"/schemas/{'guids' if schema_id.kind is IdKind.GUID else 'ids'}/{schema_id.text}"
+
+    def _registered(self, body: bytes) -> RegisteredSchema:
+        if self._is_apicurio:
+            return RegisteredSchema(body.decode("utf-8", "replace"))
+        answer = self._answer(body)
+        references: dict[tuple[str, int], str] = {}
+        self._add_references(answer, references)
+        return RegisteredSchema(answer.schema, answer.schemaType, tuple(references.values()))
+
+    def _add_references(self, answer: _Answer, texts: dict[tuple[str, int], str]) -> None:
+        """Add the schemas that a schema refers to, each after its own references."""
+        for reference in answer.references:
+            name = reference.subject, reference.version
+            if name in texts:
+                continue
+            if len(texts) >= _MAX_REFERENCES:
+                reason = f"a schema refers to more than {_MAX_REFERENCES} others"
+                raise DecodeError(reason, code=ReasonCode.WRONG_SCHEMA)
+            subject = quote(reference.subject, safe="")
+            body = self._get(f"/subjects/{subject}/versions/{reference.version}")
+            if body is None:
+                reason = "the schema registry lacks a schema to which another one refers"
+                raise DecodeError(reason, code=ReasonCode.UNKNOWN_SCHEMA)
+            inner = self._answer(body)
+            texts[name] = ""  # a circle of references ends here
+            self._add_references(inner, texts)
+            del texts[name]
+            texts[name] = inner.schema
+
+    def _answer(self, body: bytes) -> _Answer:
+        try:
+            return msgspec.json.decode(body, type=_Answer)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            raise UnreachableError(f"{self._name} does not answer as a schema registry") from None
+
+    def _get(self, path: str) -> bytes | None:
+        """Return the body of an answer; ``None`` if the registry does not have it.
+
+        Raises:
+            UnreachableError: The registry does not answer, or rejects the request.
+        """
+        request = urllib.request.Request(self._address + path, headers=self._headers)  # noqa: S310
+        why, was_missing = "", False
+        for pause in _PAUSES_SECONDS:
+            try:
+                with self._opener.open(request, timeout=_TIMEOUT_SECONDS) as response:
+                    body: bytes = response.read(_MAX_BYTES + 1)
+            except urllib.error.HTTPError as error:
+                why, is_missing = f"HTTP status {error.code}", error.code == _NOT_FOUND
+                error.close()
+                if is_missing and was_missing:
+                    return None
+                was_missing = is_missing
+                if not is_missing and error.code < _SERVER_ERROR and error.code != _TOO_MANY:
+                    msg = f"the schema registry at {self._name} rejects the request: {why}"
+                    raise UnreachableError(msg) from None
+            except (OSError, HTTPException) as error:
+                cause = getattr(error, "reason", error)
+                why = type(cause).__name__
+            else:
+                if len(body) > _MAX_BYTES:
+                    raise UnreachableError(f"the answer of {self._name} is too long")
+                return body
+            time.sleep(pause)
+        raise UnreachableError(f"the schema registry at {self._name} does not answer ({why})")
+
+
+def _authorization(auth: str) -> str:
+    """Return the value of the header ``Authorization``."""
+    if auth.startswith("Bearer "):
+        return auth
+    return "Basic " + base64.b64encode(auth.encode()).decode()
+
+
+def open_location(location: Location) -> HttpRegistry:
+    """Return the registry at an address."""
+    return HttpRegistry(location)

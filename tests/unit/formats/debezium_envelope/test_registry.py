@@ -1,0 +1,418 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Debezium's messages in Avro, framed with the ids of a schema registry."""
+
+import json
+import math
+import pickle
+import struct
+import uuid
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from connect_avro import Avro, schema_and_payload
+from hypothesis import given
+from hypothesis import strategies as st
+from registry_server import RegistryServer
+
+from changelane import ConfigError, DecodeError, Message, get_codec
+from changelane.conversion.message_files import read_record
+from changelane.errors import UnreachableError
+from changelane.formats.contract.schema_registry import RegisteredSchema
+from changelane.formats.debezium_envelope.registry.avro_readers import read_float
+from changelane.formats.debezium_envelope.registry.avro_schemas import compile_schema
+from changelane.schema_registries import http
+
+CAPTURED = Path(__file__).resolve().parents[3] / "golden"
+STREAMS = sorted(CAPTURED.glob("debezium*-json/captured/*-schema.jsonl"))
+FORMATS = {path: path.parent.parent.name for path in STREAMS}
+
+ROW = {
+    "type": "struct",
+    "fields": [
+        {"type": "int32", "optional": False, "field": "id"},
+        {"type": "string", "optional": True, "field": "first name"},
+    ],
+    "optional": False,
+    "name": "shop.public.people.Value",
+}
+FLAT = b'{"schema":%s,"payload":{"id":7,"first name":"Ann"}}' % json.dumps(ROW).encode()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RegistryServer]:
+    with RegistryServer() as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "_PAUSES_SECONDS", (0, 0, 0))
+
+
+def framed(schema_id: int, datum: bytes, width: int = 4) -> bytes:
+    return b"\0" + schema_id.to_bytes(width, "big") + datum
+
+
+class Converter:
+    """Connect's Avro converter."""
+
+    def __init__(self, server: RegistryServer, *, adjust: bool = True) -> None:
+        self._server = server
+        self._adjust = adjust
+        self._schemas: dict[str, tuple[Avro, int]] = {}
+
+    def bytes_of(self, data: bytes | None) -> bytes | None:
+        if not data:
+            return data
+        schema, payload = schema_and_payload(data)
+        text = json.dumps(schema)
+        if text not in self._schemas:
+            avro = Avro(schema, adjust=self._adjust)
+            self._schemas[text] = avro, self._server.add(avro.text)
+        avro, schema_id = self._schemas[text]
+        return framed(schema_id, avro.datum(payload))
+
+    def message(self, message: Message) -> Message:
+        return Message(
+            self.bytes_of(message.value),
+            self.bytes_of(message.key),
+            message.headers,
+            message.topic,
+            message.partition,
+            message.offset,
+            message.timestamp_ms,
+        )
+
+
+def flat(folder: Path | RegistryServer, **options: Any) -> Any:
+    registry = folder.address if isinstance(folder, RegistryServer) else str(folder)
+    return get_codec(
+        "debezium-flat-json", serde="avro-registry", registry=registry, table="people", **options
+    )
+
+
+def row_in(codec: Any, value: bytes, **parts: Any) -> Any:
+    (event,) = codec.decode(Message(value, **parts))
+    return event.after
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "ids").mkdir()
+    text = Avro(ROW, adjust=True).text
+    for name in ("5", "6", str(uuid.UUID(int=9))):
+        (tmp_path / "ids" / f"{name}.avsc").write_text(text)
+    return tmp_path
+
+
+DATUM = Avro(ROW, adjust=True).datum({"id": 7, "first name": "Ann"})
+ANN = {"id": 7, "first_u0020name": "Ann"}
+
+
+@pytest.mark.parametrize("path", STREAMS, ids=lambda path: path.stem)
+def test_the_avro_form_of_every_captured_message_has_the_events_of_its_json_form(server, path):
+    name = FORMATS[path]
+    registry = {"serde": "avro-registry", "registry": server.address, "avro_names": "unicode"}
+    plain, codec, converter = get_codec(name), get_codec(name, **registry), Converter(server)
+    for line in path.read_bytes().splitlines():
+        message = read_record(line)
+        avro = converter.message(message)
+        assert avro.value != message.value or not message.value
+        expected = plain.decode(message)
+        assert repr(codec.decode(avro)) == repr(expected), message.where
+    assert len(STREAMS) >= 4
+
+
+def test_each_schema_is_requested_once_and_codecs_are_pickled(server):
+    converter = Converter(server)
+    value = converter.bytes_of(FLAT)
+    before = len(server.requests)
+    for _ in range(3):
+        codec = pickle.loads(pickle.dumps(flat(server)))
+        assert row_in(codec, value) == ANN
+    assert len(server.requests) - before <= 1
+
+
+@pytest.mark.parametrize(
+    ("value", "headers", "options"),
+    [
+        (b"\0" + (5).to_bytes(4, "big") + DATUM, (), {}),
+        (b"\0" + (5).to_bytes(8, "big") + DATUM, (), {}),
+        (b"\0" + (5).to_bytes(8, "big") + DATUM, (), {"id_width": "8"}),
+        (b"\1" + uuid.UUID(int=9).bytes + DATUM, (), {}),
+        (b"\3\0" + uuid.UUID(int=9).bytes + DATUM, (), {}),
+        (b"\3\5" + uuid.UUID(int=9).bytes + zlib.compress(DATUM), (), {}),
+        (DATUM, (("__value_schema_id", b"\1" + uuid.UUID(int=9).bytes),), {}),
+        (DATUM, (("__value_schema_id", b"\0\0\0\0\5"),), {}),
+        (DATUM, (("apicurio.value.globalId", (5).to_bytes(8, "big")),), {}),
+        (DATUM, (("apicurio.value.contentId", (6).to_bytes(8, "big")),), {}),
+    ],
+)
+def test_every_framing_is_read(folder, value, headers, options):
+    assert row_in(flat(folder, **options), value, headers=headers) == ANN
+
+
+def test_names_are_restored_where_debezium_escaped_them(folder):
+    codec = flat(folder, avro_names="unicode")
+    assert row_in(codec, framed(5, DATUM)) == {"id": 7, "first name": "Ann"}
+
+
+def test_a_key_without_framing_stays_as_it_is(folder):
+    (event,) = flat(folder).decode(Message(framed(5, DATUM), b'{"id":7}'))
+    assert event.key.columns == ("id",)
+
+
+def test_json_schema_framing_is_removed():
+    value = framed(3, b'{"id":7,"name":"Ann","__op":"c","__table":"people"}')
+    codec = get_codec("debezium-flat-json", serde="json-schema-registry")
+    assert row_in(codec, value) == {"id": 7, "name": "Ann"}
+
+
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        (b'{"id":1}', "malformed_avro"),
+        (b"\2\0\0\0\5", "malformed_avro"),
+        (b"\0\0\0", "incomplete_message"),
+        (b"\1\0\0\0", "incomplete_message"),
+        (b"\3\7" + bytes(16), "malformed_avro"),
+        (b"\3\5" + bytes(16) + b"xyz", "malformed_avro"),
+        (b"\3\5" + uuid.UUID(int=9).bytes + zlib.compress(DATUM)[:-4], "incomplete_message"),
+        (framed(99, DATUM), "unknown_schema"),
+        (framed(5, DATUM[:-1]), "malformed_avro"),
+        (framed(5, b""), "malformed_avro"),
+        (framed(5, DATUM + b"\0"), "trailing_bytes"),
+        (framed(5, b"\x0e\x02\x02\xff"), "invalid_utf8"),
+        (framed(5, b"\x0e\x05"), "malformed_avro"),
+    ],
+)
+def test_a_message_that_cannot_be_read_is_rejected_with_its_reason(folder, value, code):
+    with pytest.raises(DecodeError) as error:
+        flat(folder).decode(Message(value))
+    assert error.value.code == code
+    assert "Ann" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ("no JSON", ""),
+        ("[]", "several types"),
+        ('["null","int","string"]', "several types"),
+        ('{"type":"record","name":"a","fields":[{"name":"x","type":"b"}]}', "does not define"),
+        ('{"type":"record","name":"a","fields":[{"name":"x","type":"a"}]}', "contains itself"),
+        ('{"type":"record","name":"a","fields":3}', "not an Avro schema"),
+        ('{"type":"record","fields":[]}', "not an Avro schema"),
+        (
+            '{"type":"record","name":"a","fields":[%s,%s]}' % (('{"name":"x","type":"int"}',) * 2),
+            "same name",
+        ),
+        ('{"type":"array","items":' * 80 + '"int"' + "}" * 80, "too deeply"),
+    ],
+)
+def test_a_schema_that_connect_does_not_write_is_rejected(folder, schema, reason):
+    (folder / "ids" / "8.avsc").write_text(schema)
+    for _ in range(2):  # the second time from the cache
+        with pytest.raises(DecodeError, match="the schema of the registry") as error:
+            flat(folder).decode(Message(framed(8, DATUM)))
+        assert reason in str(error.value)
+
+
+def test_a_schema_that_grows_without_limit_is_rejected(folder):
+    kind: Any = "int"
+    for level in range(20):
+        fields = [{"name": "a", "type": kind}, {"name": "b", "type": f"r{level - 1}"}]
+        kind = {"type": "record", "name": f"r{level}", "fields": fields[: 1 + (level > 0)]}
+    (folder / "ids" / "8.avsc").write_text(json.dumps(kind))
+    with pytest.raises(DecodeError, match="too large"):
+        flat(folder).decode(Message(framed(8, DATUM)))
+
+
+@pytest.mark.parametrize(("kind", "words"), [("PROTOBUF", "Protobuf"), ("JSON", "JSON Schema")])
+def test_schemas_of_other_types_are_refused_with_the_way_out(server, kind, words):
+    schema_id = server.add("{}", schemaType=kind)
+    with pytest.raises(DecodeError, match=words):
+        flat(server).decode(Message(framed(schema_id, DATUM)))
+
+
+def test_every_avro_type_of_connect_becomes_the_json_of_connect():
+    """Types, defaults and names that no captured message has."""
+    entry = {
+        "type": "record",
+        "name": "MapEntry",
+        "namespace": "io.confluent.connect.avro",
+        "connect.internal.type": "MapEntry",
+        "fields": [{"name": "key", "type": "int"}, {"name": "value", "type": ["null", "bytes"]}],
+    }
+    words = {"type": "array", "items": {"type": "string", "connect.name": "io.debezium.data.Uuid"}}
+    fields: list[tuple[str, Any, Any, Any, dict[str, Any]]] = [
+        # name, Avro type, datum, JSON, schema block
+        ("a", {"type": "int", "connect.type": "int8"}, b"\x03", -2, {"type": "int8"}),
+        ("b", "float", struct.pack("<f", 1.1), 1.1, {"type": "float"}),
+        ("c", "double", struct.pack("<d", math.nan), "NaN", {"type": "double"}),
+        ("d", "float", struct.pack("<f", -math.inf), "-Infinity", {"type": "float"}),
+        (
+            "e",
+            {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+            b"\x02\xff",
+            "/w==",
+            {
+                "type": "bytes",
+                "name": "org.apache.kafka.connect.data.Decimal",
+                "version": 1,
+                "parameters": {"scale": "2", "connect.decimal.precision": "9"},
+            },
+        ),
+        (
+            "f",
+            {"type": "long", "logicalType": "timestamp-millis"},
+            b"\x02",
+            1,
+            {"type": "int64", "name": "org.apache.kafka.connect.data.Timestamp", "version": 1},
+        ),
+        ("g", {"type": "long", "logicalType": "timestamp-micros"}, b"\x02", 1, {"type": "int64"}),
+        (
+            "h",
+            {"type": "array", "items": entry},
+            b"\x02\x0e\x02\x02\xff\x00",
+            [[7, "/w=="]],
+            {
+                "type": "map",
+                "keys": {"type": "int32", "optional": False},
+                "values": {"type": "bytes", "optional": True},
+            },
+        ),
+        (
+            "i",
+            {"type": "map", "values": "boolean"},
+            b"\x01\x06\x02x\x01\x00",  # a block with its size
+            {"x": True},
+            {
+                "type": "map",
+                "keys": {"type": "string", "optional": False},
+                "values": {"type": "boolean", "optional": False},
+            },
+        ),
+        (
+            "j",
+            words,
+            b"\x02\x02u\x00",
+            ["u"],
+            {
+                "type": "array",
+                "items": {"type": "string", "optional": False, "name": "io.debezium.data.Uuid"},
+            },
+        ),
+        (
+            "k",
+            {"type": "enum", "name": "k", "symbols": ["x", "y"]},
+            b"\x02",
+            "y",
+            {"type": "string"},
+        ),
+        ("l", {"type": "fixed", "name": "l", "size": 2}, b"ab", "YWI=", {"type": "bytes"}),
+        ("m", "k", b"\x00", "x", {"type": "string"}),
+    ]
+    record = {
+        "type": "record",
+        "name": "io.confluent.connect.avro.ConnectDefault",
+        "namespace": "",
+        "fields": [{"name": name, "type": kind} for name, kind, *_ in fields],
+    }
+    record["fields"] += [
+        {"name": "y", "type": ["bytes", "null"], "default": "\u00ff", "doc": "text"},
+        {"name": "z", "type": {"type": "int", "connect.default": 3}, "default": 3},
+    ]
+    datum = b"".join(data for _, _, data, _, _ in fields) + b"\x02" + b"\x08"
+    compiled = compile_schema(RegisteredSchema(json.dumps(record)), restores_names=False)
+    message = json.loads(compiled.message(datum))
+    assert message["payload"] == {name: value for name, _, _, value, _ in fields} | {
+        "y": None,
+        "z": 4,
+    }
+    blocks = [{"optional": False, "field": name, **block} for name, _, _, _, block in fields]
+    y = {"type": "bytes", "optional": True, "doc": "text", "default": "/w==", "field": "y"}
+    z = {"type": "int32", "optional": False, "default": 3, "field": "z"}
+    assert message["schema"] == {"type": "struct", "optional": False, "fields": [*blocks, y, z]}
+
+
+@given(number=st.floats(width=32))
+def test_a_float_has_the_fewest_digits_of_its_32_bits(number):
+    data = struct.pack("<f", number)
+    value, end = read_float(data, 0)
+    assert end == 4
+    assert struct.pack("<f", float(value)) == data or math.isnan(number)
+    assert len(repr(float(value))) <= len(repr(number)) or math.isnan(number)
+
+
+def test_schemas_may_refer_to_others(server):
+    server.subjects["name"] = [server.add('{"type":"enum","name":"x.N","symbols":["Ann","Bob"]}')]
+    record = {"type": "record", "name": "x.r", "fields": [{"name": "n", "type": "N"}]}
+    references = [{"name": "x.N", "subject": "name", "version": 1}]
+    schema_id = server.add(json.dumps(record), references=references)
+    assert row_in(flat(server), framed(schema_id, b"\2")) == {"n": "Bob"}
+
+
+def test_a_missing_schema_is_requested_twice_and_then_remembered(server):
+    codec = flat(server)
+    before = len(server.requests)
+    for _ in range(3):
+        with pytest.raises(DecodeError, match="has no schema 7777") as error:
+            codec.decode(Message(framed(7777, DATUM)))
+        assert error.value.code == "unknown_schema"
+    assert len(server.requests) - before == 2
+
+
+def test_a_registry_that_fails_stops_the_stream_instead_of_rejecting_messages(server):
+    value = Converter(server).bytes_of(FLAT)
+    codec = flat(server, id_width="4", registry_auth="ann:secret1")
+    server.statuses[:] = [503, 500]
+    assert row_in(codec, value) == ANN  # the third attempt
+    value = framed(server.add(Avro(ROW, adjust=True).text), DATUM)
+    for statuses in ([503] * 3, [302], [403]):
+        server.statuses[:] = statuses
+        with pytest.raises(UnreachableError, match=r"127\.0\.0\.1") as error:
+            codec.decode(Message(value))
+        assert "secret" not in str(error.value)
+    assert "/elsewhere" not in "".join(server.requests)
+    with pytest.raises(UnreachableError, match="does not answer"):
+        get_codec("debezium-json", serde="avro-registry", registry="http://127.0.0.1:1").decode(
+            Message(value)
+        )
+    with pytest.raises(UnreachableError, match="does not exist"):
+        flat(Path("/no/such/folder")).decode(Message(value))
+
+
+def test_credentials_are_sent_and_never_printed(server):
+    value = framed(server.add(Avro(ROW, adjust=True).text), DATUM)
+    server.auth = "Basic YW5uOnNlY3JldDE="
+    try:
+        with pytest.raises(UnreachableError, match="401"):
+            flat(server, registry_auth="Bearer secret1").decode(Message(value))
+        codec = flat(server, registry_auth="ann:secret1")
+        assert row_in(codec, value) == ANN
+    finally:
+        server.auth = ""
+    assert "secret1" not in repr(codec)
+    assert "secret1" not in repr(pickle.loads(pickle.dumps(codec))._format._options)
+    assert "secret1" not in repr(codec._format._options.location)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"serde": "avro-registry"}, "set the address"),
+        ({"serde": "avro-registry", "registry": "http://ann:pw@host"}, "registry_auth"),
+        ({"serde": "avro-registry", "registry": "ftp://host"}, "must start with http"),
+        ({"registry": "http://host"}, "set serde to avro-registry"),
+        ({"serde": "avro"}, "serde"),
+    ],
+)
+@pytest.mark.parametrize("name", ["debezium-json", "debezium-flat-json", "debezium-mongodb-json"])
+def test_options_that_contradict_each_other_are_rejected(name, options, words):
+    with pytest.raises(ConfigError, match=words) as error:
+        get_codec(name, **options)
+    assert "pw" not in str(error.value)
