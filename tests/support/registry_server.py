@@ -8,7 +8,7 @@ from typing import Any, Self
 
 
 class RegistryServer:
-    """Speaks ``GET /schemas/ids/{id}`` and ``POST /subjects/{subject}/versions``.
+    """Speaks ``GET /schemas/ids/{id}``, and ``POST`` of the subjects and their versions.
 
     Attributes:
         requests: The method and the path of each request.
@@ -82,12 +82,14 @@ class RegistryServer:
         return None
 
     def post(self, path: str, body: dict[str, Any]) -> dict[str, Any] | None:
-        _, subjects, subject, _ = path.split("/")
-        assert subjects == "subjects"
-        json.loads(body["schema"])
-        known = (i for i, answer in self.schemas.items() if answer["schema"] == body["schema"])
-        schema_id = next(known, None) or self.add(body["schema"])
-        ids = self.subjects.setdefault(subject, [])
-        if schema_id not in ids:
-            ids.append(schema_id)
+        text = body["schema"]
+        json.loads(text)
+        same = (i for i, answer in self.schemas.items() if answer["schema"] == text)
+        schema_id = next(same, None)
+        match path.split("/"):
+            case ["", "subjects", subject, "versions"]:
+                schema_id = schema_id or self.add(text)
+                self.subjects.setdefault(subject, []).append(schema_id)
+            case ["", "subjects", subject] if schema_id not in self.subjects.get(subject, []):
+                return None
         return {"id": schema_id}

@@ -340,6 +340,8 @@ class Conversion:
         except EncodeError as error:
             self._fail_to_encode(event, error)
             return ()
+        except UnreachableError:
+            raise  # a schema registry does not answer, or rejects the schema
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other lines
             self._fail_to_encode(event, EncodeError(_defect_text(error)))
             return ()

@@ -258,8 +258,8 @@ class Delivery:
             return [self.reject(origin, ReasonCode.UNSUPPORTED, str(error), table=table)]
         except EncodeError as error:
             return [self.reject(origin, error.code, str(error), table=table)]
-        except DeliveryError:
-            raise
+        except (DeliveryError, UnreachableError):
+            raise  # also a schema registry that does not answer, or rejects the schema
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
             return [self.reject(origin, ReasonCode.DEFECT, _defect_text(error), table=table)]
         if self.lanes is not None and event is self._only_event:

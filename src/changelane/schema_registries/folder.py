@@ -39,6 +39,12 @@ class FolderRegistry:
         reason = f"the folder of schemas has no {schema_id.text}.avsc"
         raise DecodeError(reason, code=ReasonCode.UNKNOWN_SCHEMA)
 
+    def register(self, subject: str, text: str, *, is_new: bool) -> int:  # noqa: ARG002
+        """Reject the schema: messages of a folder of schemas are read only."""
+        raise UnreachableError(
+            "schemas are not registered in a folder: set registry to the address of a registry"
+        )
+
 
 def open_location(location: Location) -> FolderRegistry:
     """Return the registry in a folder."""

@@ -35,6 +35,12 @@ _MISSING_SECONDS: Final = 30.0
 """For so long the registry is not asked again for an id that it does not have."""
 _MAX_BYTES: Final = 16 << 20
 _MAX_REFERENCES: Final = 100
+_POSTED: Final = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
+_REASONS: Final = {
+    401: "rejects the credentials: set registry_auth",
+    403: "rejects the credentials: set registry_auth",
+    409: "rejects a schema that is not compatible with the subject's earlier ones",
+}
 _NOT_FOUND: Final = 404
 _TOO_MANY: Final = 429
 _SERVER_ERROR: Final = 500
@@ -49,6 +55,10 @@ class _Answer(msgspec.Struct):
     schema: str
     schemaType: str = "AVRO"  # noqa: N815 - the name on the wire
     references: list[_Reference] = []
+
+
+class _Registered(msgspec.Struct):
+    id: int
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -86,6 +96,25 @@ class HttpRegistry:
             self._missing[schema_id] = time.monotonic()
         reason = f"the schema registry at {self._name} has no schema {schema_id.text}"
         raise DecodeError(reason, code=ReasonCode.UNKNOWN_SCHEMA)
+
+    def register(self, subject: str, text: str, *, is_new: bool) -> int:
+        """Return the id of an Avro schema."""
+        if self._is_apicurio:
+            raise UnreachableError(
+                "schemas are registered through Confluent's interface only: set registry to an "
+                "address that ends in /apis/ccompat/v7"
+            )
+        path = f"/subjects/{quote(subject, safe='')}" + ("/versions" if is_new else "")
+        body = self._get(path, msgspec.json.encode({"schema": text}))
+        if body is None:
+            raise UnreachableError(
+                f"the schema registry at {self._name} has no such schema of the subject {subject}: "
+                "register it, or set register_schemas to true"
+            )
+        try:
+            return msgspec.json.decode(body, type=_Registered).id
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            raise self._no_registry() from None
 
     def _path_of(self, schema_id: SchemaId) -> str:
         if self._is_apicurio:
@@ -125,15 +154,23 @@ class HttpRegistry:
         try:
             return msgspec.json.decode(body, type=_Answer)
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            raise UnreachableError(f"{self._name} does not answer as a schema registry") from None
+            raise self._no_registry() from None
 
-    def _get(self, path: str) -> bytes | None:
+    def _no_registry(self) -> UnreachableError:
+        return UnreachableError(f"{self._name} does not answer as a schema registry")
+
+    def _get(self, path: str, content: bytes | None = None) -> bytes | None:
         """Return the body of an answer; ``None`` if the registry does not have it.
+
+        Args:
+            path: The path after the address.
+            content: The JSON to post; ``None`` for a request without content.
 
         Raises:
             UnreachableError: The registry does not answer, or rejects the request.
         """
-        request = urllib.request.Request(self._address + path, headers=self._headers)  # noqa: S310
+        headers = self._headers if content is None else {**self._headers, **_POSTED}
+        request = urllib.request.Request(self._address + path, content, headers)  # noqa: S310
         why, was_missing = "", False
         for pause in _PAUSES_SECONDS:
             try:
@@ -146,7 +183,8 @@ class HttpRegistry:
                     return None
                 was_missing = is_missing
                 if not is_missing and error.code < _SERVER_ERROR and error.code != _TOO_MANY:
-                    msg = f"the schema registry at {self._name} rejects the request: {why}"
+                    reason = _REASONS.get(error.code, "rejects the request")
+                    msg = f"the schema registry at {self._name} {reason} ({why})"
                     raise UnreachableError(msg) from None
             except (OSError, HTTPException) as error:
                 cause = getattr(error, "reason", error)

@@ -75,6 +75,19 @@ class SchemaRegistry(Protocol):
         """
         ...
 
+    def register(self, subject: str, text: str, *, is_new: bool) -> int:
+        """Return the id of an Avro schema.
+
+        Args:
+            subject: The subject.
+            text: The schema.
+            is_new: Register the schema, if the subject does not have it.
+
+        Raises:
+            UnreachableError: The registry does not answer, or rejects the schema.
+        """
+        ...
+
 
 class Location(msgspec.Struct, frozen=True):
     """The address of a registry and the credentials for it.

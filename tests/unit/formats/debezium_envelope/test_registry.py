@@ -1,29 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
 """Debezium's messages in Avro, framed with the ids of a schema registry."""
 
+import base64
+import io
 import json
 import math
 import pickle
 import struct
 import uuid
 import zlib
+from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import fastavro
+import msgspec
 import pytest
 from connect_avro import Avro, schema_and_payload
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from registry_server import RegistryServer
 
-from changelane import ConfigError, DecodeError, Message, get_codec
+from changelane import ConfigError, DecodeError, EncodeError, Message, get_codec
 from changelane.conversion.message_files import read_record
 from changelane.errors import UnreachableError
+from changelane.event import DataChange, Key, Op
 from changelane.formats.contract.schema_registry import RegisteredSchema
 from changelane.formats.debezium_envelope.registry.avro_readers import read_float
 from changelane.formats.debezium_envelope.registry.avro_schemas import compile_schema
+from changelane.formats.debezium_envelope.registry.avro_writers import avro_writer
+from changelane.formats.debezium_envelope.rows.connect_schema import parse
+from changelane.schema import Column, TableId, TableSchema
 from changelane.schema_registries import http
+from changelane.testing.conformance import EFFORT
+from changelane.types import Integer
 
 CAPTURED = Path(__file__).resolve().parents[3] / "golden"
 STREAMS = sorted(CAPTURED.glob("debezium*-json/captured/*-schema.jsonl"))
@@ -56,34 +68,31 @@ def framed(schema_id: int, datum: bytes, width: int = 4) -> bytes:
     return b"\0" + schema_id.to_bytes(width, "big") + datum
 
 
+@cache
+def avro_of(schema: str) -> Avro:
+    return Avro(json.loads(schema), adjust=True)
+
+
 class Converter:
     """Connect's Avro converter."""
 
-    def __init__(self, server: RegistryServer, *, adjust: bool = True) -> None:
+    def __init__(self, server: RegistryServer) -> None:
         self._server = server
-        self._adjust = adjust
-        self._schemas: dict[str, tuple[Avro, int]] = {}
+        self._ids: dict[str, int] = {}
 
     def bytes_of(self, data: bytes | None) -> bytes | None:
         if not data:
             return data
         schema, payload = schema_and_payload(data)
         text = json.dumps(schema)
-        if text not in self._schemas:
-            avro = Avro(schema, adjust=self._adjust)
-            self._schemas[text] = avro, self._server.add(avro.text)
-        avro, schema_id = self._schemas[text]
-        return framed(schema_id, avro.datum(payload))
+        avro = avro_of(text)
+        if text not in self._ids:
+            self._ids[text] = self._server.add(avro.text)
+        return framed(self._ids[text], avro.datum(payload))
 
     def message(self, message: Message) -> Message:
-        return Message(
-            self.bytes_of(message.value),
-            self.bytes_of(message.key),
-            message.headers,
-            message.topic,
-            message.partition,
-            message.offset,
-            message.timestamp_ms,
+        return msgspec.structs.replace(
+            message, value=self.bytes_of(message.value), key=self.bytes_of(message.key)
         )
 
 
@@ -124,6 +133,198 @@ def test_the_avro_form_of_every_captured_message_has_the_events_of_its_json_form
         expected = plain.decode(message)
         assert repr(codec.decode(avro)) == repr(expected), message.where
     assert len(STREAMS) >= 4
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in STREAMS if "flat" not in path.stem], ids=lambda path: path.stem
+)
+def test_events_written_in_avro_are_read_as_those_written_in_json(server, path):
+    name = FORMATS[path]
+    registry = {"serde": "avro-registry", "registry": server.address, "avro_names": "unicode"}
+    plain, codec = get_codec(name), get_codec(name, **registry)
+    kinds: Counter[Any] = Counter()
+    for line in path.read_bytes().splitlines():
+        record = read_record(line)
+        for event in plain.decode(record):
+            kind = record.topic, type(event), getattr(event, "op", None)
+            kinds[kind] += 1
+            if kinds[kind] > 1:
+                continue
+            wanted = plain.encode(event, on_loss="ignore")
+            written = codec.encode(event, on_loss="ignore")
+            assert written.losses == wanted.losses
+            for message, as_json in zip(written.messages, wanted.messages, strict=True):
+                assert repr(codec.decode(message)) == repr(plain.decode(as_json))
+                assert message.topic == as_json.topic
+                for part in ("value", "key"):
+                    data, expected = getattr(message, part), getattr(as_json, part)
+                    if not expected:
+                        assert data == expected
+                        continue
+                    schema, payload = schema_and_payload(expected)
+                    # the bytes of fastavro
+                    assert data[5:] == avro_of(json.dumps(schema)).datum(payload)
+                    schema_id = int.from_bytes(data[1:5], "big")
+                    assert schema_id in server.subjects[f"{message.topic}-{part}"]
+    assert len(kinds) > 10
+
+
+LEAVES = [
+    ({"type": "boolean"}, st.booleans()),
+    ({"type": "int8"}, st.integers(-128, 127)),
+    ({"type": "int16"}, st.integers(-(2**15), 2**15 - 1)),
+    ({"type": "int32", "name": "io.debezium.time.Date", "version": 1}, st.integers(-(2**31), 9)),
+    ({"type": "int64"}, st.integers(-(2**63), 2**63 - 1)),
+    ({"type": "float"}, st.sampled_from([1.5, 0.1, -3.4028235e38, 1.4e-45, "NaN", "Infinity"])),
+    ({"type": "double"}, st.floats(allow_nan=False, allow_infinity=False) | st.just("-Infinity")),
+    ({"type": "bytes"}, st.binary(max_size=9).map(lambda data: base64.b64encode(data).decode())),
+    (
+        {
+            "type": "bytes",
+            "name": "org.apache.kafka.connect.data.Decimal",
+            "version": 1,
+            "parameters": {"scale": "2", "connect.decimal.precision": "9"},
+        },
+        st.sampled_from(["AP8=", "/w=="]),
+    ),
+    (
+        {"type": "int64", "name": "org.apache.kafka.connect.data.Timestamp", "version": 1},
+        st.just(7),
+    ),
+    (
+        {
+            "type": "string",
+            "name": "io.debezium.data.Enum",
+            "version": 1,
+            "doc": "a comment",
+            "parameters": {"allowed": "a,b"},
+        },
+        st.text(max_size=5),
+    ),
+]
+Typed = tuple[dict[str, Any], st.SearchStrategy[Any]]
+
+
+@st.composite
+def typed(draw: Any, depth: int = 2) -> Typed:
+    """A schema of Connect, and the JSON values that it has."""
+    kind = draw(st.sampled_from(["leaf"] * 3 + ["struct", "array", "map"])) if depth else "leaf"
+    match kind:
+        case "leaf":
+            schema, values = draw(st.sampled_from(LEAVES))
+        case "struct":
+            schema, values = draw(structs(depth - 1))
+        case "array":
+            items, item_values = draw(typed(depth - 1))
+            schema, values = {"type": "array", "items": items}, st.lists(item_values, max_size=2)
+        case _:
+            inner, inner_values = draw(typed(depth - 1))
+            keys: dict[str, Any] = {"type": draw(st.sampled_from(["string", "int32"]))}
+            schema = {"type": "map", "keys": {**keys, "optional": False}, "values": inner}
+            if keys["type"] == "string":
+                values = st.dictionaries(st.text(max_size=3), inner_values, max_size=2)
+            else:
+                pair = st.tuples(st.integers(0, 9), inner_values).map(list)
+                values = st.lists(pair, max_size=2)
+    schema = {**schema, "optional": draw(st.booleans())}
+    if draw(st.integers(0, 3)) == 0:
+        schema["default"] = draw(values)
+    return schema, st.none() | values if schema["optional"] else values
+
+
+@st.composite
+def structs(draw: Any, depth: int = 2) -> Typed:
+    names = draw(
+        st.lists(st.sampled_from(["id", "a b", "_u0041", "é", "9", "x"]), min_size=1, unique=True)
+    )
+    fields = {name: draw(typed(depth)) for name in names}
+    schema: dict[str, Any] = {
+        "type": "struct",
+        "fields": [{**field, "field": name} for name, (field, _) in fields.items()],
+        "optional": False,
+    }
+    if label := draw(st.sampled_from([None, "shop.t.Value", "shop-1.T t.Value", "Value"])):
+        schema["name"] = label
+    return schema, st.fixed_dictionaries({name: values for name, (_, values) in fields.items()})
+
+
+@settings(max_examples=20 * EFFORT)
+@given(data=st.data())
+def test_every_schema_of_connect_and_its_values_survive_avro(data):
+    schema, values = data.draw(structs())
+    payload = data.draw(values)
+    writer = avro_writer(parse(json.dumps(schema).encode()), escapes_names=True)
+    datum = writer.datum(json.dumps(payload).encode())
+    compiled = compile_schema(RegisteredSchema(writer.text), restores_names=True)
+    assert json.loads(compiled.message(datum)) == {"schema": schema, "payload": payload}
+    stream = io.BytesIO(datum)
+    fastavro.schemaless_reader(stream, fastavro.parse_schema(json.loads(writer.text)), None)
+    assert not stream.read()
+
+
+def written(event: Any, server: RegistryServer | Path, **options: Any) -> tuple[Message, ...]:
+    registry = server.address if isinstance(server, RegistryServer) else str(server)
+    options = {"serde": "avro-registry", "registry": registry, **options}
+    return get_codec("debezium-json", **options).encode(event, on_loss="ignore").messages
+
+
+def event_of(column: str = "id") -> Any:
+    """An event of a table, whose name is that of a column, too."""
+    schema = TableSchema((Column(column, Integer(32), nullable=False),))
+    return DataChange(
+        Op.CREATE, TableId("db", "s", column), Key((column,)), None, {column: 7}, schema
+    )
+
+
+def test_schemas_are_registered_by_topic_once(server):
+    before = len(server.requests)
+    for _ in range(2):
+        (message,) = written(event_of(), server)
+        assert message.topic == "s.id"
+    assert server.requests[before:] == [
+        "POST /subjects/s.id-value/versions",
+        "POST /subjects/s.id-key/versions",
+    ]
+    text = server.schemas[int.from_bytes(message.value[1:5], "big")]["schema"]
+    avro = json.loads(text)
+    assert (avro["namespace"], avro["name"], avro["connect.name"]) == (
+        "s.id",
+        "Envelope",
+        "s.id.Envelope",
+    )
+    assert [field["name"] for field in avro["fields"]][:2] == ["before", "after"]
+
+
+def test_schemas_that_exist_are_looked_up(server):
+    with pytest.raises(UnreachableError, match=r"no such schema of the subject s\.looked-value"):
+        written(event_of("looked"), server, register_schemas=False)
+    (first,) = written(event_of("looked"), server)
+    (second,) = written(event_of("looked"), server, register_schemas=False)
+    assert first == second
+
+
+def test_what_a_registry_rejects_stops_the_run(server):
+    server.statuses[:] = [409]
+    with pytest.raises(UnreachableError, match="not compatible"):
+        written(event_of("other"), server)
+    with pytest.raises(UnreachableError, match="not registered in a folder"):
+        written(event_of("other"), Path("/tmp"))
+    with pytest.raises(UnreachableError, match="ccompat"):
+        written(event_of("other"), server, registry=f"{server.address}/apis/registry/v2")
+
+
+def test_an_event_without_avro_form_is_rejected(server):
+    with pytest.raises(EncodeError, match="avro_names"):
+        written(event_of("a b"), server)
+    assert written(event_of("a b"), server, avro_names="unicode")
+    with pytest.raises(EncodeError, match="needs the types"):
+        written(msgspec.structs.replace(event_of("u"), schema=None), server)
+    with pytest.raises(EncodeError, match="needs the types"):
+        written(event_of("v"), server, schemas_enable=False)
+    with pytest.raises(EncodeError, match="json-schema-registry"):
+        get_codec("debezium-json", serde="json-schema-registry").encode(event_of("w"))
+    with pytest.raises(ConfigError, match="TopicNameStrategy"):
+        written(event_of("x"), server, subject_name_strategy="RecordNameStrategy")
 
 
 def test_each_schema_is_requested_once_and_codecs_are_pickled(server):
@@ -339,6 +540,7 @@ def test_every_avro_type_of_connect_becomes_the_json_of_connect():
     assert message["schema"] == {"type": "struct", "optional": False, "fields": [*blocks, y, z]}
 
 
+@settings(max_examples=40 * EFFORT)
 @given(number=st.floats(width=32))
 def test_a_float_has_the_fewest_digits_of_its_32_bits(number):
     data = struct.pack("<f", number)

@@ -21,6 +21,8 @@ NOT_A_DATUM: Final = (*avro_binary.NOT_A_DATUM, struct.error)
 
 _FLOAT: Final = struct.Struct("<f")
 _DOUBLE: Final = struct.Struct("<d")
+_LEAST_NORMAL: Final = 2.0**-126
+"""Smaller 32-bit floats have fewer bits, and fewer digits."""
 _MARK: Final = (0, 2)
 """The byte of each branch of a union of two."""
 
@@ -39,7 +41,7 @@ def read_float(data: bytes, at: int) -> tuple[float | str, int]:
     if not math.isfinite(number):
         return float_out(number), at + 4
     packed = data[at : at + 4]
-    for digits in (6, 7, 8):
+    for digits in (6, 7, 8) if abs(number) >= _LEAST_NORMAL else range(2, 9):
         short = float(f"{number:.{digits}g}")
         if _FLOAT.pack(short) == packed:
             return short, at + 4

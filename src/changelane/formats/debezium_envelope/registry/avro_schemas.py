@@ -51,7 +51,8 @@ _PRECISION: Final = "connect.decimal.precision"
 _CONFLUENT: Final = "io.confluent.connect.avro."
 _UNNAMED: Final = re.compile(re.escape(_CONFLUENT) + r"ConnectDefault\d*")
 _ENTRY: Final = "MapEntry"
-_UNICODE: Final = re.compile(r"_u([0-9a-fA-F]{4})")
+_ENTRIES: Final = frozenset({_ENTRY, _CONFLUENT + _ENTRY})
+_UNICODE: Final = re.compile(r"(?:_u[0-9a-fA-F]{4})+")
 
 
 class CompiledSchema(NamedTuple):
@@ -115,7 +116,9 @@ def compile_schema(registered: RegisteredSchema, *, restores_names: bool) -> Com
 
 
 def _restored(name: str) -> str:
-    return _UNICODE.sub(lambda match: chr(int(match.group(1), 16)), name)
+    return _UNICODE.sub(
+        lambda match: bytes.fromhex(match.group().replace("_u", "")).decode("utf-16-be"), name
+    )
 
 
 def _rejected(reason: str, code: ReasonCode) -> DecodeError:
@@ -140,6 +143,7 @@ class _Compiler:
     def __init__(self, field_name: Callable[[str], str]) -> None:
         self._field_name = field_name
         self._named: dict[str, _Part | None] = {}
+        self._entries: dict[str, tuple[Read, Read]] = {}
 
     def part(self, avro: Any, namespace: str, depth: int) -> _Part:
         """Compile a type.
@@ -183,10 +187,12 @@ class _Compiler:
             connect_type = avro["connect.type"]
         return self._made(avro, Schema(connect_type), read)
 
-    def _reference(self, name: str, namespace: str) -> _Part:
+    def _resolved(self, name: str, namespace: str) -> str:
         full_name = name if "." in name or not namespace else f"{namespace}.{name}"
-        if full_name not in self._named:
-            full_name = name
+        return full_name if full_name in self._named else name
+
+    def _reference(self, name: str, namespace: str) -> _Part:
+        full_name = self._resolved(name, namespace)
         if full_name not in self._named:
             raise _wrong("it names a type that it does not define")
         part = self._named[full_name]
@@ -211,25 +217,21 @@ class _Compiler:
 
     def _array(self, avro: Any, namespace: str, depth: int) -> _Part:
         items = avro["items"]
-        is_map = _type_of(items) == "record" and (
-            items.get("connect.internal.type") == _ENTRY
-            or _full_name(items, namespace) in {_ENTRY, _CONFLUENT + _ENTRY}
-        )
         inner = self.part(items, namespace, depth + 1)
-        if not is_map:
+        name = self._resolved(items, namespace) if isinstance(items, str) else None
+        if _type_of(items) == "record":
+            name = _full_name(items, namespace)
+        readers = self._entries.get(name or "")
+        if readers is None:
             schema = Schema("array", items=inner.schema)
             return self._made(avro, schema, avro_readers.array_reader(inner.read), inner.size)
-        key_schema, value_schema = inner.schema.members
+        keys, values = inner.schema.members
         schema = Schema(
             "map",
-            keys=msgspec.structs.replace(key_schema, field=UNSET),
-            values=msgspec.structs.replace(value_schema, field=UNSET),
+            keys=msgspec.structs.replace(keys, field=UNSET),
+            values=msgspec.structs.replace(values, field=UNSET),
         )
-        read_key, read_value = (
-            self.part(field["type"], _namespace_of(items, namespace), depth + 1).read
-            for field in items["fields"]
-        )
-        pairs = avro_readers.array_reader(avro_readers.pair_reader(read_key, read_value))
+        pairs = avro_readers.array_reader(avro_readers.pair_reader(*readers))
         return self._made(avro, schema, pairs, inner.size)
 
     def _record(self, avro: Any, namespace: str, depth: int) -> _Part:
@@ -252,6 +254,9 @@ class _Compiler:
             size += inner.size
         if len({name for name, _ in readers}) != len(readers):
             raise _wrong("two fields have the same name")
+        if avro.get("connect.internal.type") == _ENTRY or full_name in _ENTRIES:
+            (_, read_key), (_, read_value) = readers
+            self._entries[full_name] = read_key, read_value
         struct = Schema("struct", fields=tuple(members))
         part = self._made(avro, struct, avro_readers.record_reader(readers), size)
         if part.schema.name is UNSET and not _UNNAMED.fullmatch(full_name):

@@ -29,7 +29,9 @@ from changelane.reason_codes import ReasonCode
 Part = Literal["key", "value"]
 Headers = tuple[tuple[str, bytes | None], ...]
 
-_ID, _GUID, _GLUE = b"\x00", b"\x01", b"\x03"
+ID: Final = b"\x00"
+"""The first byte of a message with an id of 4 or 8 bytes."""
+_GUID, _GLUE = b"\x01", b"\x03"
 _PLAIN, _ZLIB = 0x00, 0x05
 _UUID_BYTES: Final = 16
 _GLUE_START: Final = 2 + _UUID_BYTES
@@ -69,7 +71,7 @@ def framed(data: bytes, headers: Headers, part: Part, id_width: str) -> Framed:
     if in_header is not None:
         return Framed(in_header, data)
     first = data[:1]
-    if first == _ID:
+    if first == ID:
         is_wide = id_width == "8" or (id_width == "auto" and data[1:5] == bytes(4))
         kind, end = (IdKind.GLOBAL_ID, 9) if is_wide else (IdKind.ID, 5)
         return Framed(_number(kind, _cut(data, 1, end)), data[end:])
@@ -91,7 +93,7 @@ def may_be_framed(data: bytes, headers: Headers, part: Part) -> bool:
         names = {_CONFLUENT[part], *_APICURIO[part]}
         if any(name in names for name, _ in headers):
             return True
-    return len(data) > 4 and data[:1] in {_ID, _GUID, _GLUE}
+    return len(data) > 4 and data[:1] in {ID, _GUID, _GLUE}
 
 
 def _in_header(headers: Headers, part: Part) -> SchemaId | None:
@@ -101,7 +103,7 @@ def _in_header(headers: Headers, part: Part) -> SchemaId | None:
         if name == _CONFLUENT[part]:
             if content[:1] == _GUID and len(content) == 1 + _UUID_BYTES:
                 return _uuid(IdKind.GUID, content[1:])
-            if content[:1] == _ID and len(content) == 5:
+            if content[:1] == ID and len(content) == 5:
                 return _number(IdKind.ID, content[1:])
             raise _wrong_header()
         kind = _APICURIO[part].get(name)

@@ -32,7 +32,11 @@ class SerdeOptions(msgspec.Struct, frozen=True, kw_only=True):
         id_width: The bytes of an id after the first byte, which is zero: 4, or 8 (Apicurio 2);
             ``auto`` = 8 if the first four are zero.
         avro_names: The names of columns: ``as_is``, or ``unicode`` = characters that Debezium wrote
-            as ``_uXXXX`` (``field.name.adjustment.mode=avro_unicode``) are restored.
+            as ``_uXXXX`` (``field.name.adjustment.mode=avro_unicode``) are restored, and written
+            in this form.
+        register_schemas: Register the schemas of written messages; ``False`` = they must exist.
+        subject_name_strategy: The subjects of written schemas: ``<topic>-key`` and
+            ``<topic>-value``.
     """
 
     serde: Serde = Serde.JSON
@@ -40,6 +44,8 @@ class SerdeOptions(msgspec.Struct, frozen=True, kw_only=True):
     registry_auth: str = ""
     id_width: Literal["auto", "4", "8"] = "auto"
     avro_names: Literal["as_is", "unicode"] = "as_is"
+    register_schemas: bool = True
+    subject_name_strategy: Literal["TopicNameStrategy"] = "TopicNameStrategy"
 
     @property
     def location(self) -> Location:

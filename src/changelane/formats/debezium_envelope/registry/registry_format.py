@@ -27,14 +27,21 @@ from changelane.formats.debezium_envelope.registry.avro_schemas import (
     CompiledSchema,
     compile_schema,
 )
+from changelane.formats.debezium_envelope.registry.avro_writers import (
+    NOT_A_PAYLOAD,
+    AvroWriter,
+    avro_writer,
+)
 from changelane.formats.debezium_envelope.registry.framing import (
     HEADER_NAMES,
+    ID,
     Headers,
     Part,
     framed,
     may_be_framed,
 )
 from changelane.formats.debezium_envelope.registry.options import Serde, SerdeOptions
+from changelane.formats.debezium_envelope.rows.connect_schema import parse, unwrap
 from changelane.message import Message
 from changelane.reason_codes import ReasonCode
 
@@ -74,9 +81,12 @@ _REGISTRY_OPTIONS: Final = frozenset(SerdeOptions.__struct_fields__) - {"serde"}
 class _RegisteredSchemas:
     """The compiled schemas of one registry."""
 
-    def __init__(self, location: Location, *, restores_names: bool) -> None:
+    def __init__(self, location: Location, *, restores_names: bool, is_new: bool) -> None:
         self._location = location
         self._restores_names = restores_names
+        self._is_new = is_new
+        self._writers: BoundedCache[tuple[str, bytes], tuple[bytes, AvroWriter] | EncodeError]
+        self._writers = BoundedCache(_MAX_SCHEMAS)
         self._schemas: BoundedCache[SchemaId, CompiledSchema | DecodeError]
         self._schemas = BoundedCache(_MAX_SCHEMAS)
 
@@ -94,6 +104,37 @@ class _RegisteredSchemas:
             raise schema.at("")
         return schema
 
+    def writer_of(self, subject: str, block: bytes) -> tuple[bytes, AvroWriter]:
+        """Return the framing of a schema's messages and their writer; it is registered once.
+
+        Args:
+            subject: The subject of the schema.
+            block: The schema block of the JSON message.
+
+        Raises:
+            EncodeError: The schema has no Avro form.
+            UnreachableError: The registry does not answer, or rejects the schema.
+        """
+        writer = self._writers.get((subject, block))
+        if writer is None:
+            writer = self._writers.add((subject, block), self._registered_writer(subject, block))
+        if isinstance(writer, EncodeError):
+            raise EncodeError(*writer.args)
+        return writer
+
+    def _registered_writer(
+        self, subject: str, block: bytes
+    ) -> tuple[bytes, AvroWriter] | EncodeError:
+        try:
+            writer = avro_writer(parse(block), escapes_names=self._restores_names)
+        except EncodeError as error:
+            return error
+        except (DecodeError, *NOT_A_PAYLOAD):
+            return EncodeError("the schema block of the message has no Avro form")
+        registry = registry_at(self._location)
+        schema_id = registry.register(subject, writer.text, is_new=self._is_new)
+        return ID + schema_id.to_bytes(4, "big"), writer
+
     def _compiled(self, schema_id: SchemaId) -> CompiledSchema | DecodeError:
         registered = registry_at(self._location).schema(schema_id)
         if registered.type != "AVRO":
@@ -107,9 +148,9 @@ class _RegisteredSchemas:
 
 
 @lru_cache(maxsize=64)
-def _schemas_of(location: Location, *, restores_names: bool) -> _RegisteredSchemas:
+def _schemas_of(location: Location, *, restores_names: bool, is_new: bool) -> _RegisteredSchemas:
     """Return the schemas of a registry; all codecs of a process share them."""
-    return _RegisteredSchemas(location, restores_names=restores_names)
+    return _RegisteredSchemas(location, restores_names=restores_names, is_new=is_new)
 
 
 class RegistryFormat:
@@ -126,7 +167,9 @@ class RegistryFormat:
         self._is_avro = options.serde is Serde.AVRO_REGISTRY
         self._id_width = options.id_width
         restores_names = options.avro_names == "unicode"
-        self._schemas = _schemas_of(options.location, restores_names=restores_names)
+        self._schemas = _schemas_of(
+            options.location, restores_names=restores_names, is_new=options.register_schemas
+        )
         self.carries = inner.carries
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -141,9 +184,34 @@ class RegistryFormat:
         """
         return self._inner.decode(self._json_message(message))
 
-    def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:  # noqa: ARG002
-        """Reject an event: the serdes of a registry are not written."""
-        raise EncodeError(f"messages are not written with serde {self._options.serde}")
+    def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
+        """Encode an event in Avro with the framing of Confluent v0.
+
+        Raises:
+            EncodeError: The event cannot be encoded, or has no types.
+            UnreachableError: The registry does not answer, or rejects the schema.
+        """
+        if not self._is_avro:
+            raise EncodeError("messages are not written with the serde json-schema-registry")
+        return tuple(map(self._avro_message, self._inner.encode(event, report=report)))
+
+    def _avro_message(self, message: Message) -> Message:
+        if message.topic is None:
+            raise EncodeError("the message has no topic, which names the subject of its schema")
+        value, key = message.value, message.key
+        if value:
+            value = self._avro(value, f"{message.topic}-value")
+        if key is not None and key.lstrip()[:1] == b"{":  # other keys are not of a converter
+            key = self._avro(key, f"{message.topic}-key")
+        return msgspec.structs.replace(message, value=value, key=key)
+
+    def _avro(self, data: bytes, subject: str) -> bytes:
+        block, payload = unwrap(data) or (None, data)
+        if block is None:
+            reason = "the message has no schema block, from which its Avro schema is made"
+            raise EncodeError(f"{reason}: the event needs the types of its columns")
+        framing, writer = self._schemas.writer_of(subject, block)
+        return framing + writer.datum(payload)
 
     def detects(self, message: Message) -> bool:
         """Return whether a message is of this format."""
