@@ -84,7 +84,7 @@ class OpenLanes(Generic[Result]):
         without a schema may have changed, or the lane could not be opened.
         """
         identity = self._identity
-        if identity is None and message.value:
+        if identity is None and message.value and not self._has_own_header(message):
             # the event path has cached the schema block
             self._identity = identity = self._lanes.identity(message.value)
         if identity is None:

@@ -15,6 +15,7 @@ from changelane.errors import ConfigError, DecodeError, EncodeError
 from changelane.event import ChangeEvent
 from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.contract.format import Format, Report
+from changelane.formats.contract.lane import Lanes
 from changelane.formats.contract.options import changed_options
 from changelane.formats.contract.schema_registry import (
     Location,
@@ -41,6 +42,7 @@ from changelane.formats.debezium_envelope.registry.framing import (
     may_be_framed,
 )
 from changelane.formats.debezium_envelope.registry.options import Serde, SerdeOptions
+from changelane.formats.debezium_envelope.registry.registry_lanes import RegistryLanes
 from changelane.formats.debezium_envelope.rows.connect_schema import parse, unwrap
 from changelane.message import Message
 from changelane.reason_codes import ReasonCode
@@ -158,6 +160,7 @@ class RegistryFormat:
 
     Attributes:
         carries: What the format can express.
+        lanes: The lanes of plain row changes, if the format has lanes.
     """
 
     def __init__(self, make: Callable[[Any], Format], options: SerdeOptions, inner: Format) -> None:
@@ -170,7 +173,10 @@ class RegistryFormat:
         self._schemas = _schemas_of(
             options.location, restores_names=restores_names, is_new=options.register_schemas
         )
+        self._last: tuple[bytes, bytes] = (b"", b"")
         self.carries = inner.carries
+        lanes: Lanes | None = getattr(inner, "lanes", None)
+        self.lanes = None if lanes is None else RegistryLanes(lanes, self._json_message)
 
     def __reduce__(self) -> tuple[object, ...]:
         return self._make, (self._options,)
@@ -224,7 +230,7 @@ class RegistryFormat:
         """Return a message as the JSON converter would have written it."""
         value, key, headers = message.value, message.key, message.headers
         if value:
-            value = self._json(value, headers, "value")
+            value = self._json_value(value, headers)
         if key and may_be_framed(key, headers, "key"):
             try:
                 key = self._json(key, headers, "key")
@@ -238,6 +244,16 @@ class RegistryFormat:
                 if name not in HEADER_NAMES
             )
         return msgspec.structs.replace(message, value=value, key=key, headers=headers)
+
+    def _json_value(self, value: bytes, headers: Headers) -> bytes:
+        """Return a value as JSON; a lane asks before the event path does."""
+        if headers and any(name in HEADER_NAMES for name, _ in headers):
+            return self._json(value, headers, "value")
+        last_value, json_value = self._last
+        if value is not last_value:
+            json_value = self._json(value, (), "value")
+            self._last = value, json_value
+        return json_value
 
     def _header(self, name: str, content: bytes | None) -> bytes | None:
         """Return a header; Debezium's headers of key changes may be framed, too."""
