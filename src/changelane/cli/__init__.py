@@ -2,6 +2,7 @@
 """The command line: one module per command, imported when the command is called."""
 
 import importlib
+import os
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
@@ -15,6 +16,7 @@ from changelane.errors import (
     MissingExtraError,
     UnreachableError,
 )
+from changelane.formats.contract.options import SECRET_OPTIONS
 
 COMMANDS: Final[dict[str, str]] = {
     "convert": "Convert messages of one format into another.",
@@ -148,5 +150,13 @@ def _pairs(
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise click.BadParameter("write NAME=VALUE", ctx, parameter)
-        pairs[name] = value
+        pairs[name] = _filled(value) if name in SECRET_OPTIONS else value
     return pairs
+
+
+def _filled(secret: str) -> str:
+    """Return a secret from the environment, so that it is in no list of processes."""
+    from changelane.pipeline.yaml import fill_variables
+
+    filled: str = fill_variables(secret, os.environ)
+    return filled

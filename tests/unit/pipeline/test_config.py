@@ -233,6 +233,17 @@ def test_a_file_that_is_no_text_is_reported(tmp_path: Path) -> None:
         load(path)
 
 
+def test_the_credentials_of_a_registry_come_from_the_environment(tmp_path: Path) -> None:
+    options = "format: debezium-json, format_options: {serde: avro-registry, registry: /r, %s}"
+    text = LEAST.replace("format: debezium-json", options)
+    with pytest.raises(ConfigError) as error:
+        load(written(tmp_path, text % "registry_auth: 'ann:pw1'"))
+    assert "source.format_options.registry_auth from the environment" in str(error.value)
+    assert "pw1" not in str(error.value)
+    found = load(written(tmp_path, text % "registry_auth: '${AUTH}'"), {"AUTH": "ann:pw1"})
+    assert found.source.format_options["registry_auth"] == "ann:pw1"
+
+
 def test_a_mapping_is_a_pipeline_too() -> None:
     raw: dict[str, Any] = {
         "name": "shop",

@@ -18,12 +18,14 @@ from typing import Any
 import fastavro
 import msgspec
 import pytest
+from click.testing import CliRunner
 from connect_avro import Avro, schema_and_payload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from registry_server import RegistryServer
 
 from changelane import ConfigError, DecodeError, EncodeError, Message, get_codec
+from changelane.cli import main
 from changelane.conversion.message_files import read_record
 from changelane.errors import UnreachableError
 from changelane.event import DataChange, Key, Op
@@ -601,6 +603,26 @@ def test_credentials_are_sent_and_never_printed(server):
     assert "secret1" not in repr(codec)
     assert "secret1" not in repr(pickle.loads(pickle.dumps(codec))._format._options)
     assert "secret1" not in repr(codec._format._options.location)
+
+
+def test_a_command_stops_at_a_registry_that_fails(server, tmp_path, monkeypatch):
+    value = base64.b64encode(framed(server.add("[]", schemaType="PROTOBUF"), b"\2")).decode()
+    (tmp_path / "in.jsonl").write_text(json.dumps({"topic": "t", "value_base64": value}))
+    command = ["convert", "-f", "debezium-json", "-t", "native-json", str(tmp_path / "in.jsonl")]
+    command += ["--from-option", "serde=avro-registry", "--from-option"]
+    monkeypatch.setenv("REGISTRY_AUTH", "ann:secret1")
+    auth = ["--from-option", "registry_auth=${REGISTRY_AUTH}"]
+    server.auth = "Basic YW5uOnNlY3JldDE="
+    try:
+        result = CliRunner().invoke(main, [*command, f"registry={server.address}", *auth])
+        assert "Protobuf is not read" in result.stderr  # one message is rejected
+        server.auth = "other"
+        result = CliRunner().invoke(main, [*command, f"registry={server.address}/b", *auth])
+    finally:
+        server.auth = ""
+    assert result.exit_code == 1
+    assert "rejects the credentials: set registry_auth (HTTP status 401)" in result.stderr
+    assert "secret1" not in result.output
 
 
 @pytest.mark.parametrize(

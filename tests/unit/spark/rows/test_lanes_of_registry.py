@@ -8,15 +8,17 @@ from pathlib import Path
 import msgspec
 import pytest
 from connect_avro import Avro, schema_and_payload
-from lane_messages import lane_rows, numbered, read
+from lane_messages import builder, lane_rows, numbered, read
 from registry_server import RegistryServer
 
+from changelane import get_codec
+from changelane.errors import UnreachableError
 from changelane.message import Message
 
 pytestmark = pytest.mark.usefixtures("early_lanes")
 
 GOLDEN = Path(__file__).parents[3] / "golden"
-STREAMS = [
+STREAMS: list[tuple[str, str, float]] = [
     ("debezium-json", "debezium-mariadb-schema", 0.8),
     ("debezium-json", "debezium-postgres-schema", 0.6),
     ("debezium-flat-json", "debezium-postgres-flat-schema", 0.6),
@@ -66,3 +68,10 @@ def test_captured_messages(
     plain, with_row = lane_rows(numbered(messages * 2), options, name)
     assert plain == 0 if has_headers else plain > least * with_row / 2
     assert len(server.requests) - before <= len(schemas)
+
+
+def test_a_registry_that_does_not_answer_fails_the_task() -> None:
+    codec = get_codec("debezium-json", serde="avro-registry", registry="/no/such/folder")
+    rows = builder.RowBuilder(codec)
+    with pytest.raises(UnreachableError):
+        rows.rows(Message(b"\0\0\0\0\5\0"))
