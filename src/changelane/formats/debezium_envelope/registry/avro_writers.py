@@ -144,8 +144,8 @@ class _Maker:
                 return self._record(schema)
             case "array" if isinstance(schema.items, Schema):
                 items, write_item = self.part(schema.items)
-                avro = _with_properties({"type": "array", "items": items}, schema)
-                return avro, _array_writer(write_item)
+                array = _with_properties({"type": "array", "items": items}, schema)
+                return array, _array_writer(write_item)
             case "map" if isinstance(schema.keys, Schema) and isinstance(schema.values, Schema):
                 return self._map(schema, schema.keys, schema.values)
         if schema.type not in _TYPES:
@@ -165,8 +165,8 @@ class _Maker:
         entry, write_entry = self._record(struct((key, value), name=_ENTRY))
         if isinstance(entry, dict):
             entry["connect.internal.type"] = "MapEntry"
-        avro = _with_properties({"type": "array", "items": entry}, schema)
-        return avro, _entries_writer(write_entry)
+        array = _with_properties({"type": "array", "items": entry}, schema)
+        return array, _entries_writer(write_entry)
 
     def _record(self, schema: Schema) -> tuple[Any, Write]:
         content = json.dumps(msgspec.structs.replace(schema, optional=False, field=UNSET))
@@ -207,8 +207,8 @@ def _full_name(schema: Schema) -> str:
     return ".".join(parts if len(parts) > 1 else [_NAMESPACE, *parts])
 
 
-def _with_properties(avro: dict[str, Any], schema: Schema) -> dict[str, Any]:
-    """Return an Avro type with the properties of Connect."""
+def _with_properties(avro: dict[str, Any], schema: Schema) -> dict[str, Any] | str:
+    """Return an Avro type with the properties of Connect, or its name if there are none."""
     parameters = schema.parameter
     if schema.doc:
         avro["connect.doc"] = schema.doc
@@ -227,7 +227,7 @@ def _with_properties(avro: dict[str, Any], schema: Schema) -> dict[str, Any]:
             avro |= {"logicalType": "decimal", "precision": precision, "scale": scale}
     elif schema.label in _LOGICAL:
         avro["logicalType"] = _LOGICAL[schema.label]
-    return avro
+    return avro if len(avro) > 1 else avro["type"]
 
 
 def _has_default(schema: Schema) -> bool:
