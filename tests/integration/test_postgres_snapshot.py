@@ -432,3 +432,30 @@ def test_chunks_of_keys_have_each_row_once(source: Source) -> None:
         assert len(texts) == len(set(texts)) == len(values), kind
     assert [len(part) for part in rows["of mood"]] == [1, 1, 1, 0]
     assert [len(part) for part in rows["of citext"]] == [4], "its order has no name without a path"
+
+
+def test_a_lost_snapshot_with_values_out_of_line_begins_anew(source: Source) -> None:
+    """A row that gets another key keeps its value, although the log does not repeat it."""
+    source.execute("CREATE TABLE documents (id int PRIMARY KEY, body text)")
+    source.execute("ALTER TABLE documents ALTER COLUMN body SET STORAGE EXTERNAL")
+    body = "x" * 5000
+    source.execute(f"INSERT INTO documents SELECT n, '{body}' FROM generate_series(1, 300) n")
+    source.execute("CREATE PUBLICATION changes FOR ALL TABLES")
+    options = source.options("readers")
+    attempts: list[list[int]] = []
+
+    def move() -> None:
+        source.execute("UPDATE documents SET id = id + 1000")
+
+    read_chunks = changing((move,), attempts)
+    with source.capture(options, read_chunks) as capture, pytest.raises(CaptureError):
+        capture.start(is_until_now=True)
+    with source.capture(options, read_chunks) as capture:
+        capture.start(is_until_now=True)
+        capture.wait_until_now()
+    assert attempts[0] == attempts[1], "the snapshot did not begin anew"
+    rows = [json.loads(record.value)["payload"] for record in source.records(options)]
+    assert [(row["op"], row["after"]["id"]) for row in rows] == [
+        ("r", number) for number in range(1001, 1301)
+    ]
+    assert {row["after"]["body"] for row in rows} == {body}

@@ -42,6 +42,12 @@ SELECT t.root, md5(string_agg(concat_ws(' ', t.oid, pg_relation_filenode(t.oid),
   )), ';' ORDER BY t.oid))
 FROM tree t GROUP BY t.root
 """
+# An update of a key does not repeat a value that is stored out of line if the old row is not in
+# the log. Only the row of the former key has the value then, which a later snapshot lacks.
+_OUT_OF_LINE: Final = """
+SELECT DISTINCT t.root FROM tree t JOIN pg_class c ON c.oid = t.oid
+WHERE c.relreplident <> 'f' AND c.reltoastrelid <> 0 AND pg_relation_size(c.reltoastrelid) > 0
+"""
 # the size, the number of rows as the planner estimates it, and whether it is unknown
 _SIZES: Final = """
 SELECT t.root, sum(pg_table_size(t.oid))::bigint,
@@ -94,11 +100,21 @@ def snapshot_tables(
     versions = table_versions(connection, oids)
     with database_errors("the check of the tables"):
         sizes = {row[0]: row[1:] for row in connection.execute(_TREE + _SIZES, [oids])}
+        out_of_line = {row[0] for row in connection.execute(_TREE + _OUT_OF_LINE, [oids])}
         columns = {
             oid: [KeyColumn(*row) for row in connection.execute(_KEY_TYPES, [oid])] for oid in oids
         }
     planned_tables = (
-        (_snapshot_table(table, publication, versions[oid], columns[oid]), sizes.get(oid))
+        (
+            _snapshot_table(
+                table,
+                publication,
+                versions[oid],
+                columns[oid],
+                has_out_of_line=oid in out_of_line,
+            ),
+            sizes.get(oid),
+        )
         for oid, table in zip(oids, tables, strict=True)
         if oid in versions
     )
@@ -130,6 +146,8 @@ def _snapshot_table(
     publication: Publication,
     version: str,
     key_columns: Sequence[KeyColumn],
+    *,
+    has_out_of_line: bool,
 ) -> SnapshotTable:
     relation = captured.relation
     columns = [*captured.columns, *(captured.generated if publication.has_generated else ())]
@@ -151,6 +169,7 @@ def _snapshot_table(
         row_filter=row_filter,
         row_bytes=0,
         version=version,
+        is_continuable=index is not None and not has_out_of_line,
     )
 
 
@@ -185,8 +204,8 @@ def chunks_of(
         max_bytes: The approximate size of its rows, which may reduce their number.
     """
     bounds: list[tuple[int, tuple[str, ...] | None, tuple[str, ...] | None]] = []
-    # a table without a key must be complete before the snapshot can be lost
-    for index, table in sorted(enumerate(planned_tables), key=lambda pair: bool(pair[1].key)):
+    # these must be complete before the snapshot can be lost
+    for index, table in sorted(enumerate(planned_tables), key=lambda pair: pair[1].is_continuable):
         row_count = min(max_rows, max(1, max_bytes // max(table.row_bytes, 1)))
         lower: tuple[str, ...] | None = None
         for upper in _upper_bounds(connection, table, row_count):

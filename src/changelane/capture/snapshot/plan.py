@@ -51,6 +51,7 @@ class SnapshotTable(msgspec.Struct, frozen=True, kw_only=True):
         row_bytes: The average size of a row.
         version: A digest of its definition and its files, which changes with every statement that
             alters, truncates or rewrites the table.
+        is_continuable: Whether rows of a later snapshot may follow those of the first one.
     """
 
     schema: str
@@ -62,6 +63,7 @@ class SnapshotTable(msgspec.Struct, frozen=True, kw_only=True):
     row_filter: str
     row_bytes: int
     version: str
+    is_continuable: bool = True
 
     @property
     def label(self) -> str:
@@ -95,7 +97,7 @@ class SnapshotPlan(msgspec.Struct, frozen=True, kw_only=True):
         lsn: The consistent point of the slot: the log has everything that was committed after it.
         created_ms: The time of the snapshot, milliseconds since 1970-01-01 UTC.
         tables: The tables.
-        chunks: The chunks of all tables; those of tables without a key come first.
+        chunks: The chunks of all tables; those of tables that cannot continue come first.
     """
 
     id: str

@@ -10,9 +10,12 @@ If the snapshot is lost, because the process that exported it was killed, the sl
 changes after its consistent point. The chunks that are not complete are then read in a later
 snapshot: their rows may already contain changes that the log repeats, and rows of a snapshot are
 older than every change of the log (``docs/merge-rule.md``), so that tables with a key are the same
-in the end. Rows without a key would be twice in the tables. So the snapshot begins anew, with
-another slot, if a table without a key is not complete. It also begins anew if a table was altered,
-truncated or rewritten: an older snapshot finds it empty then. Nothing is visible before the end.
+in the end. That does not hold for two kinds of tables. Rows without a key would be twice in the
+tables. And if a row got another key meanwhile, the log does not repeat its values that are stored
+out of line (TOAST), which only the row of the former key has, unless the replica identity is full.
+So the snapshot begins anew, with another slot, if a table of these kinds is not complete. It also
+begins anew if a table was altered, truncated or rewritten: an older snapshot finds it empty then.
+Nothing is visible before the end.
 """
 
 import contextlib
@@ -185,7 +188,7 @@ class PostgresSnapshot:
             return False
         complete = self._progress.complete_numbers(snapshot_plan)
         return all(
-            snapshot_plan.tables[chunk.table].key
+            snapshot_plan.tables[chunk.table].is_continuable
             for chunk in snapshot_plan.chunks
             if chunk.number not in complete
         )
