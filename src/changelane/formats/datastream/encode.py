@@ -8,6 +8,7 @@ from typing import Any, Final
 from changelane.errors import EncodeError
 from changelane.event import ChangeEvent, Completeness, DataChange, Op
 from changelane.formats.contract import json
+from changelane.formats.contract.details import add_further, take_documented
 from changelane.formats.contract.format import Report
 from changelane.formats.contract.iso_times import writer
 from changelane.formats.datastream.decode import (
@@ -59,7 +60,7 @@ def encode(event: ChangeEvent, report: Report) -> Message:
     if event.op is Op.UPDATE and event.after_holds in _PARTIAL:
         report(("absent", "a missing column is read as NULL"))
     details = dict(event.details)
-    known = _known(details, report)
+    known = take_documented(details, _DETAILS, report)
     key = None if event.key is None else event.key.columns
     if key is not None and any(row.get(name) is None for name in key):
         raise EncodeError("the row lacks a key column")
@@ -94,25 +95,8 @@ def encode(event: ChangeEvent, report: Report) -> Message:
         "payload": dict(row),
     }
     message = {name: field for name, field in wire.items() if field is not None}
-    for name, field in details.items():
-        if name in EVENT_FIELDS:
-            report((f"details.{name}", "the documented key of this name has other content"))
-        else:
-            message[name] = field
+    add_further(message, details, EVENT_FIELDS, report)
     return Message(json.dumps(message))
-
-
-def _known(details: Row, report: Report) -> Row:
-    """Remove the documented keys from details, and return those with documented content."""
-    known: Row = {}
-    for name, kind in _DETAILS.items():
-        if name in details:
-            value = details.pop(name)
-            if type(value) is kind:
-                known[name] = value
-            else:
-                report((f"details.{name}", "the documented key of this name has other content"))
-    return known
 
 
 def _further(details: Row, name: str, documented: frozenset[str], report: Report) -> Row:

@@ -12,6 +12,7 @@ from changelane.errors import EncodeError
 from changelane.event import ChangeEvent, Completeness, DataChange, Image, Key, Op, Transaction
 from changelane.formats.contract import json
 from changelane.formats.contract.column_values import whole_unless_fraction
+from changelane.formats.contract.details import add_further
 from changelane.formats.contract.format import Report
 from changelane.formats.contract.iso_times import writer
 from changelane.formats.dms.before_images import Place, columns_split
@@ -158,11 +159,7 @@ class Writer:
             "stream-position": known.get("stream-position"),
         }
         metadata = {name: value for name, value in metadata.items() if value is not None}
-        for name, value in details.items():
-            if name in METADATA:
-                report((f"details.{name}", "the documented key of this name has other content"))
-            elif name != "envelope":
-                metadata[name] = value
+        add_further(metadata, details, METADATA, report, skipped={"envelope"})
         return metadata
 
     def _coordinates(self, event: DataChange, details: Row, report: Report) -> Row:

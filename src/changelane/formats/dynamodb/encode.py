@@ -7,6 +7,7 @@ from typing import Any, Final
 from changelane.errors import EncodeError
 from changelane.event import ChangeEvent, Completeness, DataChange, Image, Op
 from changelane.formats.contract import json
+from changelane.formats.contract.details import add_further, take_documented
 from changelane.formats.contract.format import Report
 from changelane.formats.dynamodb.attributes import SETS as SET_TYPES
 from changelane.formats.dynamodb.attributes import is_attribute, write
@@ -53,8 +54,8 @@ class Writer:
             report(("absent", "a missing attribute is read as NULL"))
         details = dict(event.details)
         sets = _sets(details.pop(SETS, None), report)
-        known = _known(details, _RECORD_DETAILS, report)
-        known_stream = _known(details, _STREAM_DETAILS, report)
+        known = take_documented(details, _RECORD_DETAILS, report)
+        known_stream = take_documented(details, _STREAM_DETAILS, report)
         stream = self._stream(event, sets, report) | known_stream
         if event.position != time_position(event.source_time_ns, known.get("eventID")):
             number = sequence_number(event.position)
@@ -74,11 +75,7 @@ class Writer:
             "eventSource": known.pop("eventSource", EVENT_SOURCE),
             **known,
         }
-        for name, value in details.items():
-            if name in RECORD_FIELDS:
-                report((f"details.{name}", "the documented key of this name has other content"))
-            else:
-                record[name] = value
+        add_further(record, details, RECORD_FIELDS, report)
         return Message(json.dumps(record))
 
     def _stream(self, event: DataChange, sets: Mapping[str, Any], report: Report) -> Row:
@@ -150,19 +147,6 @@ def _sets(value: object, report: Report) -> Mapping[str, Any]:
         return value
     report((f"details.{SETS}", "not the types of sets"))
     return _NO_SETS
-
-
-def _known(details: Row, types: Mapping[str, type], report: Report) -> Row:
-    """Remove the documented keys from details, and return those with documented content."""
-    known: Row = {}
-    for name, kind in types.items():
-        if name in details:
-            value = details.pop(name)
-            if type(value) is kind:
-                known[name] = value
-            else:
-                report((f"details.{name}", "the documented key of this name has other content"))
-    return known
 
 
 def _stream_fields(fields: object, report: Report) -> Row:

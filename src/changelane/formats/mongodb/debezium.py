@@ -44,6 +44,7 @@ from changelane.event import (
 from changelane.formats.contract import json
 from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.contract.capabilities import AbsentMeans, Carries
+from changelane.formats.contract.details import add_further
 from changelane.formats.contract.format import Format, Report
 from changelane.formats.debezium_envelope.registry.options import SerdeOptions
 from changelane.formats.debezium_envelope.registry.registry_format import with_serde
@@ -434,11 +435,7 @@ def _source_block(event: DataChange, details: Row, report: Report) -> Row:
         "ord": ordinal,
         "wallTime": None if time_ms == oplog_ms else time_ms,
     }
-    for name, field in details.items():
-        if name in _SOURCE_FIELDS:
-            report((f"details.{name}", "the documented key of this name has other content"))
-        else:
-            block[name] = field
+    add_further(block, details, _SOURCE_FIELDS, report)
     return block
 
 

@@ -10,6 +10,7 @@ import msgspec
 from changelane.errors import EncodeError
 from changelane.event import ChangeEvent, Completeness, DataChange, Image, Op
 from changelane.formats.contract import json
+from changelane.formats.contract.details import add_further
 from changelane.formats.contract.format import Report
 from changelane.formats.contract.iso_times import writer
 from changelane.formats.debezium_envelope.source_block import sanitised
@@ -148,11 +149,7 @@ def _headers(event: DataChange, details: Row, report: Report) -> Row:
         "transactionLastEvent": known.get("transactionLastEvent") if last is None else last,
     }
     headers = {name: field for name, field in headers.items() if field is not None}
-    for name, field in details.items():
-        if name in _HEADERS:
-            report((f"details.{name}", "the documented key of this name has other content"))
-        elif name not in {"message", "envelope"}:
-            headers[name] = field
+    add_further(headers, details, _HEADERS, report, skipped={"message", "envelope"})
     return headers
 
 

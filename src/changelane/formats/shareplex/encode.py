@@ -20,6 +20,7 @@ from changelane.event import (
     key_of,
 )
 from changelane.formats.contract import json
+from changelane.formats.contract.details import add_further
 from changelane.formats.contract.format import Report
 from changelane.formats.contract.iso_times import writer
 from changelane.formats.shareplex.decode import SOURCE, table_of
@@ -196,11 +197,7 @@ class Writer:
         for name in ("host", "queue", "source"):
             documented_fields[name] = _value_or_detail(other_details, name, None, str)
         meta = {name: value for name, value in documented_fields.items() if value is not None}
-        for name, value in other_details.items():
-            if name in META:
-                report((f"details.{name}", "the documented key of this name has other content"))
-            else:
-                meta[name] = value
+        add_further(meta, other_details, META, report)
         return meta
 
     def _written_time(self, value_ns: int | None, field: str, report: Report) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from changelane.errors import EncodeError
 from changelane.event import ChangeEvent, Completeness, DataChange, Image, Op
 from changelane.formats.contract import json
+from changelane.formats.contract.details import add_further, other_content, take_documented
 from changelane.formats.contract.format import Report
 from changelane.formats.contract.iso_times import writer
 from changelane.formats.spanner.decode import (
@@ -85,11 +86,7 @@ def encode(event: ChangeEvent, report: Report) -> Message:
     }
     record |= {name: known.get(name) for name in DETAILS[3:]}
     message = {name: field for name, field in record.items() if field is not None}
-    for name, field in details.items():
-        if name in FIELDS:
-            report((f"details.{name}", "the documented key of this name has other content"))
-        else:
-            message[name] = field
+    add_further(message, details, FIELDS, report)
     return Message(json.dumps(message))
 
 
@@ -144,15 +141,10 @@ def _wire_type(kind: LogicalType, report: Report) -> Row:
 
 def _known(details: Row, report: Report) -> Row:
     """Remove the documented keys from details, and return those with documented content."""
-    known: Row = {}
-    for name, kind in _DETAILS.items():
-        if name in details:
-            value = details.pop(name)
-            is_number = name != "record_sequence" or is_sequence(str(value))
-            if type(value) is kind and is_number:
-                known[name] = value
-            else:
-                report((f"details.{name}", "the documented key of this name has other content"))
+    known = take_documented(details, _DETAILS, report)
+    if not is_sequence(known.get("record_sequence", "0")):
+        del known["record_sequence"]
+        report(other_content("record_sequence"))
     return known
 
 
