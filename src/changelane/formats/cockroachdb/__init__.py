@@ -28,34 +28,21 @@ from changelane.formats.cockroachdb.encode import Writer
 from changelane.formats.cockroachdb.timestamps import is_time_stamp
 from changelane.formats.cockroachdb.wire import METADATA
 from changelane.formats.contract import json
-from changelane.formats.contract.capabilities import AbsentMeans, Carries
+from changelane.formats.contract.capabilities import JSON_TYPES, AbsentMeans, Carries
 from changelane.formats.contract.declared_tables import DeclaredTables
 from changelane.formats.contract.format import Format, Report
 from changelane.message import Message
 from changelane.types import (
-    Boolean,
     Bytes,
     Decimal,
-    Enum,
     Float,
-    Integer,
     Json,
     LogicalType,
-    Set,
-    String,
-    Text,
-    Time,
-    TimeTz,
-    Unknown,
-    Uuid,
-    Xml,
 )
 
 __all__ = ["Options", "make"]
 
-_EQUAL: Final[frozenset[type[LogicalType]]] = frozenset(
-    {Boolean, Enum, Integer, Set, String, Text, Time, TimeTz, Unknown, Uuid, Xml}
-)
+_EQUAL: Final = JSON_TYPES - {Json}
 """Types whose values are JSON values: text, whole numbers, true and false."""
 _FORMS: Final[dict[type[LogicalType], str]] = {
     Bytes: "bytea",

@@ -23,9 +23,35 @@ from changelane.event import (
 )
 from changelane.formats.contract.losses import Loss
 from changelane.schema import Column, TableSchema
-from changelane.types import UNAVAILABLE, Decimal, Float, LogicalType, String, Unavailable, Value
+from changelane.types import (
+    UNAVAILABLE,
+    Boolean,
+    Decimal,
+    Enum,
+    Float,
+    Integer,
+    Json,
+    LogicalType,
+    Set,
+    String,
+    Text,
+    Time,
+    TimeTz,
+    Unavailable,
+    Unknown,
+    Uuid,
+    Value,
+    Xml,
+)
 from changelane.types.forms import written_form
 from changelane.types.values import number_form
+
+TEXT_TYPES: Final[frozenset[type[LogicalType]]] = frozenset(
+    {Enum, Json, Set, String, Text, Time, TimeTz, Uuid, Xml}
+)
+"""Types with text as values of events."""
+JSON_TYPES: Final[frozenset[type[LogicalType]]] = TEXT_TYPES | {Boolean, Integer, Unknown}
+"""Types whose values are JSON values: text, whole numbers, true and false."""
 
 
 class AbsentMeans(StrEnum):

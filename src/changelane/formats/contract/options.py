@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar, get_origin
 import msgspec
 
 from changelane.errors import ConfigError, UnknownNameError
+from changelane.schema import TableId
 from changelane.validation import former_name_hint, parse_as
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -107,6 +108,30 @@ def seconds(span: str) -> int:
     if milliseconds_left:
         raise ValueError("the span of time must be whole seconds, or a greater unit")
     return whole_seconds
+
+
+def table_option(text: str, *, owner: str = "") -> TableId:
+    """Return the table of an option: ``name``, ``database.name`` or ``database.schema.name``.
+
+    Args:
+        text: The name; empty = no table.
+        owner: What the option belongs to, for the error.
+
+    Raises:
+        ConfigError: The name has more than three parts.
+    """
+    match text.split(".") if text else []:
+        case []:
+            return TableId()
+        case [name]:
+            return TableId(None, None, name)
+        case [database, name]:
+            return TableId(database, None, name)
+        case [database, schema, name]:
+            return TableId(database, schema, name)
+        case _:
+            whose = f"{owner}: " if owner else ""
+            raise ConfigError(f"{whose}option table: a name has at most three parts")
 
 
 def changed_options(options: msgspec.Struct) -> list[str]:

@@ -23,10 +23,11 @@ from typing import Literal
 
 import msgspec
 
-from changelane.errors import ConfigError, DecodeError
+from changelane.errors import DecodeError
 from changelane.event import ChangeEvent, Key, KeyOrigin, Op, Tombstone
 from changelane.formats.contract.capabilities import AbsentMeans, Carries, SchemaDetail
 from changelane.formats.contract.format import Format, Report
+from changelane.formats.contract.options import table_option
 from changelane.formats.datahub.topic_schema import TIME, TYPES, table_schema, topic_schema
 from changelane.formats.datahub.tuple_rows import SOURCE, Reader, RowOptions, Writer, load
 from changelane.message import Message
@@ -61,7 +62,7 @@ class DataHubTuple:
         self._options = options
         keys = options.keys
         names = tuple(filter(None, keys.split(","))) if isinstance(keys, str) else keys
-        table = _table(options.table)
+        table = table_option(options.table, owner="datahub-tuple")
         row_options = RowOptions(
             table,
             Key(names, KeyOrigin.CONFIG) if names else None,
@@ -124,21 +125,6 @@ class DataHubTuple:
         except DecodeError:
             return False
         return True
-
-
-def _table(text: str) -> TableId:
-    parts = text.split(".") if text else []
-    match parts:
-        case []:
-            return TableId()
-        case [name]:
-            return TableId(None, None, name)
-        case [database, name]:
-            return TableId(database, None, name)
-        case [database, schema, name]:
-            return TableId(database, schema, name)
-        case _:
-            raise ConfigError("datahub-tuple: option table: a name has at most three parts")
 
 
 def _without_nullability(schema: TableSchema) -> TableSchema:

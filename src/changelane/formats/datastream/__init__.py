@@ -31,7 +31,7 @@ import msgspec
 from changelane.errors import DecodeError
 from changelane.event import ChangeEvent, Op, Source, Tombstone
 from changelane.formats.contract import json
-from changelane.formats.contract.capabilities import AbsentMeans, Carries
+from changelane.formats.contract.capabilities import JSON_TYPES, AbsentMeans, Carries
 from changelane.formats.contract.column_values import Binary
 from changelane.formats.contract.declared_tables import DeclaredTables
 from changelane.formats.contract.format import Format, Report
@@ -40,27 +40,12 @@ from changelane.formats.datastream.encode import encode
 from changelane.message import Message
 from changelane.schema import TableId
 from changelane.types import (
-    Boolean,
     Decimal,
-    Enum,
     Float,
-    Integer,
-    Json,
-    LogicalType,
-    Set,
-    String,
-    Text,
-    Time,
-    TimeTz,
-    Unknown,
-    Uuid,
-    Xml,
     Year,
 )
 
-_TYPES: Final[frozenset[type[LogicalType]]] = frozenset(
-    {Boolean, Enum, Integer, Json, Set, String, Text, Time, TimeTz, Unknown, Uuid, Xml, Year}
-)
+_TYPES: Final = JSON_TYPES | {Year}
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):

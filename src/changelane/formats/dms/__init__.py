@@ -28,7 +28,7 @@ import msgspec
 from changelane.errors import DecodeError
 from changelane.event import ChangeEvent, Op, Tombstone
 from changelane.formats.contract import json
-from changelane.formats.contract.capabilities import AbsentMeans, Carries
+from changelane.formats.contract.capabilities import JSON_TYPES, AbsentMeans, Carries
 from changelane.formats.contract.column_values import Binary
 from changelane.formats.contract.declared_tables import DeclaredTables
 from changelane.formats.contract.format import Format, Report
@@ -39,28 +39,11 @@ from changelane.formats.dms.wire import loader
 from changelane.message import Message
 from changelane.schema import TableId
 from changelane.types import (
-    Boolean,
     Bytes,
     Decimal,
-    Enum,
     Float,
-    Integer,
-    Json,
     LogicalType,
-    Set,
-    String,
-    Text,
-    Time,
-    TimeTz,
-    Unknown,
-    Uuid,
-    Xml,
 )
-
-_EQUAL: Final[frozenset[type[LogicalType]]] = frozenset(
-    {Boolean, Enum, Integer, Json, Set, String, Text, Time, TimeTz, Unknown, Uuid, Xml}
-)
-"""Types whose values are JSON values: text, whole numbers, true and false."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,7 +152,7 @@ def _carries(options: Options, *, has_before: bool) -> Carries:
         partial_before=has_before,
         absent=not is_null,
         absent_means=AbsentMeans.NULL if is_null else AbsentMeans.UNCHANGED,
-        types=_EQUAL,
+        types=JSON_TYPES,
         forms=frozenset(forms.items()),
         key=bool(options.keys or options.schemas),
         key_change=has_before,

@@ -33,7 +33,7 @@ import msgspec
 from changelane.errors import DecodeError
 from changelane.event import ChangeEvent, Op, Tombstone
 from changelane.formats.contract import json
-from changelane.formats.contract.capabilities import AbsentMeans, Carries
+from changelane.formats.contract.capabilities import JSON_TYPES, AbsentMeans, Carries
 from changelane.formats.contract.declared_tables import DeclaredTables
 from changelane.formats.contract.format import Format, Report
 from changelane.formats.dynamodb.decode import OPERATIONS, SOURCE, Reader
@@ -42,30 +42,17 @@ from changelane.formats.dynamodb.options import Options
 from changelane.message import Message
 from changelane.schema import TableId
 from changelane.types import (
-    Boolean,
     Bytes,
     Decimal,
-    Enum,
     Float,
-    Integer,
     Json,
     LogicalType,
-    Set,
-    String,
-    Text,
-    Time,
-    TimeTz,
-    Unknown,
-    Uuid,
-    Xml,
     Year,
 )
 
 __all__ = ["Options", "make"]
 
-_TYPES: Final[frozenset[type[LogicalType]]] = frozenset(
-    {Boolean, Bytes, Enum, Integer, Set, String, Text, Time, TimeTz, Unknown, Uuid, Xml, Year}
-)
+_TYPES: Final = JSON_TYPES - {Json} | {Bytes, Year}
 _FORMS: Final[frozenset[tuple[type[LogicalType], str]]] = frozenset(
     {(Float, "number"), (Decimal, "number"), (Json, "document")}
 )

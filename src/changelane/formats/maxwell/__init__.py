@@ -24,7 +24,7 @@ from typing import Final
 
 from changelane.errors import ConfigError, DecodeError
 from changelane.event import ChangeEvent, Op, Tombstone
-from changelane.formats.contract.capabilities import AbsentMeans, Carries
+from changelane.formats.contract.capabilities import JSON_TYPES, AbsentMeans, Carries
 from changelane.formats.contract.format import Format, Report
 from changelane.formats.maxwell.decode import SOURCE, Reader
 from changelane.formats.maxwell.encode import Writer
@@ -35,32 +35,20 @@ from changelane.message import Message
 from changelane.schema import TableId
 from changelane.types import (
     Bits,
-    Boolean,
     Decimal,
-    Enum,
     Float,
     InstantType,
-    Integer,
     Json,
     LogicalType,
     Set,
-    String,
-    Text,
-    Time,
     Timestamp,
-    TimeTz,
-    Unknown,
-    Uuid,
-    Xml,
     Year,
 )
 from changelane.types.scalars import parse_zone
 
 __all__ = ["Options", "make"]
 
-_TYPES: Final[frozenset[type[LogicalType]]] = frozenset(
-    {Boolean, Integer, Year, String, Uuid, Xml, Enum, Text, Time, TimeTz, Unknown}
-)
+_TYPES: Final = JSON_TYPES - {Json, Set} | {Year}
 _FORMS: Final[dict[type[LogicalType], str]] = {
     Bits: "bit_number",
     Decimal: "number",

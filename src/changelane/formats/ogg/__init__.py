@@ -29,7 +29,7 @@ from msgspec import UNSET
 
 from changelane.errors import DecodeError
 from changelane.event import ChangeEvent, Op, Source, Tombstone
-from changelane.formats.contract.capabilities import Carries
+from changelane.formats.contract.capabilities import JSON_TYPES, Carries
 from changelane.formats.contract.format import Format, Report
 from changelane.formats.ogg.decode import CONNECTOR, TRUNCATE, Reader, op_keys
 from changelane.formats.ogg.encode import Writer
@@ -38,30 +38,16 @@ from changelane.formats.ogg.wire import SCHEMA, documents_of, load
 from changelane.message import Message
 from changelane.schema import TableId
 from changelane.types import (
-    Boolean,
     Decimal,
-    Enum,
     Float,
-    Integer,
-    Json,
     LogicalType,
-    Set,
-    String,
-    Text,
-    Time,
     Timestamp,
-    TimeTz,
-    Unknown,
-    Uuid,
-    Xml,
     Year,
 )
 
 __all__ = ["Options", "make"]
 
-_TYPES: Final[frozenset[type[LogicalType]]] = frozenset(
-    {Boolean, Enum, Integer, Json, Set, String, Text, Time, TimeTz, Unknown, Uuid, Xml, Year}
-)
+_TYPES: Final = JSON_TYPES | {Year}
 _FORMS: Final[frozenset[tuple[type[LogicalType], str]]] = frozenset(
     {(Decimal, "number"), (Float, "number"), (Timestamp, "sql")}
 )

@@ -7,37 +7,25 @@ from typing import Any, Final
 
 import msgspec
 
-from changelane.errors import ConfigError, DecodeError
+from changelane.errors import DecodeError
 from changelane.event import Completeness, DataChange, Key, Op
 from changelane.formats.contract import json
 from changelane.formats.contract.bounded_cache import BoundedCache
+from changelane.formats.contract.capabilities import JSON_TYPES
 from changelane.formats.contract.declared_tables import DeclaredTable, DeclaredTables
 from changelane.formats.contract.format import Report
+from changelane.formats.contract.options import table_option
 from changelane.schema import TableId, TableSchema
 from changelane.types import (
-    Boolean,
     Decimal,
-    Enum,
     Float,
     InstantType,
-    Integer,
-    Json,
     LogicalType,
-    Set,
-    String,
-    Text,
-    Time,
     Timestamp,
-    TimeTz,
-    Unknown,
-    Uuid,
-    Xml,
     Year,
 )
 
-TYPES: Final[frozenset[type[LogicalType]]] = frozenset(
-    {Boolean, Enum, Integer, Json, Set, String, Text, Time, TimeTz, Unknown, Uuid, Xml, Year}
-)
+TYPES: Final = JSON_TYPES | {Year}
 """Types whose values are JSON values: text, whole numbers, true and false."""
 FORMS: Final[frozenset[tuple[type[LogicalType], str]]] = frozenset(
     {(Decimal, "number"), (Float, "number"), (Timestamp, "sql"), (InstantType, "sql_utc")}
@@ -66,7 +54,7 @@ class Tables:
         Raises:
             ConfigError: The name has more than three parts, or a text is no type.
         """
-        self._configured = _table(table) if table else None
+        self._configured = table_option(table) if table else None
         self._declared = DeclaredTables(schemas, "base64")
         self._topics: BoundedCache[str | None, TableId] = BoundedCache(_MAX_TABLES)
         configured = self._configured or TableId()
@@ -92,19 +80,6 @@ class Tables:
             if getattr(table, part) != getattr(configured, part):
                 report((f"table.{part}", "readers take it from the option table"))
         return None
-
-
-def _table(text: str) -> TableId:
-    """Return a table by its name: ``name``, ``database.name`` or ``database.schema.name``."""
-    match text.split("."):
-        case [name]:
-            return TableId(None, None, name)
-        case [database, name]:
-            return TableId(database, None, name)
-        case [database, schema, name]:
-            return TableId(database, schema, name)
-        case _:
-            raise ConfigError("option table: a name has at most three parts")
 
 
 def typed(

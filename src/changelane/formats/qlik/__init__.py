@@ -31,7 +31,7 @@ import msgspec
 
 from changelane.errors import ConfigError, DecodeError
 from changelane.event import ChangeEvent, Op, Tombstone
-from changelane.formats.contract.capabilities import AbsentMeans, Carries
+from changelane.formats.contract.capabilities import TEXT_TYPES, AbsentMeans, Carries
 from changelane.formats.contract.declared_tables import DeclaredTables
 from changelane.formats.contract.format import Format, Report
 from changelane.formats.qlik.decode import OPERATIONS, SOURCE, Reader, ReadOptions
@@ -41,22 +41,8 @@ from changelane.message import Message
 from changelane.schema import TableId
 from changelane.types import (
     Bytes,
-    Enum,
-    Json,
-    LogicalType,
-    Set,
-    String,
-    Text,
-    Time,
-    TimeTz,
-    Uuid,
-    Xml,
 )
 
-_TEXTS: Final[frozenset[type[LogicalType]]] = frozenset(
-    {Enum, Json, Set, String, Text, Time, TimeTz, Uuid, Xml}
-)
-"""Types with text as values, in events and in messages."""
 _MARKS: Final = (b'"atMSG"', b'"beforeData"', b'"tableStructure"')
 """Texts of which each message has one."""
 _TABLE_FROM: Final = re.compile(r"topic|none|column:(.+)", re.DOTALL)
@@ -125,7 +111,7 @@ def _carries(options: Options) -> Carries:
         operations=frozenset(Op),
         before=True,
         absent_means=AbsentMeans.NULL,
-        types=_TEXTS,
+        types=TEXT_TYPES,
         forms=frozenset({(Bytes, "hex")}),
         key=bool(options.schemas),
         key_change=True,

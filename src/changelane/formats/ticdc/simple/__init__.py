@@ -27,7 +27,7 @@ import msgspec
 from changelane.errors import DecodeError
 from changelane.event import ChangeEvent, Op, Tombstone
 from changelane.formats.contract import json
-from changelane.formats.contract.capabilities import AbsentMeans, Carries
+from changelane.formats.contract.capabilities import TEXT_TYPES, AbsentMeans, Carries
 from changelane.formats.contract.format import Format, Report
 from changelane.formats.ticdc import SOURCE
 from changelane.formats.ticdc.simple.decode import TYPES, Reader
@@ -38,25 +38,11 @@ from changelane.formats.ticdc.simple.wire import SimpleMessage
 from changelane.message import Message
 from changelane.schema import TableId
 from changelane.types import (
-    Enum,
-    Json,
-    LogicalType,
-    Set,
-    String,
-    Text,
-    Time,
     Timestamp,
-    TimeTz,
-    Uuid,
-    Xml,
 )
 
 __all__ = ["Options", "make"]
 
-_TEXTS: Final[frozenset[type[LogicalType]]] = frozenset(
-    {Enum, Json, Set, String, Text, Time, TimeTz, Uuid, Xml}
-)
-"""Types with text as values, in events and in messages."""
 _MARK: Final = b'"version"'
 
 
@@ -121,7 +107,7 @@ def _carries(*, has_tables: bool) -> Carries:
         kinds=frozenset({"schema", "truncate", "watermark"}),
         before=True,
         absent_means=AbsentMeans.ERROR,
-        types=_TEXTS,
+        types=TEXT_TYPES,
         forms=frozenset({(Timestamp, "sql")}),
         key=has_tables,
         key_change=True,
