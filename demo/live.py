@@ -122,6 +122,7 @@ def apply_while_the_shop_sells(
                 apply_captured(spark, pipeline, "the shop sells")
                 if not is_killed and time.monotonic() - started > SECONDS_OF_SALES / 2:
                     is_killed = kill_capture()
+                # a run every two seconds, as with `interval: 2 seconds`
                 time.sleep(max(0.0, 2.0 - (time.monotonic() - since)))
         capture.wait_until_now()
         apply_captured(spark, pipeline, "the shop is closed")
@@ -161,7 +162,7 @@ def sell(server: PostgresServer, sold: "Counter[str]") -> None:
             connection.execute(SALES[sale].format(number=number, amount=choose.randrange(1, 5)))
             connection.commit()
             sold[sale] += 1
-            time.sleep(0.02)
+            time.sleep(0.02)  # some 50 sales a second
 
 
 def kill_capture() -> bool:

@@ -71,43 +71,31 @@ class ObjectStoreFolder:
         return self._address
 
     def names(self, folder: str) -> list[str]:
-        import obstore
-
         with self._errors(folder):
-            listed = obstore.list_with_delimiter(self._store, folder)
+            listed = self._store.list_with_delimiter(folder)
         return [item["path"].rpartition("/")[2] for item in listed["objects"]]
 
     def read(self, name: str) -> bytes:
-        import obstore
-
         with self._errors(name):
-            return bytes(obstore.get(self._store, name).bytes())
+            return bytes(self._store.get(name).bytes())
 
     def create(self, name: str, content: bytes) -> None:
         # a repeated request may find the file that the first one created: its answer was lost
-        import obstore
-
         with self._errors(name):
-            obstore.put(self._store, name, content, mode="create")
+            self._store.put(name, content, mode="create")
 
     def replace(self, name: str, content: bytes) -> None:
-        import obstore
-
         with self._errors(name):
-            obstore.put(self._store, name, content)
+            self._store.put(name, content)
 
     def put(self, source: Path, name: str) -> None:
-        import obstore
-
         with source.open("rb") as stream, self._errors(name):
-            obstore.put(self._store, name, stream)
+            self._store.put(name, stream)
         source.unlink()
 
     def delete(self, name: str) -> None:
-        import obstore
-
         with suppress(FileNotFoundError), self._errors(name):
-            obstore.delete(self._store, name)
+            self._store.delete(name)
 
     @contextmanager
     def _errors(self, name: str) -> Iterator[None]:
