@@ -77,7 +77,7 @@ PART_OF_FILE: Final = {
     f"test_{name}.py": part for part, names in enumerate(LONG_PARTS, 1) for name in names
 }
 LONG_PART = os.environ.get("CHANGELANE_LONG_PART", "")
-"""The number of the part of the long tests to run; empty = all."""
+"""The number of the part of the long tests to run, beside other tests; empty = all."""
 ON_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}
 
 # no deadline for one example: on a shared machine it measures other work; `make fuzz` runs ten
@@ -212,7 +212,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker("long")
     if LONG_PART:
         part = int(LONG_PART)
-        items[:] = [item for item in items if PART_OF_FILE.get(item.path.name, 1) == part]
+        items[:] = [
+            item
+            for item in items
+            if not item.get_closest_marker("long") or PART_OF_FILE.get(item.path.name, 1) == part
+        ]
     items.sort(key=_order)
 
 

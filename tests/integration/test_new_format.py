@@ -69,6 +69,8 @@ def test_five_steps_add_a_format(checkout: Path) -> None:
     shutil.copyfile(ACME / "ORIGIN", golden / "ORIGIN")
     shutil.copytree(ACME / "insert", golden / "insert")
     shutil.copyfile(ACME / "acme-json.md", checkout / "docs" / "formats" / "acme-json.md")
+    with (checkout / "docs" / "formats" / "README.md").open("a", encoding="utf-8") as formats:
+        formats.write("\n| [acme-json](acme-json.md) | Acme | inserts | own | - |\n")
     insert_line(checkout / "tests/conformance/test_formats.py", "MINIMUM = {\n", MINIMUM)
     # what `make golden` does
     pytest_of = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not spark")
