@@ -30,7 +30,7 @@ from changelane.spark.lake.layout import PLAIN, Layout
 from changelane.spark.lake.merge import Merge
 from changelane.spark.lake.merge_join import checked_row_count, rows_after
 from changelane.spark.runtime.redact import FAILURES
-from changelane.spark.runtime.sql import quoted
+from changelane.spark.runtime.sql import literal_rows, quoted
 
 _MAX_BROADCAST: Final = 20_000
 """The maximum number of merged rows that a broadcast join reads."""
@@ -232,8 +232,7 @@ class UncommittedLake:
         pinned_table = self._table(table)
         if pinned_table.rows is None:
             layout.partitions(columns)  # rejects a column that the table lacks
-            definitions = ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
-            pinned_table.rows = self.spark.createDataFrame([], definitions)
+            pinned_table.rows = literal_rows(self.spark, columns)
             pinned_table.properties = dict(properties)
 
     def add_columns(self, table: str, columns: Mapping[str, str]) -> None:

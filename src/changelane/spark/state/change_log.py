@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from changelane.spark.lake.interface import Lake, Marker, is_commit_conflict, retry_conflicts
 from changelane.spark.rows import schema
 from changelane.spark.runtime.redact import FAILURES
-from changelane.spark.runtime.sql import sql_literal
+from changelane.spark.runtime.sql import literal_rows, sql_literal
 
 NAME: Final = "_changelane/log"
 _LOG_COLUMNS: Final = {"query": "STRING", "batch": "BIGINT", "pipeline": "STRING"}
@@ -57,8 +57,8 @@ def unapplied_rows(events: DataFrame, applied_batches: Mapping[str, int]) -> Dat
 
 def _applied_batch_rows(events: DataFrame, applied_batches: Mapping[str, int]) -> DataFrame:
     table_batches = sorted(applied_batches.items())
-    column_types = f"table_id string, {_APPLIED} bigint"
-    return F.broadcast(events.sparkSession.createDataFrame(table_batches, column_types))
+    columns = {"table_id": "string", _APPLIED: "bigint"}
+    return F.broadcast(literal_rows(events.sparkSession, columns, table_batches))
 
 
 class ChangeLog:

@@ -30,7 +30,14 @@ from changelane.spark.lake.lookup import existing_rows, json_type, value_of_text
 from changelane.spark.rows import key_operations, latest_per_key
 from changelane.spark.rows.added_columns import lacks_column
 from changelane.spark.rows.target import Target, with_defaults
-from changelane.spark.runtime.sql import COLUMNS, DELETED, JSON_OPTIONS, LIVE, ORDER
+from changelane.spark.runtime.sql import (
+    COLUMNS,
+    DELETED,
+    JSON_OPTIONS,
+    LIVE,
+    ORDER,
+    literal_rows,
+)
 from changelane.spark.state.quarantine import RejectedRows
 from changelane.spark.state.tombstones import TombstoneTable
 
@@ -242,7 +249,8 @@ def tombstones_of(
     batch_tombstones = tombstones.tombstones_of(rows)
     cleared = [(plan.table_batch.table_id, plan.cleared) for plan in plans if plan.cleared]
     if cleared:
-        table_rows = rows.sparkSession.createDataFrame(cleared, "table_id STRING, truncated BINARY")
+        columns = {"table_id": "string", "truncated": "binary"}
+        table_rows = literal_rows(rows.sparkSession, columns, cleared)
         batch_tombstones = batch_tombstones.unionByName(table_rows, allowMissingColumns=True)
     times = {plan.table_batch.table_id: plan.table_batch.time_us for plan in plans}
     for table_id, changed_keys in changed.items():
