@@ -51,8 +51,7 @@ def literal_rows(
 ) -> "DataFrame":
     """Return a DataFrame of a few values, which Spark's optimizer knows.
 
-    ``createDataFrame`` sends rows, and also no rows, through Python workers: a job of two tasks
-    and a tenth of a second for each use.
+    ``createDataFrame`` runs a job through Python workers for rows of Python, and also for no rows.
 
     Args:
         spark: The session.
