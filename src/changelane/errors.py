@@ -139,6 +139,10 @@ class ApplyError(ChangelaneError):
     code: ReasonCode = ReasonCode.UNORDERED
 
 
+class MissingViewsError(ApplyError):
+    """Some tables have no view of their newest rows, and the other tables have theirs."""
+
+
 class UnorderedError(ApplyError):
     """Two events of one key have no order (docs/merge-rule.md, Orders)."""
 

@@ -18,7 +18,7 @@ from test_dispatch import LATER, DiedError, altered, dispatcher, dying, take
 from uncommitted import content
 
 from changelane.cli import main
-from changelane.errors import UnknownNameError
+from changelane.errors import MissingViewsError, UnknownNameError
 from changelane.schema import TableId
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import name_of
@@ -213,6 +213,14 @@ def test_views_in_sql(spark: SparkSession, lake: str) -> None:
     assert spark.table("one_latest").count() == 2
     with pytest.raises(UnknownNameError, match=r"shop\.one"):
         latest_tables(file, ["shop.onne"], spark=spark)
+    with pytest.MonkeyPatch.context() as patch:
+        lake_tables.merges_fail(patch, "SELECT cast(4711 AS tinyint)", ONE)
+        with pytest.raises(MissingViewsError, match=r"shop\.one"):
+            create_latest_views(file, spark=spark)
+        assert not spark.catalog.tableExists("one_latest")
+        shown = CliRunner().invoke(main, ["query", str(file), "SELECT count(*) FROM two_latest"])
+        assert (shown.exit_code, shown.stdout.split()) == (0, ["count(1)", "2"])
+        assert "shop.one" in shown.stderr
 
 
 def test_names_of_views() -> None:

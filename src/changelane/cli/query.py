@@ -10,7 +10,7 @@ from rich.table import Table
 
 from changelane.cli.pipeline_tables import open_session
 from changelane.conversion.terminal_text import printable
-from changelane.errors import ConfigError
+from changelane.errors import ConfigError, MissingViewsError
 
 
 @click.command()
@@ -43,8 +43,11 @@ def query(
     pipeline, spark = open_session(file, master)
     from changelane.spark.run.latest import create_latest_views
 
-    if not create_latest_views(pipeline, tables, spark=spark):
-        raise ConfigError("no tables yet: `changelane run` creates them")
+    try:
+        if not create_latest_views(pipeline, tables, spark=spark):
+            raise ConfigError("no tables yet: `changelane run` creates them")
+    except MissingViewsError as error:
+        click.echo(f"changelane: {error}", err=True)  # the query may not need these tables
     # a subquery must be a query: other statements fail
     query_text = sql.strip().removesuffix(";")
     rows = spark.sql(f"SELECT * FROM (\n{query_text}\n)").limit(limit + 1)  # noqa: S608 - the user's own

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 
 from changelane.apply.table_mapping import LakeTable
-from changelane.errors import ApplyError, ConfigError, UnknownNameError
+from changelane.errors import ApplyError, ConfigError, MissingViewsError, UnknownNameError
 from changelane.pipeline.config import Pipeline, load, with_tables
 from changelane.schema import TableId, option_for_table
 from changelane.spark.apply.applier import Applier, is_small_batch
@@ -124,15 +124,20 @@ def create_latest_views(
 
     Raises:
         ConfigError: As for :func:`latest_tables`.
-        ApplyError: The events of a table cannot be merged.
+        MissingViewsError: The events of some tables cannot be merged. These have no view, also none
+            of an earlier call.
+        ApplyError: As for :func:`latest_tables`.
     """
     latest = latest_tables(pipeline, tables, spark=spark)
+    views = view_names((*latest.tables, *latest.failed))
+    for view, table in views.items():
+        if table in latest.failed:
+            spark.catalog.dropTempView(view)
+        else:
+            latest.tables[table].createOrReplaceTempView(quoted(view))
     if latest.failed:
         reasons = "; ".join(f"{table}: {reason}" for table, reason in latest.failed.items())
-        raise ApplyError(f"the waiting events cannot be merged: {reasons}")
-    views = view_names(latest.tables)
-    for view, table in views.items():
-        latest.tables[table].createOrReplaceTempView(quoted(view))
+        raise MissingViewsError(f"no view, because waiting events cannot be merged: {reasons}")
     return views
 
 
