@@ -69,7 +69,7 @@ def _spark_findings(pipeline: Pipeline, master: str | None) -> Iterator[Finding]
         checked_pipeline = replace(pipeline, options=replace(options, spark_options=settings))
         notes: list[str] = []
         try:
-            spark = session_of(checked_pipeline, master, show_note=notes.append)
+            spark = session_of(checked_pipeline, master, is_short=True, show_note=notes.append)
             from changelane.spark.check.pipeline import check as check_pipeline
         except (ConfigError, MissingExtraError) as error:
             yield problem("spark", str(error))

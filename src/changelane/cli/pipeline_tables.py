@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def open_pipeline(file: str, master: str | None) -> "tuple[Pipeline, Lake]":
-    """Return a pipeline and its tables, with a new session.
+    """Return a pipeline and its tables, with a new session for a command that reads little.
 
     Raises:
         ConfigError: The file is invalid.
         MissingExtraError: pyspark is not installed.
     """
-    pipeline, spark = open_session(file, master)
+    pipeline, spark = open_session(file, master, is_short=True)
     from changelane.spark.lake import lake_of
 
     return pipeline, lake_of(spark, pipeline)
@@ -39,12 +39,14 @@ def open_applier(file: str, master: str | None) -> "tuple[Pipeline, Applier]":
     return pipeline, Applier(spark, lake_of(spark, pipeline))
 
 
-def open_session(file: str, master: str | None) -> "tuple[Pipeline, Any]":
-    """Return a pipeline that has tables, and a new session.
+def open_session(
+    file: str, master: str | None, *, is_short: bool = False
+) -> "tuple[Pipeline, Any]":
+    """Return a pipeline that has tables, and a new session (:func:`session_of`).
 
     Raises:
         ConfigError: The file is invalid.
         MissingExtraError: pyspark is not installed.
     """
     pipeline = with_tables(load(file))
-    return pipeline, session_of(pipeline, master)
+    return pipeline, session_of(pipeline, master, is_short=is_short)

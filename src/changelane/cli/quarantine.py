@@ -61,7 +61,7 @@ def _selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def list_(file: str, *, master: str | None, output: str) -> None:
     """Count pending and replayed entries by reason code and table."""
     pipeline = load(file)
-    spark = session_of(pipeline, master)
+    spark = session_of(pipeline, master, is_short=True)
     from changelane.spark.lake import lake_of
     from changelane.spark.maintenance.quarantine_view import count_by_reason
 

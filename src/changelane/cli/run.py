@@ -24,6 +24,7 @@ from changelane.pipeline.config_checks import order_note, repeat_note
 from changelane.pipeline.database_source import DatabaseSource
 from changelane.pipeline.error_budget import over_budget_text
 from changelane.pipeline.preflight import check_before_spark
+from changelane.pipeline.workload import is_small
 
 if TYPE_CHECKING:
     from changelane.spark.run.tables import RunReport
@@ -116,7 +117,9 @@ def run(
 
 def _session(pipeline: Pipeline, master: str | None, display: RunDisplay) -> Any:
     check_before_spark(pipeline, master)
-    spark = session_of(pipeline, master, show_note=display.show_note)
+    spark = session_of(
+        pipeline, master, is_short=is_small(pipeline, master), show_note=display.show_note
+    )
     from changelane.spark.runtime.executors import unshared_paths
 
     if own := unshared_paths(

@@ -16,6 +16,7 @@ def session_of(
     pipeline: Pipeline,
     master: str | None,
     *,
+    is_short: bool = False,
     show_note: Callable[[str], None] = lambda note: click.echo(f"changelane: {note}", err=True),
 ) -> Any:
     """Return the Spark session of a pipeline, with errors only in Spark's log.
@@ -23,6 +24,7 @@ def session_of(
     Args:
         pipeline: The pipeline.
         master: Spark's master, if the user sets it.
+        is_short: Whether the command reads little, so that its JVM compiles without optimization.
         show_note: Called with a note if the session waits for a cluster.
 
     Raises:
@@ -42,6 +44,7 @@ def session_of(
         archive=pipeline.options.executor_archive,
         notify=show_note,
         log=create_log_file(),
+        is_short=is_short,
     )
     spark.sparkContext.setLogLevel("ERROR")
     return spark

@@ -104,6 +104,7 @@ def session(
     archive: str | Path | None = None,
     notify: Callable[[str], None] = lambda _: None,
     log: Path | None = None,
+    is_short: bool = False,
 ) -> "SparkSession":
     """Return the running session, or create one with table formats and the required settings.
 
@@ -120,6 +121,8 @@ def session(
             workers do not use it.
         notify: Shows a note to the user if the start takes long.
         log: The file for the JVM's stderr; ``None`` = the stderr of this process.
+        is_short: Whether the session has little work, so that its JVM compiles without
+            optimization.
 
     Raises:
         MissingExtraError: pyspark is not installed.
@@ -140,7 +143,11 @@ def session(
         master_url = master or submitted_master or os.environ.get("MASTER") or "local[*]"
         is_local = executors.is_local(master_url)
         builder = builder.master(master_url)
-        spark_settings = {} if submitted else _jvm_settings(lakes, user_settings, is_local=is_local)
+        spark_settings = (
+            {}
+            if submitted
+            else _jvm_settings(lakes, user_settings, is_local=is_local, is_short=is_short)
+        )
         spark_settings |= SETTINGS | _lake_settings(lakes)
         if is_local:
             spark_settings |= LOCAL_SETTINGS
@@ -206,7 +213,7 @@ def _submit_settings() -> dict[str, str]:
 
 
 def _jvm_settings(
-    lakes: Sequence[str], user_settings: Mapping[str, str], *, is_local: bool
+    lakes: Sequence[str], user_settings: Mapping[str, str], *, is_local: bool, is_short: bool
 ) -> dict[str, str]:
     """Return the settings that apply only at the start of a JVM: heap, jars, logging, UI."""
     options = [f"-Dlog4j2.configurationFile={LOG4J.as_uri()}"]
@@ -215,7 +222,7 @@ def _jvm_settings(
         spark_settings["spark.driver.memory"] = jvm_options.default_heap()
         user_options = user_settings.get("spark.driver.defaultJavaOptions", "")
         options.append(jvm_options.default_collector(user_options))
-        options.append(jvm_options.default_compilation(user_options))
+        options.append(jvm_options.default_compilation(user_options, is_short=is_short))
     spark_settings["spark.driver.extraJavaOptions"] = " ".join(filter(None, options))
     coordinates = packages(*lakes)
     if jars := cached_jars(*lakes):

@@ -48,6 +48,7 @@ def test_few_cores_get_the_parallel_collector_unless_the_user_chose_one(
 
 def test_methods_are_optimized_late_unless_the_user_sets_a_threshold() -> None:
     assert "-XX:Tier4InvocationThreshold=50000" in default_compilation("-Da=b", {}).split()
+    assert default_compilation("", {}, is_short=True) == "-XX:TieredStopAtLevel=1"
     for option in (
         "-XX:TieredStopAtLevel=1",
         "-XX:-TieredCompilation",
@@ -55,5 +56,5 @@ def test_methods_are_optimized_late_unless_the_user_sets_a_threshold() -> None:
         "-XX:CompileThresholdScaling=2",
         "-Xint",
     ):
-        assert default_compilation(f"-Da=b {option}", {}) == ""
+        assert default_compilation(f"-Da=b {option}", {}, is_short=True) == ""
         assert default_compilation("", {"JAVA_TOOL_OPTIONS": option}) == ""
