@@ -14,6 +14,9 @@ from kafka_topics import Topics
 from changelane import Message
 from changelane.cli import main
 from changelane.conversion.topic_input import open_topic
+from changelane.pipeline import workload
+from changelane.pipeline.config import load
+from changelane.pipeline.workload import is_small
 
 
 @pytest.fixture
@@ -97,3 +100,19 @@ def test_a_topic_is_an_input_as_a_file_of_records_is(topics: Topics, tmp_path: P
     admin = AdminClient({"bootstrap.servers": topics.servers})
     groups = admin.list_consumer_groups(request_timeout=60).result(timeout=90)
     assert "changelane" not in {group.group_id for group in groups.valid}
+
+
+def test_a_run_of_few_messages_is_small(
+    topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topics.create(topics.name("in"), 2)
+    topics.send(name, [Message(event(n), None, (), None, n % 2) for n in range(9)])
+    file = tmp_path / "pipeline.yaml"
+    source = f"type: kafka, bootstrap_servers: '{topics.servers}', topics: {name}"
+    sink = "sink: {type: delta, path: lake}"
+    file.write_text(f"name: p\nsource: {{{source}, format: native-json}}\n{sink}\n")
+    assert is_small(load(str(file)))
+    monkeypatch.setattr(workload, "MAX_MESSAGES", 8)
+    assert not is_small(load(str(file)))
+    file.write_text(file.read_text().replace(name, topics.name("missing")))
+    assert not is_small(load(str(file)))

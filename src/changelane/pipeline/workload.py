@@ -95,8 +95,10 @@ def _has_few_messages(brokers: str, topics: tuple[str, ...]) -> bool:
     total = 0
     try:
         for topic in topics:
-            found = consumer.list_topics(topic, timeout=_BROKER_S).topics[topic]
-            for partition in found.partitions:
+            partitions = consumer.list_topics(topic, timeout=_BROKER_S).topics[topic].partitions
+            if not partitions:
+                return False  # no such topic, or no permission
+            for partition in partitions:
                 place = TopicPartition(topic, partition)
                 low, high = consumer.get_watermark_offsets(place, timeout=_BROKER_S)
                 total += high - low
