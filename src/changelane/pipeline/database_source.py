@@ -9,6 +9,7 @@ import msgspec
 from changelane.formats.contract.options import milliseconds, seconds
 from changelane.pipeline.interface import ResolvePath
 from changelane.pipeline.segments_source import SegmentsSource
+from changelane.pipeline.source_options import SourceOptions
 
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_.-]+")
 Snapshot = Literal["spark", "engine", "none"]
@@ -17,7 +18,7 @@ HEAP: Final = re.compile(r"[1-9][0-9]*[kmgKMG]")
 """The size of a heap, as an argument of the JVM."""
 
 
-class DatabaseSource(msgspec.Struct, frozen=True, kw_only=True):
+class DatabaseSource(SourceOptions, frozen=True, kw_only=True):
     """A database that changelane captures itself (``docs/capture.md``); a class inherits from it.
 
     Attributes:
@@ -112,49 +113,9 @@ class DatabaseSource(msgspec.Struct, frozen=True, kw_only=True):
         raise NotImplementedError
 
     @property
-    def type_name(self) -> str:
-        """The name of the type of source."""
-        return str(self.__struct_config__.tag)
-
-    @property
-    def start_text(self) -> str:
-        """Empty: a new checkpoint begins with the oldest segment."""
-        return ""
-
-    @property
     def engine(self) -> str:
         """The module that reads the capture log on Spark."""
         return "changelane.spark.sources.segments"
-
-    @property
-    def jars(self) -> tuple[str, ...]:
-        """Empty: the capture engine has a JVM of its own."""
-        return ()
-
-    @property
-    def brokers(self) -> str:
-        """Empty: there is no Kafka broker."""
-        return ""
-
-    @property
-    def required_topics(self) -> tuple[str, ...]:
-        """Empty: there is no Kafka broker."""
-        return ()
-
-    @property
-    def folders(self) -> tuple[str, ...]:
-        """Empty: the first capture creates the folder."""
-        return ()
-
-    @property
-    def needs_spark_4(self) -> bool:
-        """Whether the source needs Spark 4."""
-        return False
-
-    @property
-    def uses_event_ids(self) -> bool:
-        """False: records have the positions of the database's log."""
-        return False
 
     def with_paths(self, resolve: ResolvePath) -> Self:
         """Return the same options with absolute paths."""

@@ -13,12 +13,12 @@
       access_key: ${DATAHUB_ACCESS_KEY}
 """
 
-from typing import Annotated, Any, Literal, Protocol, Self
+from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
 
 from changelane.pipeline.datahub_sink import check_access, is_topic
-from changelane.pipeline.interface import ResolvePath
+from changelane.pipeline.source_options import SourceOptions
 
 
 class Access(Protocol):
@@ -61,12 +61,7 @@ class Access(Protocol):
 
 
 class DataHubSource(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    tag="datahub",
-    tag_field="type",
-    forbid_unknown_fields=True,
+    SourceOptions, frozen=True, kw_only=True, tag="datahub", forbid_unknown_fields=True
 ):
     """A topic of a DataHub project.
 
@@ -118,11 +113,6 @@ class DataHubSource(
         return f"{self.project}.{self.topic}"
 
     @property
-    def type_name(self) -> str:
-        """The name of the type of source."""
-        return str(self.__struct_config__.tag)
-
-    @property
     def start_text(self) -> str:
         """The start of a new checkpoint as text."""
         return f", and begin at {self.starting_offsets}"
@@ -133,39 +123,9 @@ class DataHubSource(
         return "changelane.spark.sources.datahub"
 
     @property
-    def jars(self) -> tuple[str, ...]:
-        """Empty: the vendor's client reads DataHub."""
-        return ()
-
-    @property
-    def brokers(self) -> str:
-        """Empty: there is no Kafka broker."""
-        return ""
-
-    @property
-    def required_topics(self) -> tuple[str, ...]:
-        """Empty: there is no Kafka broker."""
-        return ()
-
-    @property
-    def folders(self) -> tuple[str, ...]:
-        """Empty: a topic needs no folder."""
-        return ()
-
-    @property
     def needs_spark_4(self) -> bool:
         """True: Spark 3.5 has no data sources in Python."""
         return True
-
-    @property
-    def uses_event_ids(self) -> bool:
-        """False: records have no event ids."""
-        return False
-
-    def with_paths(self, resolve: ResolvePath) -> Self:
-        """Return the same options: they have no paths."""
-        del resolve
-        return self
 
     @property
     def kind(self) -> Literal["TUPLE", "BLOB"]:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal, Self
 import msgspec
 
 from changelane.pipeline.interface import ResolvePath
+from changelane.pipeline.source_options import SourceOptions
 
 _REJECTED_OPTIONS: Final = {
     "encoding": "the format determines the encoding",
@@ -26,12 +27,7 @@ _BYTES: Final = re.compile(r"([0-9]+)\s*([kmgtp]?)b?", re.IGNORECASE)
 
 
 class FilesSource(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    tag="files",
-    tag_field="type",
-    forbid_unknown_fields=True,
+    SourceOptions, frozen=True, kw_only=True, tag="files", forbid_unknown_fields=True
 ):
     """A folder (or a file) with one message per line; files that arrive later are read, too.
 
@@ -64,49 +60,14 @@ class FilesSource(
         return f"files of {self.path}"
 
     @property
-    def type_name(self) -> str:
-        """The name of the type of source."""
-        return str(self.__struct_config__.tag)
-
-    @property
-    def start_text(self) -> str:
-        """Empty: a new checkpoint begins with the oldest files."""
-        return ""
-
-    @property
     def engine(self) -> str:
         """The module that reads the source on Spark."""
         return "changelane.spark.sources.files"
 
     @property
-    def jars(self) -> tuple[str, ...]:
-        """Empty: Spark reads files without a jar."""
-        return ()
-
-    @property
-    def brokers(self) -> str:
-        """Empty: there is no Kafka broker."""
-        return ""
-
-    @property
-    def required_topics(self) -> tuple[str, ...]:
-        """Empty: there is no Kafka broker."""
-        return ()
-
-    @property
     def folders(self) -> tuple[str, ...]:
         """The folder, which must be accessible from every machine of a cluster."""
         return (self.path,)
-
-    @property
-    def needs_spark_4(self) -> bool:
-        """Whether the source needs Spark 4."""
-        return False
-
-    @property
-    def uses_event_ids(self) -> bool:
-        """False: files have no event ids."""
-        return False
 
     def with_paths(self, resolve: ResolvePath) -> Self:
         """Return the same options with an absolute path."""

@@ -15,12 +15,12 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from changelane.pipeline.interface import ResolvePath
 from changelane.pipeline.kafka_offsets import Offsets, partitions
+from changelane.pipeline.source_options import SourceOptions
 
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
@@ -48,12 +48,7 @@ def is_topic(name: str) -> bool:
 
 
 class KafkaSource(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    tag="kafka",
-    tag_field="type",
-    forbid_unknown_fields=True,
+    SourceOptions, frozen=True, kw_only=True, tag="kafka", forbid_unknown_fields=True
 ):
     """Topics of a Kafka broker.
 
@@ -124,11 +119,6 @@ class KafkaSource(
         return (self.topics,) if isinstance(self.topics, str) else tuple(self.topics or ())
 
     @property
-    def type_name(self) -> str:
-        """The name of the type of source."""
-        return str(self.__struct_config__.tag)
-
-    @property
     def start_text(self) -> str:
         """The start of a new checkpoint as text."""
         start_offsets = self.starting_offsets
@@ -156,24 +146,9 @@ class KafkaSource(
         return () if client_options(self.spark_options) else self.names
 
     @property
-    def folders(self) -> tuple[str, ...]:
-        """Empty: topics need no folder."""
-        return ()
-
-    @property
-    def needs_spark_4(self) -> bool:
-        """Whether the source needs Spark 4."""
-        return False
-
-    @property
     def uses_event_ids(self) -> bool:
         """Whether events without positions are ordered by event ids."""
         return self.order_by_event_id
-
-    def with_paths(self, resolve: ResolvePath) -> Self:
-        """Return the same options: they have no paths."""
-        del resolve
-        return self
 
     @property
     def label(self) -> str:

@@ -6,15 +6,11 @@ from typing import Annotated, Any, Self
 import msgspec
 
 from changelane.pipeline.interface import ResolvePath
+from changelane.pipeline.source_options import SourceOptions
 
 
 class SegmentsSource(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    tag="segments",
-    tag_field="type",
-    forbid_unknown_fields=True,
+    SourceOptions, frozen=True, kw_only=True, tag="segments", forbid_unknown_fields=True
 ):
     """A capture log, which a capture process writes (``docs/capture.md``).
 
@@ -42,49 +38,14 @@ class SegmentsSource(
         return f"segments of {self.path}"
 
     @property
-    def type_name(self) -> str:
-        """The name of the type of source."""
-        return str(self.__struct_config__.tag)
-
-    @property
-    def start_text(self) -> str:
-        """Empty: a new checkpoint begins with the oldest segment."""
-        return ""
-
-    @property
     def engine(self) -> str:
         """The module that reads the source on Spark."""
         return "changelane.spark.sources.segments"
 
     @property
-    def jars(self) -> tuple[str, ...]:
-        """Empty: the tasks read segments in Python."""
-        return ()
-
-    @property
-    def brokers(self) -> str:
-        """Empty: there is no Kafka broker."""
-        return ""
-
-    @property
-    def required_topics(self) -> tuple[str, ...]:
-        """Empty: there is no Kafka broker."""
-        return ()
-
-    @property
     def folders(self) -> tuple[str, ...]:
         """The capture log, which must be accessible from every machine of a cluster."""
         return (self.path,)
-
-    @property
-    def needs_spark_4(self) -> bool:
-        """Whether the source needs Spark 4."""
-        return False
-
-    @property
-    def uses_event_ids(self) -> bool:
-        """False: records have the positions of the database's log."""
-        return False
 
     def with_paths(self, resolve: ResolvePath) -> Self:
         """Return the same options with an absolute path."""
