@@ -299,12 +299,15 @@ class UsualForm(NamedTuple):
         python_class: The class of the values, which msgspec writes itself; ``None`` = any class.
         fits: The further check of a value of the class.
         convert: The conversion of a value of any class.
+        unconverted: The class of values that *convert* returns unchanged and msgspec writes, if
+            any.
     """
 
     checked: Any
     python_class: type | None = None
     fits: Callable[[Any], bool] | None = None
     convert: Convert | None = None
+    unconverted: type | None = None
 
 
 @lru_cache(maxsize=4096)
@@ -329,7 +332,8 @@ def usual_form(kind: LogicalType) -> UsualForm:
             return UsualForm(Annotated[dt.datetime, msgspec.Meta(tz=False)], dt.datetime)
         case _:
             checked, convert = _column(kind)
-            return UsualForm(checked, convert=convert)
+            unconverted = str if target == _TEXT and convert is not None else None
+            return UsualForm(checked, convert=convert, unconverted=unconverted)
 
 
 JSON: Final = msgspec.json.Encoder()

@@ -192,7 +192,9 @@ def _statements(
         steps, is_new = _steps(column, form, f"{prefix}{index}", names)
         if steps:
             lines.append(f"value = {target}")
-            lines.append("if value is not None:")
+            is_text = column.read is None and form.unconverted is str
+            other = " and value.__class__ is not str" if is_text else ""
+            lines.append(f"if value is not None{other}:")
             lines.extend(f"  {step}" for step in steps)
         if is_new:
             lines.append(f"  {target} = value")

@@ -9,7 +9,14 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from changelane.apply.deduplication import is_only_change, number_of, ordinal_of
-from changelane.event import DataChange, Source, is_first_snapshot, shared_transaction_id
+from changelane.event import (
+    Completeness,
+    DataChange,
+    Op,
+    Source,
+    is_first_snapshot,
+    shared_transaction_id,
+)
 from changelane.formats.contract.lane import BatchLane, Lane, Lanes, compiled_function
 from changelane.formats.contract.open_lanes import OpenLanes
 from changelane.message import Message
@@ -93,6 +100,7 @@ class LaneRows(OpenLanes[list[Row]]):
             "most_time": TIMES[1],
             "table_id": compiled.table_id,
             "schema_id": compiled.id,
+            "may_be_whole": not _is_partial(change),
         }
         before_key, after_key = images.key("before", names), images.key("after", names)
         after_text = [*images.write("after", names), "after_text = encode(after)"]
@@ -128,6 +136,12 @@ class LaneRows(OpenLanes[list[Row]]):
             text += [*_ONE, *(f" {line}" for line in lines), " return [row]"]
         make_rows: MakeRows = compiled_function(text, names)
         return make_rows
+
+
+def _is_partial(change: DataChange) -> bool:
+    """Whether all changes of a lane are updates whose images may lack columns of the table."""
+    is_whole = change.schema is not None or change.after_holds is Completeness.FULL
+    return change.op is Op.UPDATE and not is_whole
 
 
 Result = TypeVar("Result")
@@ -169,12 +183,14 @@ _BATCH: Final = (
 )
 _BATCH_END: Final = ("  rows.append(row)", " return rows")
 _START: Final = (
-    "op, before, after, position, transaction, field_id, time_ns = plain",
+    "op, before, after, sent_position, transaction, field_id, time_ns = plain",
+    "position = sent_position",
     "if position is None: position = fallback_position(source, message, index)",
     "before_text = before_missing = after_text = None",
 )
 _TRANSACTION_ID: Final = (
-    "shared_transaction_id(transaction.id, position) if transaction is not None and transaction.id"
+    "shared_transaction_id(transaction.id, sent_position)"
+    " if transaction is not None and transaction.id"
     " else None if field_id is None else str(field_id)"
 )
 _ORDINAL: Final = (
@@ -189,7 +205,7 @@ _END: Final = (
     "if time_us is not None and not least_time <= time_us <= most_time: return None",
     "row = (",
     " 'data', op, table_id, schema_id, key, None, before_text, before_missing, after_text, None,",
-    " after_text is not None, order, transaction_id, ordinal, time_us,",
+    " may_be_whole and after_text is not None, order, transaction_id, ordinal, time_us,",
     " message.topic, message.partition, message.offset, index, None, None, None, None, None,",
     ")",
 )

@@ -53,6 +53,13 @@ FORMATS: dict[str, tuple[dict[str, Any], ...]] = {
         {"table": "public.t", "add_headers": "op", "delete_tombstone_handling_mode": "rewrite"},
     ),
     "dts-avro": ({}, {"strict": True}, {"binlog_prefix": "binlog"}),
+    "shareplex-json": (
+        {},
+        {"dialect": "dts", "time_zone": "+08:00"},
+        {"dialect": "native", "strict": True},
+        {"key_image": "full"},
+        {"key_image": "key"},
+    ),
 }
 MESSAGES = {name: goldens(name) for name in FORMATS}
 

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lanes of formats whose messages have no column types (:mod:`changelane.formats.contract.lane`).
+
+The columns of a lane are those that the option ``schemas`` declares for its table. Without a
+declaration they are the names in the image of the message that opens the lane, and plain images
+have the same names in the same order.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import Any, Final
+
+import msgspec
+
+from changelane.event import DataChange, Op
+from changelane.formats.contract.declared_tables import DeclaredTable
+from changelane.formats.contract.lane import (
+    Lane,
+    LaneColumn,
+    NotPlainError,
+    PlainChange,
+    ReadChange,
+)
+from changelane.formats.contract.row_writing import ReadEvent
+from changelane.message import Message
+from changelane.schema import Column
+from changelane.types import UNKNOWN
+
+Names = tuple[str, ...] | None
+"""The names of the columns in images without types, in their order; ``None`` = declared columns."""
+
+_NOT_READ: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+
+
+class ProbedLanes:
+    """The lanes of one codec; see :class:`~changelane.formats.contract.lane.Lanes`."""
+
+    header_names: frozenset[str] = frozenset()
+    version = 0
+
+    def __init__(
+        self,
+        probe: Callable[[bytes], Hashable],
+        open_lane: Callable[[Message, DataChange], Lane],
+    ) -> None:
+        """Create the lanes.
+
+        Args:
+            probe: Returns the identity of the lane of a message; errors of msgspec = not plain.
+            open_lane: Returns the lane of a message that the event path decoded into a change.
+        """
+        self._probe = probe
+        self.open = open_lane
+
+    def identity(self, value: bytes) -> Hashable | None:
+        """Return the identity of the lane of a message; ``None`` = the message is not plain."""
+        try:
+            return self._probe(value)
+        except _NOT_READ:
+            return None
+
+
+class UntypedLane:
+    """Reads the plain messages of one table; see :class:`~changelane.formats.contract.lane.Lane`.
+
+    Attributes:
+        columns: The columns in the order of the schema.
+        names: Their names, if they have no types.
+    """
+
+    deleted_columns: tuple[str, ...] | None = None
+
+    def __init__(
+        self,
+        change: DataChange,
+        declared: DeclaredTable | None,
+        reader_of: Callable[[Any, Names], ReadEvent],
+    ) -> None:
+        """Create the lane.
+
+        Args:
+            change: The change of the message that opens the lane.
+            declared: The declaration of its table.
+            reader_of: Returns the reader of events, from the class of the images and *names*.
+
+        Raises:
+            NotPlainError: The change has other columns than the declaration, or none.
+        """
+        self.names: Names = None
+        self.columns: tuple[LaneColumn, ...] = ()
+        if declared is None:
+            self.names = tuple((change.before if change.op is Op.DELETE else change.after) or ())
+            self.columns = tuple(LaneColumn(Column(name, UNKNOWN), Any) for name in self.names)
+        elif change.schema is declared.schema:
+            self.columns = declared.lane_columns()
+        if not self.columns:
+            raise NotPlainError
+        self.is_named = self.names is not None
+        self._reader_of = reader_of
+
+    def reader(self, row: Any) -> ReadChange:
+        """Return the reader of messages."""
+        read_event = self._reader_of(row, self.names)
+
+        def read(value: bytes, key: bytes | None) -> PlainChange | None:
+            event = read_event(value, key)
+            if event is None:
+                return None
+            op, before, after, position, transaction, time_ns, _, _ = event
+            return op, before, after, position, transaction, None, time_ns
+
+        return read
+
+    def event_reader(self, row: Any, *, has_positions: bool) -> ReadEvent:
+        """Return the reader of events (:class:`EventLane`)."""
+        del has_positions  # they are read for their errors
+        return self._reader_of(row, self.names)
