@@ -7,9 +7,7 @@ have the same names in the same order.
 """
 
 from collections.abc import Callable, Hashable
-from typing import Any, Final
-
-import msgspec
+from typing import Any, NamedTuple
 
 from changelane.event import DataChange, Op
 from changelane.formats.contract.declared_tables import DeclaredTable
@@ -25,10 +23,25 @@ from changelane.message import Message
 from changelane.schema import Column
 from changelane.types import UNKNOWN
 
-Names = tuple[str, ...] | None
-"""The names of the columns in images without types, in their order; ``None`` = declared columns."""
 
-_NOT_READ: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+class EventForm(NamedTuple):
+    """The form of the events that the reader of a lane returns.
+
+    Attributes:
+        row: The class of the images.
+        names: The names of the columns in images without types, in their order; ``None`` = the
+            columns are declared.
+        has_details: The events state whether they have details; else they state that they have
+            none.
+    """
+
+    row: Any
+    names: tuple[str, ...] | None
+    has_details: bool
+
+
+ReaderOf = Callable[[EventForm], ReadEvent]
+"""Returns the reader of the plain messages of a lane."""
 
 
 class ProbedLanes:
@@ -45,7 +58,7 @@ class ProbedLanes:
         """Create the lanes.
 
         Args:
-            probe: Returns the identity of the lane of a message; errors of msgspec = not plain.
+            probe: Returns the identity of the lane of a message; any exception = not plain.
             open_lane: Returns the lane of a message that the event path decoded into a change.
         """
         self._probe = probe
@@ -55,7 +68,7 @@ class ProbedLanes:
         """Return the identity of the lane of a message; ``None`` = the message is not plain."""
         try:
             return self._probe(value)
-        except _NOT_READ:
+        except Exception:  # noqa: BLE001 - any doubt: the message takes the event path
             return None
 
 
@@ -73,19 +86,19 @@ class UntypedLane:
         self,
         change: DataChange,
         declared: DeclaredTable | None,
-        reader_of: Callable[[Any, Names], ReadEvent],
+        reader_of: ReaderOf,
     ) -> None:
         """Create the lane.
 
         Args:
             change: The change of the message that opens the lane.
             declared: The declaration of its table.
-            reader_of: Returns the reader of events, from the class of the images and *names*.
+            reader_of: Returns the reader of events.
 
         Raises:
             NotPlainError: The change has other columns than the declaration, or none.
         """
-        self.names: Names = None
+        self.names: tuple[str, ...] | None = None
         self.columns: tuple[LaneColumn, ...] = ()
         if declared is None:
             self.names = tuple((change.before if change.op is Op.DELETE else change.after) or ())
@@ -99,7 +112,7 @@ class UntypedLane:
 
     def reader(self, row: Any) -> ReadChange:
         """Return the reader of messages."""
-        read_event = self._reader_of(row, self.names)
+        read_event = self._reader_of(EventForm(row, self.names, has_details=False))
 
         def read(value: bytes, key: bytes | None) -> PlainChange | None:
             event = read_event(value, key)
@@ -113,4 +126,4 @@ class UntypedLane:
     def event_reader(self, row: Any, *, has_positions: bool) -> ReadEvent:
         """Return the reader of events (:class:`EventLane`)."""
         del has_positions  # they are read for their errors
-        return self._reader_of(row, self.names)
+        return self._reader_of(EventForm(row, self.names, has_details=True))

@@ -14,7 +14,7 @@ from changelane.event import Completeness, DataChange, Op
 from changelane.formats.contract.json import decoder
 from changelane.formats.contract.lane import NotPlainError
 from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
-from changelane.formats.contract.untyped_lanes import Names, ProbedLanes, UntypedLane
+from changelane.formats.contract.untyped_lanes import EventForm, ProbedLanes, UntypedLane
 from changelane.formats.shareplex.decode import Coordinates, Reader, change_of
 from changelane.formats.shareplex.operations import OPERATIONS, Operation
 from changelane.formats.shareplex.wire import KnownChange, KnownTextChange
@@ -58,15 +58,15 @@ def lanes_of(reader: Reader) -> ProbedLanes:
         if change.key is not None:
             raise NotPlainError  # the columns of the key depend on the message
         table = msgspec.json.decode(message.value or b"", type=_Probe).meta.table
-        return UntypedLane(change, None, lambda _, names: _reader(reader, change, table, names))
+        return UntypedLane(change, None, lambda form: _reader(reader, change, table, form))
 
     return ProbedLanes(identity, open_lane)
 
 
-def _reader(reader: Reader, opened: DataChange, table: str | None, names: Names) -> ReadEvent:
+def _reader(reader: Reader, opened: DataChange, table: str | None, form: EventForm) -> ReadEvent:
     decode: Any = decoder(KnownTextChange if reader.text_only else KnownChange).decode
     is_partial = opened.op is _UPDATE and opened.after_holds is not _FULL
-    completeness, time_of = reader.completeness, reader.time
+    completeness, time_of, names = reader.completeness, reader.time, form.names
 
     def read(value: bytes, _key: bytes | None) -> PlainEvent | None:
         message = decode(value)

@@ -53,6 +53,12 @@ FORMATS: dict[str, tuple[dict[str, Any], ...]] = {
         {"table": "public.t", "add_headers": "op", "delete_tombstone_handling_mode": "rewrite"},
     ),
     "dts-avro": ({}, {"strict": True}, {"binlog_prefix": "binlog"}),
+    "maxwell-json": (
+        {},
+        {"row_image": "full", "order": "offset"},
+        {"row_image": "minimal"},
+        {"nulls": "dropped"},
+    ),
     "shareplex-json": (
         {},
         {"dialect": "dts", "time_zone": "+08:00"},
