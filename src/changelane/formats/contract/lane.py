@@ -201,10 +201,11 @@ def compiled_function(lines: Iterable[str], names: dict[str, Any]) -> Any:
 _NEEDS_ESCAPE: Final = frozenset('"\\') | frozenset(map(chr, range(32)))
 
 
-def row_class(names: Sequence[str], kinds: Iterable[Any]) -> Any:
+def row_class(names: Sequence[str], kinds: Iterable[Any], *, omits_nulls: bool = False) -> Any:
     """Return the class of images with these columns, each with a type of :mod:`msgspec`.
 
-    An object has all columns, and NULL is ``None``. msgspec reads and writes the names of the
+    An object has all columns, and NULL is ``None``; with *omits_nulls*, the JSON of an object may
+    lack columns that are NULL. msgspec reads and writes the names of the
     columns, and rejects other names.
 
     Raises:
@@ -215,7 +216,9 @@ def row_class(names: Sequence[str], kinds: Iterable[Any]) -> Any:
     # msgspec finds a field by the UTF-8 that Python keeps with its name. A name that msgspec
     # decoded itself has none until it is encoded once.
     msgspec.json.encode(list(names))
-    fields = [(attribute(index), kind | None) for index, kind in enumerate(kinds)]
+    fields: list[Any] = [(attribute(index), kind | None) for index, kind in enumerate(kinds)]
+    if omits_nulls:
+        fields = [(*field, None) for field in fields]
     rename = {attribute(index): name for index, name in enumerate(names)}
     try:
         return msgspec.defstruct("Row", fields, rename=rename, forbid_unknown_fields=True, gc=False)

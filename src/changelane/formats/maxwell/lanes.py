@@ -65,7 +65,8 @@ def lanes_of(reader: Reader) -> ProbedLanes:
 
 
 def _reader(reader: Reader, opened: DataChange, form: EventForm) -> ReadEvent:
-    database, table, lane_key = opened.table.database, opened.table.name, opened.key
+    database, table = opened.table.database or "", opened.table.name or ""
+    lane_key = opened.key
     is_partial = opened.op is _UPDATE and opened.after_holds is not _FULL
     key_of, images_of, position_of = reader.key, reader.images, reader.position
     names, has_details = form.names, form.has_details

@@ -33,6 +33,8 @@ def goldens(format: str) -> list[Message]:
     return [Message(one.value, one.key, one.headers, "t") for one in messages if one.value]
 
 
+ORDERS = {"id": "int64 key", "note": "string", "qty": "decimal(10,2)"}
+
 FORMATS: dict[str, tuple[dict[str, Any], ...]] = {
     "cdl-debezium-json": (
         {},
@@ -53,6 +55,14 @@ FORMATS: dict[str, tuple[dict[str, Any], ...]] = {
         {"table": "public.t", "add_headers": "op", "delete_tombstone_handling_mode": "rewrite"},
     ),
     "dts-avro": ({}, {"strict": True}, {"binlog_prefix": "binlog"}),
+    "aws-dms-json": (
+        {},
+        {"order": "transaction", "owner": "database"},
+        {"order": "offset", "absent": "unchanged", "before": "object"},
+        {"before": "prefix:BI_", "keys": {"orders": ["id"]}},
+        {"schemas": {"orders": ORDERS}},
+        {"schemas": {"orders": ORDERS | {"note": "string lob"}}, "absent": "unchanged"},
+    ),
     "maxwell-json": (
         {},
         {"row_image": "full", "order": "offset"},
@@ -68,6 +78,8 @@ FORMATS: dict[str, tuple[dict[str, Any], ...]] = {
     ),
 }
 MESSAGES = {name: goldens(name) for name in FORMATS}
+DECLARED: dict[str, list[Message]] = {}
+"""Messages of the table that the option ``schemas`` declares."""
 
 
 def count(format: str, messages: list[Message], options: Any = None, **arguments: Any) -> int:
@@ -79,6 +91,8 @@ def test_stored_messages(format: str) -> None:
     for options in FORMATS[format]:
         messages = [copy for one in MESSAGES[format] for copy in (one, one, one)]
         plain, with_row = lane_rows(numbered(messages), options, format)
+        if "schemas" in options:
+            continue  # the tables have other columns
         # two of three: the first message of a table and schema opens the lane
         assert plain > 0.4 * with_row
 
@@ -97,7 +111,7 @@ def changed_bytes(draw: st.DrawFn, data: bytes) -> bytes:
 def test_mutated_messages(format: str) -> None:
     plain: list[int] = []
     mutate = changed_bytes if format == "dts-avro" else mutations
-    messages = MESSAGES[format]
+    messages = MESSAGES[format] + DECLARED.get(format, [])
     plain_messages = [one for one in messages if count(format, [one] * 3)]
 
     @settings(max_examples=30 * EFFORT)
@@ -110,6 +124,8 @@ def test_mutated_messages(format: str) -> None:
         st.sampled_from(FORMATS[format]),
     )
     def check(data: st.DataObject, chosen: list[Message], arguments: Any, options: Any) -> None:
+        if "schemas" in options:
+            chosen = data.draw(st.lists(st.sampled_from(DECLARED[format]), min_size=1, max_size=3))
         mutated: list[Message] = []
         for one in chosen * data.draw(st.integers(1, 2)):
             key = one.key
@@ -158,6 +174,7 @@ ARCION_SOURCE = {
 
 
 def encoded(value: Any, key: Any = None) -> Message:
+    """Return a message of JSON."""
     texts = [None if part is None else json.dumps(part).encode() for part in (value, key)]
     return Message(texts[0], texts[1], (), "t")
 
@@ -354,3 +371,74 @@ def test_plain_records() -> None:
 def test_other_records(other: Message) -> None:
     plain = dts("INSERT", None, VALUES)
     assert count("dts-avro", [plain, plain, other, plain]) == 2
+
+
+# -- formats without column types ------------------------------------------------------------------
+
+
+def order(number: Any = 1, note: Any = "a", qty: Any = "1.50") -> dict[str, Any]:
+    return {"id": number, "note": note, "qty": qty}
+
+
+TYPED = {"schemas": {"orders": ORDERS}}
+
+
+def dms(operation: str, data: Any, before: Any = None, **more: Any) -> Message:
+    metadata = {"record-type": "data", "operation": operation, "schema-name": "public"}
+    metadata |= {"table-name": "orders", "transaction-id": 7, "transaction-record-id": 1}
+    metadata |= {"timestamp": "2024-10-27T12:39:03.210671Z"}
+    metadata |= {"commit-timestamp": "2024-10-27T12:39:03.210671Z"} | more
+    value = {"data": data, "metadata": metadata}
+    return encoded(value if before is None else value | {"before-image": before})
+
+
+DECLARED["aws-dms-json"] = [
+    dms("insert", order()),
+    dms("load", order(qty=None)),
+    dms("update", {"id": 1, "note": "b"}, order()),
+    dms("delete", order(qty=2)),
+]
+
+
+@pytest.mark.parametrize("options", [{}, TYPED, {"order": "transaction"}, {"order": "offset"}])
+def test_plain_records_of_dms(options: dict[str, Any]) -> None:
+    for one in (
+        dms("insert", order()),
+        dms("load", order(note=None)),
+        dms("update", order(), order(note="b")),
+        dms("delete", order()),
+    ):
+        assert count("aws-dms-json", [one] * 3, options) == 2
+        assert count("aws-dms-json", [one] * 3, options, images=False) == 2
+
+
+@pytest.mark.parametrize("options", [{}, TYPED])
+@pytest.mark.parametrize(
+    "other",
+    [
+        dms("insert", order() | {"more": 1}),
+        dms("insert", order(), order()),
+        dms("insert", order(), **{"record-type": "control"}),
+        dms("insert", order(), more=1),
+        dms("insert", order(), **{"table-name": "other"}),
+        dms("insert", order(), timestamp="soon"),
+        dms("update", order(), {"id": 1}),
+        dms("delete", {"id": 1}),
+        dms("delete", None, order()),
+        dms("insert", {name: {"BI_id": 2} for name in order()} | {"BI_id": 2}),
+    ],
+)
+def test_other_records_of_dms(other: Message, options: dict[str, Any]) -> None:
+    plain = dms("insert", order())
+    keyed = options | {"keys": {"orders": ["id"]}}
+    assert count("aws-dms-json", [plain, plain, other], options) == 1
+    assert count("aws-dms-json", [plain, plain, other, plain, plain], keyed) == 3
+
+
+def test_null_columns_that_dms_omits() -> None:
+    plain, fewer = dms("insert", order()), dms("update", {"id": 1})
+    assert count("aws-dms-json", [plain, plain, fewer], TYPED) == 2
+    assert count("aws-dms-json", [plain, plain, fewer], TYPED | {"absent": "unchanged"}) == 1
+    assert count("aws-dms-json", [plain, fewer, plain, fewer, plain]) == 3
+    deleted = dms("delete", {"id": 1, "note": None, "qty": None})
+    assert count("aws-dms-json", [plain, plain, deleted], TYPED) == 1
