@@ -69,6 +69,12 @@ FORMATS: dict[str, tuple[dict[str, Any], ...]] = {
         {"row_image": "minimal"},
         {"nulls": "dropped"},
     ),
+    "ogg-json": (
+        {},
+        {"row_image": "full", "time_zone": "UTC", "current_time_zone": "+08:00"},
+        {"order": "offset", "model": "operation", "product": "oracle"},
+        {"order": "scn", "pk_update_op_key": "PU"},
+    ),
     "shareplex-json": (
         {},
         {"dialect": "dts", "time_zone": "+08:00"},
@@ -91,8 +97,8 @@ def test_stored_messages(format: str) -> None:
     for options in FORMATS[format]:
         messages = [copy for one in MESSAGES[format] for copy in (one, one, one)]
         plain, with_row = lane_rows(numbered(messages), options, format)
-        if "schemas" in options:
-            continue  # the tables have other columns
+        if "schemas" in options or options.get("order") == "scn":
+            continue  # the tables have other columns, or the messages no SCN
         # two of three: the first message of a table and schema opens the lane
         assert plain > 0.4 * with_row
 
@@ -442,3 +448,53 @@ def test_null_columns_that_dms_omits() -> None:
     assert count("aws-dms-json", [plain, fewer, plain, fewer, plain]) == 3
     deleted = dms("delete", {"id": 1, "note": None, "qty": None})
     assert count("aws-dms-json", [plain, plain, deleted], TYPED) == 1
+
+
+def ogg(op: str, before: Any = None, after: Any = None, **more: Any) -> Message:
+    value = {"table": "S.T", "op_type": op, "op_ts": "2015-11-05 18:45:39.000000"}
+    value |= {"pos": "00000000000000004300", "primary_keys": ["id"], "tokens": {"L": "12"}}
+    return encoded(value | {"before": before, "after": after} | more)
+
+
+def test_plain_operations_of_goldengate() -> None:
+    for one in (
+        ogg("I", None, order()),
+        ogg("I", {}, order(), tokens=None),
+        ogg("U", order(note="b"), order()),
+        ogg("U", {"id": 1, "note": "b"}, {"id": 1, "note": "c"}),
+        ogg("D", order(), {}),
+        ogg("D", {"id": 1}),
+    ):
+        for options in ({}, {"row_image": "full", "time_zone": "+08:00"}, {"order": "offset"}):
+            assert count("ogg-json", [one] * 3, options) == 2
+            assert count("ogg-json", [one] * 3, options, images=False) == 2
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ogg("T", None, order()),
+        ogg("I", order(), order()),
+        ogg("D", order(), order()),
+        ogg("I", None, {"note": "a", "id": 1, "qty": 2}),
+        ogg("I", None, order(), primary_keys=["note"]),
+        ogg("I", None, order(), primary_keys=None),
+        ogg("I", None, order(), table="S.OTHER"),
+        ogg("I", None, order("_isMissing")),
+        ogg("I", None, order(), tokens={"L": []}),
+        ogg("I", None, order(), pos="far"),
+        ogg("I", None, order(), more=1),
+        ogg("U", {"id": 1}, order()),
+        ogg("U", order(number=2), order()),
+    ],
+)
+def test_other_operations_of_goldengate(other: Message) -> None:
+    for plain in (ogg("I", None, order()), ogg("U", order(), order())):
+        assert count("ogg-json", [plain, plain, other]) == 1
+        assert count("ogg-json", [plain, plain, other, plain, plain, other]) >= 3
+
+
+def test_updates_of_goldengate_may_lack_columns() -> None:
+    inserted, updated = ogg("I", None, order()), ogg("U", order(), order())
+    assert count("ogg-json", [inserted, updated] * 3) == 4
+    assert count("ogg-json", [inserted, updated] * 3, {"row_image": "full"}) == 5
