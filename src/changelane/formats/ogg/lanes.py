@@ -84,7 +84,7 @@ def _reader(reader: Reader, opened: DataChange, table: str, form: EventForm) -> 
             return None
         before, after = message.before or None, message.after or None
         row, other = (before, after) if op is _DELETE else (after, before)
-        if tuple(row) != names:
+        if row is None or tuple(row) != names:
             return None
         if other is not None and (op is not _UPDATE or tuple(other) != names):
             return None

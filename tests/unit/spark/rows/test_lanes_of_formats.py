@@ -75,6 +75,11 @@ FORMATS: dict[str, tuple[dict[str, Any], ...]] = {
         {"order": "offset", "model": "operation", "product": "oracle"},
         {"order": "scn", "pk_update_op_key": "PU"},
     ),
+    "qlik-json": (
+        {},
+        {"table_from": "none", "tables": {"7": "S.T"}},
+        {"schemas": {"orders": ORDERS}, "tables": {"1": "orders"}},
+    ),
     "shareplex-json": (
         {},
         {"dialect": "dts", "time_zone": "+08:00"},
@@ -498,3 +503,84 @@ def test_updates_of_goldengate_may_lack_columns() -> None:
     inserted, updated = ogg("I", None, order()), ogg("U", order(), order())
     assert count("ogg-json", [inserted, updated] * 3) == 4
     assert count("ogg-json", [inserted, updated] * 3, {"row_image": "full"}) == 5
+
+
+def qlik(operation: str, data: Any, before: Any = None, **more: Any) -> Message:
+    headers = {"operation": operation, "changeSequence": "20230911032325000000000000000000005"}
+    headers |= {"timestamp": "2023-09-11T03:23:25.000", "transactionId": "08"}
+    headers |= {"columnMask": "07", "transactionEventCounter": 1, "transactionLastEvent": True}
+    value = {"magic": "atMSG", "type": "DT", "headers": None, "messageSchemaId": None}
+    value |= {"messageSchema": None, "message": {"data": data, "beforeData": before}}
+    value["message"]["headers"] = headers | more.pop("headers", {})
+    one = encoded(value | more)
+    return Message(one.value, one.key, (), "orders")
+
+
+def bare(message: Message) -> Message:
+    value = json.loads(message.value or b"")["message"]
+    return Message(json.dumps(value).encode(), topic=message.topic)
+
+
+DECLARED["qlik-json"] = [
+    qlik("INSERT", order()),
+    qlik("UPDATE", order(qty=None), order()),
+    qlik("REFRESH", order(), headers={"changeSequence": None, "columnMask": None}),
+    bare(qlik("DELETE", order(qty=2))),
+    qlik("INSERT", order(), messageSchemaId="1"),
+]
+
+
+@pytest.mark.parametrize("options", [{}, TYPED, {"table_from": "none"}])
+def test_plain_messages_of_qlik(options: dict[str, Any]) -> None:
+    for one in (
+        qlik("INSERT", order()),
+        qlik("UPDATE", order(note="b"), order()),
+        qlik("UPDATE", order(), headers={"columnMask": ""}),
+        qlik("DELETE", order()),
+        qlik("DELETE", None, order()),
+        qlik("REFRESH", order(), headers={"columnMask": None, "transactionId": None}),
+        qlik("INSERT", order(), messageSchemaId="7"),
+    ):
+        for form in (one, bare(one)):
+            assert count("qlik-json", [form] * 3, options) == 2
+            assert count("qlik-json", [form] * 3, options, images=False) == 2
+
+
+@pytest.mark.parametrize("options", [{}, TYPED])
+@pytest.mark.parametrize(
+    "other",
+    [
+        qlik("INSERT", {"id": 1, "note": "a"}),
+        qlik("INSERT", order() | {"more": 1}),
+        qlik("INSERT", order(), order()),
+        qlik("INSERT", order(), type="MD"),
+        qlik("INSERT", order(), more=1),
+        qlik("INSERT", order(), messageSchemaId="7"),
+        qlik("INSERT", order(), headers={"columnMask": "03"}),
+        qlik("INSERT", order(), headers={"changeSequence": "far"}),
+        qlik("INSERT", order(), headers={"timestamp": "soon"}),
+        qlik("INSERT", order(), headers={"more": 1}),
+        qlik("REFRESH", order()),
+        bare(qlik("INSERT", order())),
+    ],
+)
+def test_other_messages_of_qlik(other: Message, options: dict[str, Any]) -> None:
+    plain = qlik("INSERT", order())
+    assert count("qlik-json", [plain, plain, other], options) == 1
+    assert count("qlik-json", [plain, plain, other, plain, plain, other], options) >= 3
+
+
+def test_values_and_columns_that_a_mask_hides() -> None:
+    half, plain = qlik("UPDATE", order(), headers={"columnMask": "03"}), qlik("INSERT", order())
+    assert count("qlik-json", [half] * 3) == 2
+    assert count("qlik-json", [half] * 3, TYPED) == 0
+    no_key = qlik("INSERT", order(None))
+    assert count("qlik-json", [plain, plain, no_key], TYPED) == 1
+    assert count("qlik-json", [plain] * 3, {"table_from": "column:note"}) == 0
+
+
+def test_a_topic_that_names_the_table_has_its_own_lane() -> None:
+    one = qlik("INSERT", order())
+    other = Message(one.value, one.key, (), "items")
+    assert count("qlik-json", [one, one, other, one, other, other]) == 4
+    assert count("qlik-json", [one, one, other], {"tables": {"7": "x"}}) == 1
