@@ -6,8 +6,10 @@ declaration they are the names in the image of the message that opens the lane, 
 have the same names in the same order.
 """
 
-from collections.abc import Callable, Hashable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import msgspec
 
 from changelane.event import DataChange, Op
 from changelane.formats.contract.declared_tables import DeclaredTable
@@ -17,6 +19,8 @@ from changelane.formats.contract.lane import (
     NotPlainError,
     PlainChange,
     ReadChange,
+    row_class,
+    values_getter,
 )
 from changelane.formats.contract.row_writing import ReadEvent
 from changelane.message import Message
@@ -24,11 +28,12 @@ from changelane.schema import Column
 from changelane.types import UNKNOWN
 
 
-class EventForm(NamedTuple):
+class EventForm(msgspec.Struct, frozen=True):
     """The form of the events that the reader of a lane returns.
 
     Attributes:
         row: The class of the images.
+        columns: The columns.
         names: The names of the columns in images without types, in their order; ``None`` = the
             columns are declared.
         has_details: The events state whether they have details; else they state that they have
@@ -36,8 +41,22 @@ class EventForm(NamedTuple):
     """
 
     row: Any
+    columns: tuple[LaneColumn, ...]
     names: tuple[str, ...] | None
     has_details: bool
+
+    def omitting_row(self) -> Any:
+        """Return the class of images of declared columns whose JSON may lack NULL columns."""
+        names = [column.column.name for column in self.columns]
+        return row_class(names, (column.json for column in self.columns), omits_nulls=True)
+
+    def values_of(self, names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+        """Return the function from an image to the JSON values of some columns.
+
+        Raises:
+            NotPlainError: A column is not in the images.
+        """
+        return values_getter(names, self.columns, is_named=self.names is not None)
 
 
 ReaderOf = Callable[[EventForm], ReadEvent]
@@ -112,7 +131,7 @@ class UntypedLane:
 
     def reader(self, row: Any) -> ReadChange:
         """Return the reader of messages."""
-        read_event = self._reader_of(EventForm(row, self.names, has_details=False))
+        read_event = self._reader_of(self._form(row, has_details=False))
 
         def read(value: bytes, key: bytes | None) -> PlainChange | None:
             event = read_event(value, key)
@@ -126,4 +145,7 @@ class UntypedLane:
     def event_reader(self, row: Any, *, has_positions: bool) -> ReadEvent:
         """Return the reader of events (:class:`EventLane`)."""
         del has_positions  # they are read for their errors
-        return self._reader_of(EventForm(row, self.names, has_details=True))
+        return self._reader_of(self._form(row, has_details=True))
+
+    def _form(self, row: Any, *, has_details: bool) -> EventForm:
+        return EventForm(row, self.columns, self.names, has_details)

@@ -14,7 +14,7 @@ import msgspec
 
 from changelane.event import DataChange, Op
 from changelane.formats.contract.declared_tables import DeclaredTable
-from changelane.formats.contract.lane import NotPlainError, row_class, values_getter
+from changelane.formats.contract.lane import NotPlainError
 from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
 from changelane.formats.contract.untyped_lanes import EventForm, ProbedLanes, UntypedLane
 from changelane.formats.dms.before_images import Place
@@ -139,20 +139,18 @@ class _Opened:
         self, declared: DeclaredTable, form: EventForm
     ) -> tuple[Callable[[bytes], Any], ImagesOf]:
         """Return the decoder of messages, and the function to their images."""
-        columns, key = declared.lane_columns(), self._change.key
-        names = [column.column.name for column in columns]
+        names, key = [column.column.name for column in form.columns], self._change.key
         naming, has_object = self._place.naming, self._place.has_object
         if naming is not None and any(naming.column_of(name) for name in names):
             raise NotPlainError  # the row may have columns of before images
-        omitting = row_class(names, (column.json for column in columns), omits_nulls=True)
         options = self._reader.options
         decode, decode_whole = (
             decoder(message_class(options.before_field, KnownMetadata, row, form.row))
-            for row in (omitting, form.row)
+            for row in (form.omitting_row(), form.row)
         )
         omits_in_updates = options.omits_nulls and not declared.lobs
         others = [name for name in names if key is not None and name not in key.columns]
-        values_beside_key = values_getter(others, columns, is_named=False)
+        values_beside_key = form.values_of(others)
         nulls = (None,) * len(others)
 
         def images(op: Op, message: Any, value: bytes) -> tuple[Any, Any]:

@@ -12,7 +12,7 @@ import msgspec
 
 from changelane.event import Completeness, DataChange, Op
 from changelane.formats.contract.declared_tables import DeclaredTable
-from changelane.formats.contract.lane import NotPlainError, values_getter
+from changelane.formats.contract.lane import NotPlainError
 from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
 from changelane.formats.contract.untyped_lanes import EventForm, ProbedLanes, UntypedLane
 from changelane.formats.qlik.decode import (
@@ -102,7 +102,7 @@ def lanes_of(reader: Reader) -> ProbedLanes:
         identity = _identity_of(message.value or b"")
         declared = reader.declared.find(change.table)
         _check_mask(identity, declared)
-        return UntypedLane(change, declared, lambda form: _reader(identity, change, declared, form))
+        return UntypedLane(change, declared, lambda form: _reader(identity, change, form))
 
     return ProbedLanes(_identity_of, open_lane)
 
@@ -121,19 +121,14 @@ def _check_mask(identity: _Identity, declared: DeclaredTable | None) -> None:
         raise NotPlainError
 
 
-def _reader(
-    identity: _Identity, opened: DataChange, declared: DeclaredTable | None, form: EventForm
-) -> ReadEvent:
+def _reader(identity: _Identity, opened: DataChange, form: EventForm) -> ReadEvent:
     schema, table, mask = identity.schema, identity.table, identity.mask
     schema_id, is_in_envelope = identity.schema_id, identity.has_envelope
     source, names, has_details = opened.source, form.names, form.has_details
     has_all = names is None or is_complete_row(mask_of(mask, "$"), names)
     is_partial = opened.op is _UPDATE and not has_all
     decode_message, decode_envelope = _decoders(form)
-    key_names = () if opened.key is None else opened.key.columns
-    key_values = values_getter(
-        key_names, () if declared is None else declared.lane_columns(), is_named=False
-    )
+    key_values = form.values_of(() if opened.key is None else opened.key.columns)
 
     def read(value: bytes, _key: bytes | None) -> PlainEvent | None:
         if has_envelope(value) is not is_in_envelope:

@@ -63,6 +63,11 @@ FORMATS: dict[str, tuple[dict[str, Any], ...]] = {
         {"schemas": {"orders": ORDERS}},
         {"schemas": {"orders": ORDERS | {"note": "string lob"}}, "absent": "unchanged"},
     ),
+    "datastream-json": (
+        {},
+        {"keys": {"orders": ["id"]}},
+        {"schemas": {"orders": ORDERS}, "binary": "hex"},
+    ),
     "maxwell-json": (
         {},
         {"row_image": "full", "order": "offset"},
@@ -584,3 +589,67 @@ def test_a_topic_that_names_the_table_has_its_own_lane() -> None:
     other = Message(one.value, one.key, (), "items")
     assert count("qlik-json", [one, one, other, one, other, other]) == 4
     assert count("qlik-json", [one, one, other], {"tables": {"7": "x"}}) == 1
+
+
+def datastream(payload: Any, change_type: str = "INSERT", **more: Any) -> Message:
+    metadata = {"schema": "HR", "table": "orders", "database": "XE", "row_id": "AAA"}
+    metadata |= {"scn": 1706664, "is_deleted": False, "change_type": change_type, "ssn": 0}
+    metadata |= {"rs_id": "", "tx_id": None, "primary_keys": ["id"]} | more.pop("metadata", {})
+    value = {"uuid": "00c3", "read_timestamp": "2021-12-25 05:42:04.408"}
+    value |= {"source_timestamp": "2021-12-25T05:42:04.408", "object": "HR_ORDERS"}
+    value |= {"read_method": "oracle-cdc-logminer", "stream_name": "s", "schema_key": "e"}
+    value |= {"sort_keys": [1640410924408, 1706664, "", 0], "source_metadata": metadata}
+    return encoded(value | {"payload": payload} | more)
+
+
+DECLARED["datastream-json"] = [
+    datastream(order()),
+    datastream({"id": 2, "note": None}, "UPDATE"),
+    datastream(order(), read_method="oracle-backfill"),
+    datastream(order(qty=2), "DELETE", metadata={"is_deleted": True}),
+]
+
+
+@pytest.mark.parametrize("options", [{}, TYPED])
+def test_plain_events_of_datastream(options: dict[str, Any]) -> None:
+    for one in (
+        datastream(order()),
+        datastream(order(qty=None), "UPDATE-INSERT", metadata={"tx_id": "1:2"}),
+        datastream(order(), "UPDATE", read_method="cdc", sort_keys=[5]),
+        datastream(order(), read_method="oracle-backfill"),
+        datastream(order(), "DELETE"),
+        datastream(order(), metadata={"is_deleted": True}),
+        datastream(order(), metadata={"primary_keys": None}),
+    ):
+        assert count("datastream-json", [one] * 3, options) == 2
+
+
+@pytest.mark.parametrize("options", [{}, TYPED])
+@pytest.mark.parametrize(
+    "other",
+    [
+        datastream(order() | {"more": 1}),
+        datastream(order(number=None)),
+        datastream({"id": 1}, "DELETE"),
+        datastream(order(), "MERGE"),
+        datastream(order(), more=1),
+        datastream(order(), sort_keys=[[1]]),
+        datastream(order(), source_timestamp="soon"),
+        datastream(order(), stream_name="t"),
+        datastream(order(), read_method="oracle-backfill"),
+        datastream(order(), metadata={"primary_keys": ["note"]}),
+        datastream(order(), metadata={"schema": "other"}),
+        datastream(order(), metadata={"scn": "far"}),
+        datastream(order(), metadata={"more": 1}),
+    ],
+)
+def test_other_events_of_datastream(other: Message, options: dict[str, Any]) -> None:
+    plain = datastream(order())
+    assert count("datastream-json", [plain, plain, other], options) == 1
+    assert count("datastream-json", [plain, plain, other, plain, plain, other], options) >= 3
+
+
+def test_null_columns_that_datastream_omits() -> None:
+    plain, fewer = datastream(order()), datastream({"id": 1})
+    assert count("datastream-json", [plain, plain, fewer], TYPED) == 2
+    assert count("datastream-json", [plain, fewer, plain, fewer]) == 2
