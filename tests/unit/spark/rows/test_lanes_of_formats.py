@@ -63,6 +63,7 @@ FORMATS: dict[str, tuple[dict[str, Any], ...]] = {
         {"schemas": {"orders": ORDERS}},
         {"schemas": {"orders": ORDERS | {"note": "string lob"}}, "absent": "unchanged"},
     ),
+    "changelog-json": ({}, {"table": "a.b"}, {"schemas": {"orders": ORDERS}, "table": "orders"}),
     "datastream-json": (
         {},
         {"keys": {"orders": ["id"]}},
@@ -80,6 +81,7 @@ FORMATS: dict[str, tuple[dict[str, Any], ...]] = {
         {"order": "offset", "model": "operation", "product": "oracle"},
         {"order": "scn", "pk_update_op_key": "PU"},
     ),
+    "plain-json": ({}, {"table": "a.b"}, {"schemas": {"orders": ORDERS}, "table": "orders"}),
     "qlik-json": (
         {},
         {"table_from": "none", "tables": {"7": "S.T"}},
@@ -653,3 +655,83 @@ def test_null_columns_that_datastream_omits() -> None:
     plain, fewer = datastream(order()), datastream({"id": 1})
     assert count("datastream-json", [plain, plain, fewer], TYPED) == 2
     assert count("datastream-json", [plain, fewer, plain, fewer]) == 2
+
+
+def plain(row: Any, key: Any = None) -> Message:
+    one = encoded(row, {"id": row.get("id")} if key is None else key)
+    return Message(one.value, one.key, (), "orders")
+
+
+def changelog(op: str, row: Any, key: Any = None, **more: Any) -> Message:
+    one = encoded({"data": row, "op": op} | more, key)
+    return Message(one.value, one.key, (), "orders")
+
+
+DECLARED["plain-json"] = [plain(order()), plain({"id": 2}), plain(order(qty=2), {"id": 1})]
+DECLARED["changelog-json"] = [
+    changelog("+I", order(), {"id": 1}),
+    changelog("+U", order(qty=None)),
+    changelog("-D", order()),
+]
+
+
+@pytest.mark.parametrize("options", [{}, TYPED, {"table": "a.b"}])
+def test_plain_rows_with_keys(options: dict[str, Any]) -> None:
+    for one in (
+        plain(order()),
+        plain(order("7", None)),
+        plain(order(), {"note": "a", "id": 1}),
+        plain(order(), {"schema": None, "payload": {"id": 1}}),
+    ):
+        assert count("plain-json", [one] * 3, options) == 2
+    for one in (
+        *(changelog(op, order(), {"id": 1}) for op in ("+I", "+U", "-D")),
+        changelog("+I", order(qty=None)),
+        changelog("+I", order(), "no key"),
+    ):
+        assert count("changelog-json", [one] * 3, options) == 2
+
+
+def test_a_row_that_omits_its_key() -> None:
+    one = plain({"note": "a", "qty": 1}, {"id": 1})
+    assert count("plain-json", [one] * 3) == 2
+    assert count("plain-json", [one] * 3, TYPED) == 0
+    null = plain(order(None), {"id": None})
+    assert count("plain-json", [null] * 3) == 2
+    assert count("plain-json", [null] * 3, TYPED) == 0
+
+
+@pytest.mark.parametrize("options", [{}, TYPED])
+def test_other_rows_with_keys(options: dict[str, Any]) -> None:
+    for other in (
+        plain(order() | {"more": 1}),
+        plain(order(), {"id": 2}),
+        plain(order(), {"note": "a"}),
+        plain(order(), "no key"),
+        plain({"schema": 1, "payload": 2}, {"schema": 1}),
+        plain({}, {"more": 1}),
+        Message(b"", b'{"id":1}', (), "orders"),
+        Message(plain(order()).value, b'{"id":1}', (), "items"),
+    ):
+        sent = [plain(order())] * 2
+        assert count("plain-json", [*sent, other], options) == 1
+        assert count("plain-json", [*sent, other, *sent, other], options) >= 1
+    for other in (
+        changelog("-U", order(), {"id": 1}),
+        changelog("+X", order(), {"id": 1}),
+        changelog("+I", order(), {"id": 2}),
+        changelog("+I", order(), {"note": "a"}),
+        changelog("+I", order()),
+        changelog("+I", order(), {"id": 1}, more=1),
+        changelog("-D", {"id": 1}, {"id": 1}),
+    ):
+        sent = [changelog("+I", order(), {"id": 1})] * 2
+        assert count("changelog-json", [*sent, other], options) == 1
+        assert count("changelog-json", [*sent, other, *sent, other], options) >= 1
+
+
+def test_declared_columns_with_the_names_of_a_schema_block() -> None:
+    options = {"schemas": {"orders": {"schema": "string key", "payload": "string", "n": "int32"}}}
+    whole = plain({"schema": "a", "payload": "b", "n": 1}, {"schema": "a"})
+    wrapped = plain({"schema": "a", "payload": "b"}, {"schema": "a"})
+    assert count("plain-json", [whole, whole, wrapped], options) == 0
