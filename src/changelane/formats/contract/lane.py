@@ -82,10 +82,10 @@ class Lane(Protocol):
         """Return the reader of messages.
 
         All its changes have the table, the schema, the key and the source of the message that
-        opened the lane. Without a schema, all of them are updates with possibly incomplete images,
-        as :attr:`~changelane.event.DataChange.after_holds` states it, or none is. The reader
-        returns no image with an unavailable value, and no update that changes the key of the
-        message.
+        opened the lane. All of them are updates with possibly incomplete images, as
+        :attr:`~changelane.event.DataChange.after_holds` states it, or none is; likewise deletes of
+        a schema that lists the sent columns only. The reader returns no image with an unavailable
+        value, and no update that changes the key of the message.
 
         Args:
             row: The class of the images (:func:`row_class`), or of dictionaries.

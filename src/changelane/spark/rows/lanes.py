@@ -15,6 +15,7 @@ from changelane.event import (
     Op,
     Source,
     is_first_snapshot,
+    lists_sent_columns_only,
     shared_transaction_id,
 )
 from changelane.formats.contract.lane import BatchLane, Lane, Lanes, compiled_function
@@ -140,6 +141,8 @@ class LaneRows(OpenLanes[list[Row]]):
 
 def _is_partial(change: DataChange) -> bool:
     """Whether all changes of a lane are updates whose images may lack columns of the table."""
+    if lists_sent_columns_only(change):
+        return True
     is_whole = change.schema is not None or change.after_holds is Completeness.FULL
     return change.op is Op.UPDATE and not is_whole
 
