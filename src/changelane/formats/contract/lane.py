@@ -102,6 +102,20 @@ class BatchLane(Lane, Protocol):
         ...
 
 
+@runtime_checkable
+class TimedLane(Lane, Protocol):
+    """A lane whose changes are ordered by their source time and the offset of their message."""
+
+    def position_at(self, time_ns: int | None, offset: int | None) -> Position | None:
+        """Return the position of a change; ``None`` if a part is unknown.
+
+        Args:
+            time_ns: The source time in nanoseconds.
+            offset: The offset of the message.
+        """
+        ...
+
+
 class Lanes(Protocol):
     """The lanes of one codec.
 

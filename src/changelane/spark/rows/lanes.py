@@ -18,7 +18,7 @@ from changelane.event import (
     lists_sent_columns_only,
     shared_transaction_id,
 )
-from changelane.formats.contract.lane import BatchLane, Lane, Lanes, compiled_function
+from changelane.formats.contract.lane import BatchLane, Lane, Lanes, TimedLane, compiled_function
 from changelane.formats.contract.open_lanes import OpenLanes
 from changelane.message import Message
 from changelane.position import Position, PositionScope, order_header
@@ -114,8 +114,12 @@ class LaneRows(OpenLanes[list[Row]]):
                 delete = ["return None"]
         update = before_text if self._keeps_before_images else images.read("before", names)
         transaction = "None" if is_first else _TRANSACTION_ID
+        start = list(_START)
+        if isinstance(lane, TimedLane):
+            names["position_at"] = lane.position_at
+            start.insert(1, "sent_position = position_at(time_ns, message.offset)")
         lines = [
-            *_START,
+            *start,
             "if op == 'd':",
             f" key = {before_key}",
             *(f" {line}" for line in delete),

@@ -29,6 +29,12 @@ FORMATS: dict[str, tuple[dict[str, Any], ...]] = {
         {"keys": {"orders": ["id"]}},
         {"schemas": {"orders": ORDERS}, "binary": "hex"},
     ),
+    "lindorm-json": (
+        {},
+        {"tables": "sql", "order": "offset", "absent_after": "unchanged"},
+        {"tables": "hbase"},
+        {"split_families": True, "keys": {"customers": ["id"]}},
+    ),
     "maxwell-json": (
         {},
         {"row_image": "full", "order": "offset"},
@@ -55,8 +61,9 @@ DECLARED: dict[str, list[Message]] = {}
 @pytest.mark.parametrize("format", FORMATS)
 def test_stored_messages(format: str) -> None:
     for options in FORMATS[format]:
-        # the stored tables have other columns than the declared one, and few messages have an SCN
-        is_other = "schemas" in options or options.get("order") == "scn"
+        # the stored tables have other columns than the declared one, few messages have an SCN, and
+        # rows of HBase are not plain
+        is_other = "schemas" in options or "scn" in options.values() or "hbase" in options.values()
         check_stored(format, [options], least=-1 if is_other else 0.4)
 
 
@@ -523,3 +530,58 @@ def test_other_rows_of_maxwell(other: Message) -> None:
     for usual in (maxwell("insert", order()), maxwell("update", order(), {"note": "b"})):
         assert count("maxwell-json", [usual, usual, other]) == 1
         assert count("maxwell-json", [usual, usual, other, usual, usual, other]) >= 1
+
+
+CUSTOMER = {"id": "1004", "name": "Anne"}
+
+
+def lindorm(op: str, before: Any, after: Any, key: Any = None, **more: Any) -> Message:
+    source = {"version": "v1.0", "db": "ld-x", "namespace": "default", "table": "customers"}
+    payload = {"op": op, "ts_ms": 1465491411815, "before": before, "after": after}
+    payload["source"] = source | {"ts_ms": 1465491411807} | more.pop("source", {})
+    value = {"schema": more.pop("schema", {}), "payload": payload | more}
+    texts = [json.dumps(part, separators=(",", ":")).encode() for part in (value, key)]
+    return Message(texts[0], None if key is None else texts[1], (), "t")
+
+
+def test_plain_rows_of_lindorm() -> None:
+    keys = {"keys": {"customers": ["id"]}}
+    for one in (
+        lindorm("c", None, CUSTOMER),
+        lindorm("c", None, CUSTOMER, {"id": "1004"}),
+        lindorm("u", CUSTOMER | {"name": "Jo"}, CUSTOMER),
+        lindorm("d", CUSTOMER, None),
+        lindorm("r", None, CUSTOMER),
+        lindorm("c", None, CUSTOMER, source={"ts_ms": None}),
+    ):
+        for options in ({}, {"order": "offset"}, keys, {"tables": "sql"}):
+            assert count("lindorm-json", [one] * 3, options) == 2
+            assert count("lindorm-json", [one] * 3, options, images=False) == 2
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lindorm("u", CUSTOMER, {"id": "1004"}),
+        lindorm("u", CUSTOMER | {"id": "1"}, CUSTOMER, {"id": "1004"}),
+        lindorm("d", None, None, {"id": "1004"}),
+        lindorm("x", None, CUSTOMER),
+        lindorm("c", None, CUSTOMER, more=1),
+        lindorm("c", None, CUSTOMER, source={"table": "other"}),
+        lindorm("c", None, CUSTOMER, source={"more": 1}),
+        lindorm("c", None, CUSTOMER, source={"ts_ms": "5"}),
+        lindorm("c", None, {"ROW": "AQ==", "f_a": "AQ=="}),
+    ],
+)
+def test_other_rows_of_lindorm(other: Message) -> None:
+    usual = lindorm("c", None, CUSTOMER)
+    keyed = {"keys": {"customers": ["id"]}}
+    assert count("lindorm-json", [usual, usual, other]) == 1
+    assert count("lindorm-json", [usual, usual, other, usual, usual], keyed) >= 1
+
+
+def test_rows_that_may_be_of_an_hbase_table() -> None:
+    cells = lindorm("c", None, {"ROW": "AQ==", "f_a": "AQ=="})
+    for kind in ("auto", "hbase"):
+        assert count("lindorm-json", [cells] * 3, {"tables": kind}) == 0
+    assert count("lindorm-json", [cells] * 3, {"tables": "sql"}) == 2
