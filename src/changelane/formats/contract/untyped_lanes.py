@@ -22,7 +22,7 @@ from changelane.formats.contract.lane import (
     row_class,
     values_getter,
 )
-from changelane.formats.contract.row_writing import ReadEvent
+from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
 from changelane.message import Message
 from changelane.schema import Column
 from changelane.types import UNKNOWN
@@ -106,6 +106,8 @@ class UntypedLane:
         change: DataChange,
         declared: DeclaredTable | None,
         reader_of: ReaderOf,
+        *,
+        has_whole_before: bool = True,
     ) -> None:
         """Create the lane.
 
@@ -113,6 +115,8 @@ class UntypedLane:
             change: The change of the message that opens the lane.
             declared: The declaration of its table.
             reader_of: Returns the reader of events.
+            has_whole_before: The before images of updates without a schema are known to be whole.
+                Other ones are not converted, because not every format can express them.
 
         Raises:
             NotPlainError: The change has other columns than the declaration, or none.
@@ -128,6 +132,7 @@ class UntypedLane:
             raise NotPlainError
         self.is_named = self.names is not None
         self._reader_of = reader_of
+        self._has_whole_before = has_whole_before or declared is not None
 
     def reader(self, row: Any) -> ReadChange:
         """Return the reader of messages."""
@@ -145,7 +150,16 @@ class UntypedLane:
     def event_reader(self, row: Any, *, has_positions: bool) -> ReadEvent:
         """Return the reader of events (:class:`EventLane`)."""
         del has_positions  # they are read for their errors
-        return self._reader_of(self._form(row, has_details=True))
+        read_event = self._reader_of(self._form(row, has_details=True))
+        if self._has_whole_before:
+            return read_event
+
+        def read(value: bytes, key: bytes | None) -> PlainEvent | None:
+            event = read_event(value, key)
+            has_both = event is not None and event[1] is not None and event[2] is not None
+            return None if has_both else event
+
+        return read
 
     def _form(self, row: Any, *, has_details: bool) -> EventForm:
         return EventForm(row, self.columns, self.names, has_details)

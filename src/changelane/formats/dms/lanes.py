@@ -63,7 +63,8 @@ def lanes_of(reader: Reader, place: Place) -> ProbedLanes:
     def open_lane(message: Message, change: DataChange) -> UntypedLane:
         declared = reader.declared.find(change.table)
         metadata = _probe(message.value or b"").metadata
-        return UntypedLane(change, declared, _Opened(reader, place, change, metadata).reader)
+        opened = _Opened(reader, place, change, metadata)
+        return UntypedLane(change, declared, opened.reader, has_whole_before=False)
 
     return ProbedLanes(identity, open_lane)
 

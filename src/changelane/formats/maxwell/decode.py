@@ -60,7 +60,11 @@ Images = tuple[Image | None, Image | None, Completeness, Completeness]
 
 
 class Reader:
-    """Decodes messages."""
+    """Decodes messages.
+
+    Attributes:
+        is_old_partial: The before image of an update is not known to be whole.
+    """
 
     def __init__(self, options: Options) -> None:
         self._keys = KeyReader()
@@ -69,7 +73,7 @@ class Reader:
         self._has_positions = options.order is Order.POSITION
         is_minimal = options.row_image is RowImage.MINIMAL
         omits_nulls = options.nulls is Nulls.DROPPED
-        self._is_old_partial = is_minimal or omits_nulls
+        self.is_old_partial = is_minimal or omits_nulls
         self._deleted_holds = _UNKNOWN if is_minimal else _FULL
         lists_all = omits_nulls or options.row_image is RowImage.FULL
         self._updated_holds = _FULL if lists_all else _UNKNOWN
@@ -156,7 +160,7 @@ class Reader:
             return None, data, _UNKNOWN, _FULL
         changed = old_values or {}
         before: Row | None
-        if self._is_old_partial:
+        if self.is_old_partial:
             # a column of `data` only is unchanged, or it was NULL, or its old value is not logged
             columns = () if key is None else key.columns
             before = {name: data[name] for name in columns if name in data} | changed or None

@@ -59,7 +59,12 @@ def lanes_of(reader: Reader) -> ProbedLanes:
         return probe.database, probe.table, is_update, tuple(probe.data)
 
     def open_lane(_message: Message, change: DataChange) -> UntypedLane:
-        return UntypedLane(change, None, lambda form: _reader(reader, change, form))
+        return UntypedLane(
+            change,
+            None,
+            lambda form: _reader(reader, change, form),
+            has_whole_before=not reader.is_old_partial,
+        )
 
     return ProbedLanes(identity, open_lane)
 

@@ -60,7 +60,12 @@ def lanes_of(reader: Reader) -> ProbedLanes:
         if reader.options.model is Model.ROW:
             raise NotPlainError
         table = _probe(message.value or b"").table
-        return UntypedLane(change, None, lambda form: _reader(reader, change, table, form))
+        return UntypedLane(
+            change,
+            None,
+            lambda form: _reader(reader, change, table, form),
+            has_whole_before=reader.image_holds is _FULL,
+        )
 
     return ProbedLanes(identity, open_lane)
 

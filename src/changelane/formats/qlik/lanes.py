@@ -102,7 +102,12 @@ def lanes_of(reader: Reader) -> ProbedLanes:
         identity = _identity_of(message.value or b"")
         declared = reader.declared.find(change.table)
         _check_mask(identity, declared)
-        return UntypedLane(change, declared, lambda form: _reader(identity, change, form))
+        return UntypedLane(
+            change,
+            declared,
+            lambda form: _reader(identity, change, form),
+            has_whole_before=is_complete_row(mask_of(identity.mask, "$"), identity.names),
+        )
 
     return ProbedLanes(_identity_of, open_lane)
 

@@ -58,7 +58,12 @@ def lanes_of(reader: Reader) -> ProbedLanes:
         if change.key is not None:
             raise NotPlainError  # the columns of the key depend on the message
         table = msgspec.json.decode(message.value or b"", type=_Probe).meta.table
-        return UntypedLane(change, None, lambda form: _reader(reader, change, table, form))
+        return UntypedLane(
+            change,
+            None,
+            lambda form: _reader(reader, change, table, form),
+            has_whole_before=reader.completeness(_UPDATE, {})[0] is _FULL,
+        )
 
     return ProbedLanes(identity, open_lane)
 

@@ -21,7 +21,8 @@ FORMATS: dict[str, tuple[dict[str, Any], ...]] = {
         {"order": "offset", "absent": "unchanged", "before": "object"},
         {"before": "prefix:BI_", "keys": {"orders": ["id"]}},
         {"schemas": {"orders": ORDERS}},
-        {"schemas": {"orders": ORDERS | {"note": "string lob"}}, "absent": "unchanged"},
+        {"schemas": {"orders": ORDERS | {"note": "string lob"}}},
+        {"schemas": {"orders": ORDERS}, "absent": "unchanged", "keys": {"orders": ["id"]}},
     ),
     "changelog-json": ({}, {"table": "a.b"}, {"schemas": {"orders": ORDERS}, "table": "orders"}),
     "datastream-json": (
@@ -147,6 +148,9 @@ def test_null_columns_that_dms_omits() -> None:
     assert count("aws-dms-json", [plain, plain, fewer], TYPED) == 2
     assert count("aws-dms-json", [plain, plain, fewer], TYPED | {"absent": "unchanged"}) == 1
     assert count("aws-dms-json", [plain, fewer, plain, fewer, plain]) == 3
+    lob = {"schemas": {"orders": ORDERS | {"note": "string lob"}}}
+    assert count("aws-dms-json", [plain, plain, fewer], lob) == 1
+    assert count("aws-dms-json", [plain, plain, dms("insert", {"id": 1})], lob) == 2
     deleted = dms("delete", {"id": 1, "note": None, "qty": None})
     assert count("aws-dms-json", [plain, plain, deleted], TYPED) == 1
 
