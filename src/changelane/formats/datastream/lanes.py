@@ -54,7 +54,7 @@ def lanes_of(reader: Reader) -> ProbedLanes:
 
     def open_lane(message: Message, change: DataChange) -> UntypedLane:
         probe, declared = _probe(message.value or b""), reader.declared.find(change.table)
-        return UntypedLane(change, declared, lambda form: _reader(probe, change, form))
+        return UntypedLane(change, declared, lambda event_form: _reader(probe, change, event_form))
 
     return ProbedLanes(identity, open_lane)
 
@@ -64,13 +64,13 @@ def _names_of(metadata: SourceMetadata) -> tuple[str | None, ...]:
     return *names, metadata.collection, metadata.object_name
 
 
-def _reader(probe: _Probe, opened: DataChange, form: EventForm) -> ReadEvent:
+def _reader(probe: _Probe, opened: DataChange, event_form: EventForm) -> ReadEvent:
     read_method, stream_name = probe.read_method, probe.stream_name
     lane_names, lane_keys = _names_of(probe.source_metadata), probe.source_metadata.primary_keys
-    is_read, names = opened.op is _READ, form.names
-    decode_whole = _decoder_of(form.row)
-    decode = decode_whole if names is not None else _decoder_of(form.omitting_row())
-    key_values = form.values_of(() if opened.key is None else opened.key.columns)
+    is_read, names = opened.op is _READ, event_form.names
+    decode_whole = _decoder_of(event_form.row)
+    decode = decode_whole if names is not None else _decoder_of(event_form.omitting_row())
+    key_values = event_form.values_of(() if opened.key is None else opened.key.columns)
 
     def read(value: bytes, _key: bytes | None) -> PlainEvent | None:
         event = decode(value)

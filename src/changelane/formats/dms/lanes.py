@@ -63,7 +63,7 @@ def lanes_of(reader: Reader, place: Place) -> ProbedLanes:
     def open_lane(message: Message, change: DataChange) -> UntypedLane:
         declared = reader.declared.find(change.table)
         metadata = _probe(message.value or b"").metadata
-        opened = _Opened(reader, place, change, metadata)
+        opened = _Opened(reader, place, change, metadata.schema_name, metadata.table_name)
         return UntypedLane(change, declared, opened.reader, has_whole_before=False)
 
     return ProbedLanes(identity, open_lane)
@@ -73,26 +73,31 @@ class _Opened:
     """A lane with the plan of its event path."""
 
     def __init__(
-        self, reader: Reader, place: Place, change: DataChange, metadata: _Metadata
+        self,
+        reader: Reader,
+        place: Place,
+        change: DataChange,
+        owner: str | None,
+        table: str | None,
     ) -> None:
         self._reader = reader
         self._place = place
         self._change = change
         self._declared = reader.declared.find(change.table)
-        self._owner = metadata.schema_name
-        self._table = metadata.table_name
+        self._owner = owner
+        self._table = table
 
-    def reader(self, form: EventForm) -> ReadEvent:
+    def reader(self, event_form: EventForm) -> ReadEvent:
         """Return the reader of events."""
         reader, owner, table, opened = self._reader, self._owner, self._table, self._change
         is_partial = opened.schema is None and not reader.is_whole(opened.op)
-        source, has_details, names = opened.source, form.has_details, form.names
+        source, has_details, names = opened.source, event_form.has_details, event_form.names
         source_of, is_whole, coordinates = reader.source, reader.is_whole, reader.coordinates
         if self._declared is None:
             decode = decoder(message_class(reader.options.before_field, KnownMetadata))
-            images_of = self._untyped_images(form)
+            images_of = self._untyped_images(event_form)
         else:
-            decode, images_of = self._typed_images(self._declared, form)
+            decode, images_of = self._typed_images(self._declared, event_form)
 
         def read(value: bytes, _key: bytes | None) -> PlainEvent | None:
             message = decode(value)
@@ -121,8 +126,8 @@ class _Opened:
 
         return read
 
-    def _untyped_images(self, form: EventForm) -> ImagesOf:
-        split, key, names = self._reader.split, self._change.key, form.names
+    def _untyped_images(self, event_form: EventForm) -> ImagesOf:
+        split, key, names = self._reader.split, self._change.key, event_form.names
 
         def images(op: Op, message: Any, _value: bytes) -> tuple[Any, Any]:
             row, before = split(op, message, message.data)
@@ -137,21 +142,21 @@ class _Opened:
         return images
 
     def _typed_images(
-        self, declared: DeclaredTable, form: EventForm
+        self, declared: DeclaredTable, event_form: EventForm
     ) -> tuple[Callable[[bytes], Any], ImagesOf]:
         """Return the decoder of messages, and the function to their images."""
-        names, key = [column.column.name for column in form.columns], self._change.key
+        names, key = [column.column.name for column in event_form.columns], self._change.key
         naming, has_object = self._place.naming, self._place.has_object
         if naming is not None and any(naming.column_of(name) for name in names):
             raise NotPlainError  # the row may have columns of before images
         options = self._reader.options
         decode, decode_whole = (
-            decoder(message_class(options.before_field, KnownMetadata, row, form.row))
-            for row in (form.omitting_row(), form.row)
+            decoder(message_class(options.before_field, KnownMetadata, row, event_form.row))
+            for row in (event_form.omitting_row(), event_form.row)
         )
         omits_in_updates = options.omits_nulls and not declared.lobs
         others = [name for name in names if key is not None and name not in key.columns]
-        values_beside_key = form.values_of(others)
+        values_beside_key = event_form.values_of(others)
         nulls = (None,) * len(others)
 
         def images(op: Op, message: Any, value: bytes) -> tuple[Any, Any]:

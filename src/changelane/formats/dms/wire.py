@@ -105,26 +105,26 @@ def decoder(kind: Any) -> Callable[[bytes], Any]:
 
 
 def message_class(
-    before_field: str, metadata: type[KnownMetadata], row: Any = Row, before: Any = Row
+    before_field: str, metadata_class: type[KnownMetadata], row: Any = Row, before: Any = Row
 ) -> Any:
     """Return the wire class of messages, with the fields of :class:`Record`.
 
     Args:
         before_field: The key of the before image in a message.
-        metadata: The class of ``metadata``.
+        metadata_class: The class of ``metadata``.
         row: The class of rows.
         before: The class of before images.
     """
     return msgspec.defstruct(
         "Message",
         [
-            ("metadata", metadata),
+            ("metadata", metadata_class),
             ("data", row | None, None),
             ("before", before | None, None),
             ("control", Row | None, None),
         ],
         rename={"before": before_field},
-        forbid_unknown_fields=metadata is KnownMetadata,
+        forbid_unknown_fields=metadata_class is KnownMetadata,
         gc=False,
     )
 

@@ -62,19 +62,19 @@ def lanes_of(reader: Reader) -> ProbedLanes:
         return UntypedLane(
             change,
             None,
-            lambda form: _reader(reader, change, form),
+            lambda event_form: _reader(reader, change, event_form),
             has_whole_before=not reader.is_old_partial,
         )
 
     return ProbedLanes(identity, open_lane)
 
 
-def _reader(reader: Reader, opened: DataChange, form: EventForm) -> ReadEvent:
+def _reader(reader: Reader, opened: DataChange, event_form: EventForm) -> ReadEvent:
     database, table = opened.table.database or "", opened.table.name or ""
     lane_key = opened.key
     is_partial = opened.op is _UPDATE and opened.after_holds is not _FULL
     key_of, images_of, position_of = reader.key, reader.images, reader.position
-    names, has_details = form.names, form.has_details
+    names, has_details = event_form.names, event_form.has_details
 
     def read(value: bytes, message_key: bytes | None) -> PlainEvent | None:
         wire: Any = _decode(value)

@@ -63,19 +63,19 @@ def lanes_of(reader: Reader) -> ProbedLanes:
         return UntypedLane(
             change,
             None,
-            lambda form: _reader(reader, change, table, form),
+            lambda event_form: _reader(reader, change, table, event_form),
             has_whole_before=reader.image_holds is _FULL,
         )
 
     return ProbedLanes(identity, open_lane)
 
 
-def _reader(reader: Reader, opened: DataChange, table: str, form: EventForm) -> ReadEvent:
-    operations, names, lane_key = reader.operations, form.names, opened.key
+def _reader(reader: Reader, opened: DataChange, table: str, event_form: EventForm) -> ReadEvent:
+    operations, names, lane_key = reader.operations, event_form.names, opened.key
     is_partial = opened.op is _UPDATE and opened.after_holds is not _FULL
     is_update_partial = reader.image_holds is not _FULL
     key_of, position_of, times_of = reader.key, reader.position, reader.times
-    details_of = reader.details if form.has_details else None
+    details_of = reader.details if event_form.has_details else None
 
     def read(value: bytes, _key: bytes | None) -> PlainEvent | None:
         message: Any = _decode(value)

@@ -34,23 +34,25 @@ class _ProbedChange(msgspec.Struct, gc=False):
 _change: Final = msgspec.json.Decoder(_ProbedChange).decode
 
 
-def upsert_lanes(tables: Tables, keys: Keys) -> ProbedLanes:
+def upsert_lanes(plain_tables: Tables, key_reader: Keys) -> ProbedLanes:
     """Return the lanes of a codec of ``plain-json``."""
 
     def open_lane(message: Message, change: DataChange) -> UntypedLane:
-        _, declared = tables.of(message.topic)
+        _, declared = plain_tables.of(message.topic)
         if declared is not None and declared.schema.names >= WRAPPED:
             raise NotPlainError  # a row with these columns only is none
-        return UntypedLane(change, declared, lambda form: _upsert_reader(keys, change, form))
+        return UntypedLane(
+            change, declared, lambda event_form: _upsert_reader(key_reader, change, event_form)
+        )
 
     return ProbedLanes(lambda value: tuple(_names(value)), open_lane)
 
 
-def _upsert_reader(keys: Keys, opened: DataChange, form: EventForm) -> ReadEvent:
-    names = form.names
-    decode = _decoder(form.row if names is not None else form.omitting_row())
-    has_key = _key_check(keys, opened, form)
-    read_key = keys.read
+def _upsert_reader(key_reader: Keys, opened: DataChange, event_form: EventForm) -> ReadEvent:
+    names = event_form.names
+    decode = _decoder(event_form.row if names is not None else event_form.omitting_row())
+    has_key = _key_check(key_reader, opened, event_form)
+    read_key = key_reader.read
 
     def read(value: bytes, message_key: bytes | None) -> PlainEvent | None:
         row = decode(value)
@@ -66,21 +68,25 @@ def _upsert_reader(keys: Keys, opened: DataChange, form: EventForm) -> ReadEvent
     return read
 
 
-def changelog_lanes(tables: Tables, keys: Keys) -> ProbedLanes:
+def changelog_lanes(plain_tables: Tables, key_reader: Keys) -> ProbedLanes:
     """Return the lanes of a codec of ``changelog-json``."""
 
     def open_lane(message: Message, change: DataChange) -> UntypedLane:
-        _, declared = tables.of(message.topic)
-        return UntypedLane(change, declared, lambda form: _changelog_reader(keys, change, form))
+        _, declared = plain_tables.of(message.topic)
+        return UntypedLane(
+            change, declared, lambda event_form: _changelog_reader(key_reader, change, event_form)
+        )
 
     return ProbedLanes(lambda value: tuple(_change(value).data), open_lane)
 
 
-def _changelog_reader(keys: Keys, opened: DataChange, form: EventForm) -> ReadEvent:
-    names = form.names
-    decode_whole = _decoder(_change_class(form.row))
-    decode = decode_whole if names is not None else _decoder(_change_class(form.omitting_row()))
-    has_key = _key_check(keys, opened, form)
+def _changelog_reader(key_reader: Keys, opened: DataChange, event_form: EventForm) -> ReadEvent:
+    names = event_form.names
+    decode_whole = _decoder(_change_class(event_form.row))
+    decode = (
+        decode_whole if names is not None else _decoder(_change_class(event_form.omitting_row()))
+    )
+    has_key = _key_check(key_reader, opened, event_form)
 
     def read(value: bytes, message_key: bytes | None) -> PlainEvent | None:
         change = decode(value)
@@ -101,14 +107,14 @@ def _changelog_reader(keys: Keys, opened: DataChange, form: EventForm) -> ReadEv
 
 
 def _key_check(
-    keys: Keys, opened: DataChange, form: EventForm
+    key_reader: Keys, opened: DataChange, event_form: EventForm
 ) -> Callable[[Any, bytes | None], bool]:
     """Return the check whether a row and its message key have the key of the lane.
 
     The values of the key are not NULL, because a column that the row omits has none.
     """
-    key, read_key = opened.key, keys.read
-    values_of = form.values_of(() if key is None else key.columns)
+    key, read_key = opened.key, key_reader.read
+    values_of = event_form.values_of(() if key is None else key.columns)
     if key is None or key.origin is not KeyOrigin.MESSAGE:
         return lambda row, data: read_key(data) is None and None not in values_of(row)
 

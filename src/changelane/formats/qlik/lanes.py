@@ -105,7 +105,7 @@ def lanes_of(reader: Reader) -> ProbedLanes:
         return UntypedLane(
             change,
             declared,
-            lambda form: _reader(identity, change, form),
+            lambda event_form: _reader(identity, change, event_form),
             has_whole_before=is_complete_row(mask_of(identity.mask, "$"), identity.names),
         )
 
@@ -126,14 +126,14 @@ def _check_mask(identity: _Identity, declared: DeclaredTable | None) -> None:
         raise NotPlainError
 
 
-def _reader(identity: _Identity, opened: DataChange, form: EventForm) -> ReadEvent:
+def _reader(identity: _Identity, opened: DataChange, event_form: EventForm) -> ReadEvent:
     schema, table, mask = identity.schema, identity.table, identity.mask
     schema_id, is_in_envelope = identity.schema_id, identity.has_envelope
-    source, names, has_details = opened.source, form.names, form.has_details
+    source, names, has_details = opened.source, event_form.names, event_form.has_details
     has_all = names is None or is_complete_row(mask_of(mask, "$"), names)
     is_partial = opened.op is _UPDATE and not has_all
-    decode_message, decode_envelope = _decoders(form)
-    key_values = form.values_of(() if opened.key is None else opened.key.columns)
+    decode_message, decode_envelope = _decoders(event_form)
+    key_values = event_form.values_of(() if opened.key is None else opened.key.columns)
 
     def read(value: bytes, _key: bytes | None) -> PlainEvent | None:
         if has_envelope(value) is not is_in_envelope:
@@ -182,11 +182,11 @@ def _reader(identity: _Identity, opened: DataChange, form: EventForm) -> ReadEve
     return read
 
 
-def _decoders(form: EventForm) -> tuple[Any, Any]:
+def _decoders(event_form: EventForm) -> tuple[Any, Any]:
     """Return the decoders of messages without and with the envelope."""
-    if form.names is not None:
+    if event_form.names is not None:
         return decoder(DataMessage), decoder(DataEnvelope)
-    images = [(name, form.row | None, None) for name in ("data", "beforeData")]
+    images = [(name, event_form.row | None, None) for name in ("data", "beforeData")]
     message = msgspec.defstruct(
         "PlainMessage", images, bases=(DataMessage,), forbid_unknown_fields=True
     )

@@ -61,17 +61,19 @@ def lanes_of(reader: Reader) -> ProbedLanes:
         return UntypedLane(
             change,
             None,
-            lambda form: _reader(reader, change, table, form),
+            lambda event_form: _reader(reader, change, table, event_form),
             has_whole_before=reader.completeness(_UPDATE, {})[0] is _FULL,
         )
 
     return ProbedLanes(identity, open_lane)
 
 
-def _reader(reader: Reader, opened: DataChange, table: str | None, form: EventForm) -> ReadEvent:
+def _reader(
+    reader: Reader, opened: DataChange, table: str | None, event_form: EventForm
+) -> ReadEvent:
     decode: Any = decoder(KnownTextChange if reader.text_only else KnownChange).decode
     is_partial = opened.op is _UPDATE and opened.after_holds is not _FULL
-    completeness, time_of, names = reader.completeness, reader.time, form.names
+    completeness, time_of, names = reader.completeness, reader.time, event_form.names
 
     def read(value: bytes, _key: bytes | None) -> PlainEvent | None:
         message = decode(value)
