@@ -85,7 +85,8 @@ class Lane(Protocol):
         opened the lane. All of them are updates with possibly incomplete images, as
         :attr:`~changelane.event.DataChange.after_holds` states it, or none is; likewise deletes of
         a schema that lists the sent columns only. The reader returns no image with an unavailable
-        value, and no update that changes the key of the message.
+        value, and no update that changes the key of the message. If images are dictionaries, the
+        before image of an update may lack columns, and has the others in any order.
 
         Args:
             row: The class of the images (:func:`row_class`), or of dictionaries.

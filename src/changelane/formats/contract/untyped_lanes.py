@@ -6,7 +6,7 @@ declaration they are the names in the image of the message that opens the lane, 
 have the same names in the same order.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -38,12 +38,26 @@ class EventForm(msgspec.Struct, frozen=True):
             columns are declared.
         has_details: The events state whether they have details; else they state that they have
             none.
+        has_whole_before: The before images of updates have all columns.
     """
 
     row: Any
     columns: tuple[LaneColumn, ...]
     names: tuple[str, ...] | None
     has_details: bool
+    has_whole_before: bool
+
+    def before_check(self) -> Callable[[Mapping[str, Any]], bool]:
+        """Return the check whether a mapping is a before image without types of an update."""
+        names, name_set = self.names, frozenset(self.names or ())
+        if self.has_whole_before:
+            return lambda image: tuple(image) == names
+
+        def is_before(image: Mapping[str, Any]) -> bool:
+            # an image in another order must not have all columns: it would be written in its order
+            return tuple(image) == names or (bool(image) and image.keys() < name_set)
+
+        return is_before
 
     def omitting_row(self) -> Any:
         """Return the class of images of declared columns whose JSON may lack NULL columns."""
@@ -162,4 +176,4 @@ class UntypedLane:
         return read
 
     def _form(self, row: Any, *, has_details: bool) -> EventForm:
-        return EventForm(row, self.columns, self.names, has_details)
+        return EventForm(row, self.columns, self.names, has_details, self._has_whole_before)

@@ -128,10 +128,11 @@ class _Opened:
 
     def _untyped_images(self, event_form: EventForm) -> ImagesOf:
         split, key, names = self._reader.split, self._change.key, event_form.names
+        is_before = event_form.before_check()
 
         def images(op: Op, message: Any, _value: bytes) -> tuple[Any, Any]:
             row, before = split(op, message, message.data)
-            if tuple(row) != names or (before is not None and tuple(before) != names):
+            if tuple(row) != names or (before is not None and not is_before(before)):
                 raise NotPlainError
             if op is not _DELETE:
                 return before, row

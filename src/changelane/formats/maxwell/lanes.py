@@ -27,6 +27,7 @@ from changelane.message import Message
 
 _FULL: Final = Completeness.FULL
 _UPDATE: Final = Op.UPDATE
+_DELETE: Final = Op.DELETE
 
 
 class _PlainRow(RowMap, forbid_unknown_fields=True, gc=False):
@@ -74,6 +75,7 @@ def _reader(reader: Reader, opened: DataChange, event_form: EventForm) -> ReadEv
     lane_key = opened.key
     is_partial = opened.op is _UPDATE and opened.after_holds is not _FULL
     key_of, images_of, position_of = reader.key, reader.images, reader.position
+    is_before = event_form.before_check()
     names, has_details = event_form.names, event_form.has_details
 
     def read(value: bytes, message_key: bytes | None) -> PlainEvent | None:
@@ -87,9 +89,9 @@ def _reader(reader: Reader, opened: DataChange, event_form: EventForm) -> ReadEv
         before, after, _, after_holds = images_of(op, data, wire.old, key)
         if (op is _UPDATE and after_holds is not _FULL) is not is_partial:
             return None
-        if before is not None and tuple(before) != names:
+        if tuple((before if op is _DELETE else after) or ()) != names:
             return None
-        if after is not None and tuple(after) != names:
+        if op is _UPDATE and before is not None and not is_before(before):
             return None
         position = position_of(wire)
         return (

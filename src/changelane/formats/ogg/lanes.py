@@ -75,6 +75,7 @@ def _reader(reader: Reader, opened: DataChange, table: str, event_form: EventFor
     is_partial = opened.op is _UPDATE and opened.after_holds is not _FULL
     is_update_partial = reader.image_holds is not _FULL
     key_of, position_of, times_of = reader.key, reader.position, reader.times
+    is_before = event_form.before_check()
     details_of = reader.details if event_form.has_details else None
 
     def read(value: bytes, _key: bytes | None) -> PlainEvent | None:
@@ -91,7 +92,7 @@ def _reader(reader: Reader, opened: DataChange, table: str, event_form: EventFor
         row, other = (before, after) if op is _DELETE else (after, before)
         if row is None or tuple(row) != names:
             return None
-        if other is not None and (op is not _UPDATE or tuple(other) != names):
+        if other is not None and (op is not _UPDATE or not is_before(other)):
             return None
         position = position_of(message)
         time, process_time = times_of(message)

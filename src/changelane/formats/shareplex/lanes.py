@@ -12,7 +12,6 @@ import msgspec
 
 from changelane.event import Completeness, DataChange, Op
 from changelane.formats.contract.json import decoder
-from changelane.formats.contract.lane import NotPlainError
 from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
 from changelane.formats.contract.untyped_lanes import EventForm, ProbedLanes, UntypedLane
 from changelane.formats.shareplex.decode import Coordinates, Reader, change_of
@@ -27,6 +26,7 @@ _ROW_CHANGES: Final = {
 }
 _FULL: Final = Completeness.FULL
 _UPDATE: Final = Op.UPDATE
+_DELETE: Final = Op.DELETE
 _KEY: Final = Completeness.KEY
 
 
@@ -52,11 +52,10 @@ def lanes_of(reader: Reader) -> ProbedLanes:
     def identity(value: bytes) -> Hashable:
         probe = _probe(value)
         names = tuple({**(probe.key or {}), **probe.data})
-        return probe.meta.table, _ROW_CHANGES.get(probe.meta.op), probe.key is None, names
+        key = None if probe.key is None else tuple(probe.key)
+        return probe.meta.table, _ROW_CHANGES.get(probe.meta.op), key, names
 
     def open_lane(message: Message, change: DataChange) -> UntypedLane:
-        if change.key is not None:
-            raise NotPlainError  # the columns of the key depend on the message
         table = msgspec.json.decode(message.value or b"", type=_Probe).meta.table
         return UntypedLane(
             change,
@@ -73,6 +72,8 @@ def _reader(
 ) -> ReadEvent:
     decode: Any = decoder(KnownTextChange if reader.text_only else KnownChange).decode
     is_partial = opened.op is _UPDATE and opened.after_holds is not _FULL
+    lane_key = None if opened.key is None else opened.key.columns
+    is_before = event_form.before_check()
     completeness, time_of, names = reader.completeness, reader.time, event_form.names
 
     def read(value: bytes, _key: bytes | None) -> PlainEvent | None:
@@ -83,13 +84,14 @@ def _reader(
             return None
         if op is _UPDATE:
             before_holds, after_holds = completeness(op, before)
-            if before_holds is _KEY or (after_holds is not _FULL) is not is_partial:
+            if (after_holds is not _FULL) is not is_partial:
+                return None
+            key_names = tuple(before) if before is not None and before_holds is _KEY else None
+            if key_names != lane_key or (before is not None and not is_before(before)):
                 return None
         elif is_partial:
             return None
-        if before is not None and tuple(before) != names:
-            return None
-        if after is not None and tuple(after) != names:
+        if tuple((before if op is _DELETE else after) or ()) != names:
             return None
         coordinates = Coordinates(meta, {})
         return (

@@ -12,13 +12,21 @@ from changelane.apply.deduplication import is_only_change, number_of, ordinal_of
 from changelane.event import (
     Completeness,
     DataChange,
+    Image,
     Op,
     Source,
     is_first_snapshot,
     lists_sent_columns_only,
     shared_transaction_id,
 )
-from changelane.formats.contract.lane import BatchLane, Lane, Lanes, TimedLane, compiled_function
+from changelane.formats.contract.lane import (
+    BatchLane,
+    Lane,
+    Lanes,
+    TimedLane,
+    compiled_function,
+)
+from changelane.formats.contract.nesting import deep_column
 from changelane.formats.contract.open_lanes import OpenLanes
 from changelane.message import Message
 from changelane.position import Position, PositionScope, order_header
@@ -113,6 +121,16 @@ class LaneRows(OpenLanes[list[Row]]):
             if not set(compiled.key or ()) <= set(deleted):
                 delete = ["return None"]
         update = before_text if self._keeps_before_images else images.read("before", names)
+        if lane.is_named:
+            names |= {"column_count": len(lane.columns), "deep_column": deep_column}
+            names["write_partial"] = _partial_writer(compiled)
+            partial_text = ["before_text, before_missing = write_partial(before)"]
+            update = [
+                "if len(before) < column_count:",
+                " if deep_column(before) is not None: return None",
+                *(f" {line}" for line in partial_text if self._keeps_before_images),
+                *(["else:", *(f" {line}" for line in update)] if update else []),
+            ]
         transaction = "None" if is_first else _TRANSACTION_ID
         start = list(_START)
         if isinstance(lane, TimedLane):
@@ -141,6 +159,11 @@ class LaneRows(OpenLanes[list[Row]]):
             text += [*_ONE, *(f" {line}" for line in lines), " return [row]"]
         make_rows: MakeRows = compiled_function(text, names)
         return make_rows
+
+
+def _partial_writer(compiled: CompiledSchema) -> Callable[[Image], tuple[bytes, Any]]:
+    """Return the function that writes a before image that lacks columns, as the event path does."""
+    return lambda image: compiled.writer.write(compiled.with_key_texts(image) or {})
 
 
 def _is_partial(change: DataChange) -> bool:

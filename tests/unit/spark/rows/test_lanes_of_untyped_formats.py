@@ -130,7 +130,7 @@ def test_plain_records_of_dms(options: dict[str, Any]) -> None:
         dms("insert", order(), more=1),
         dms("insert", order(), **{"table-name": "other"}),
         dms("insert", order(), timestamp="soon"),
-        dms("update", order(), {"id": 1}),
+        dms("update", order(), {"more": 1}),
         dms("delete", {"id": 1}),
         dms("delete", None, order()),
         dms("insert", {name: {"BI_id": 2} for name in order()} | {"BI_id": 2}),
@@ -189,8 +189,11 @@ def test_plain_operations_of_goldengate() -> None:
         ogg("I", None, order(), tokens={"L": []}),
         ogg("I", None, order(), pos="far"),
         ogg("I", None, order(), more=1),
-        ogg("U", {"id": 1}, order()),
+        ogg("U", {"note": "a"}, order()),
+        ogg("U", {"id": 1, "more": 1}, order()),
+        ogg("U", {"note": "b", "id": 1, "qty": 2}, order()),
         ogg("U", order(number=2), order()),
+        ogg("D", {"id": 1}),
     ],
 )
 def test_other_operations_of_goldengate(other: Message) -> None:
@@ -200,6 +203,9 @@ def test_other_operations_of_goldengate(other: Message) -> None:
 
 
 def test_updates_of_goldengate_may_lack_columns() -> None:
+    partial = ogg("U", {"id": 1}, order())
+    assert count("ogg-json", [partial] * 3) == 2
+    assert count("ogg-json", [partial] * 3, {"row_image": "full"}) == 0
     inserted, updated = ogg("I", None, order()), ogg("U", order(), order())
     assert count("ogg-json", [inserted, updated] * 3) == 4
     assert count("ogg-json", [inserted, updated] * 3, {"row_image": "full"}) == 5
@@ -463,7 +469,8 @@ def test_plain_operations_of_shareplex(options: dict[str, Any]) -> None:
         shareplex("ins", order(), time="soon"),
         shareplex("ins", order(), idx="2/2"),
         shareplex("ins", order(), more=1),
-        shareplex("upd", order(note="b"), {"id": 1}),
+        shareplex("upd", order(note="b"), {"more": 1}),
+        shareplex("del", {"id": 1}),
     ],
 )
 def test_other_operations_of_shareplex(other: Message) -> None:
@@ -477,7 +484,11 @@ def test_updates_of_shareplex_with_other_completeness() -> None:
     inserted = shareplex("ins", order())
     assert count("shareplex-json", [inserted, inserted, whole], {"key_image": "full"}) == 2
     assert count("shareplex-json", [inserted, inserted, unknown], {"key_image": "full"}) == 1
-    assert count("shareplex-json", [whole] * 3, {"key_image": "key"}) == 0
+    for options in ({"key_image": "key"}, {"dialect": "native"}, {}):
+        for key in ({"id": 1}, {"id": 1, "qty": 1}):
+            partial = shareplex("upd", {"note": [[1]], "qty": 1}, key)
+            assert count("shareplex-json", [partial] * 3, options) == 2
+            assert count("shareplex-json", [partial] * 3, options, images=False) == 2
     number = shareplex("ins", order(qty=1))
     assert count("shareplex-json", [number] * 3, {"dialect": "native"}) == 2
 
@@ -589,3 +600,20 @@ def test_rows_that_may_be_of_an_hbase_table() -> None:
     for kind in ("auto", "hbase"):
         assert count("lindorm-json", [cells] * 3, {"tables": kind}) == 0
     assert count("lindorm-json", [cells] * 3, {"tables": "sql"}) == 2
+
+
+@pytest.mark.parametrize("options", [{"row_image": "minimal"}, {"nulls": "dropped"}])
+def test_before_images_that_lack_columns(options: dict[str, Any]) -> None:
+    for old in ({"note": "b"}, {}, order()):
+        one = maxwell("update", order(), old)
+        assert count("maxwell-json", [one] * 3, options) == 2
+        assert count("maxwell-json", [one] * 3, options, images=False) == 2
+    deep = maxwell("update", order(), {"note": json.loads("[" * 250 + "]" * 250)})
+    moved = maxwell("update", order(), {"id": 2})
+    for other in (deep, moved):
+        sent = [maxwell("update", order(), {"note": "b"})] * 2
+        for images in (True, False):
+            assert count("maxwell-json", [*sent, other], options, images=images) == 1
+    before = dms("update", order(), {"id": 1})
+    assert count("aws-dms-json", [before] * 3) == 2
+    assert count("aws-dms-json", [before] * 3, TYPED) == 0
