@@ -394,9 +394,15 @@ def formats() -> None:
             Message(m.value, m.key, m.headers, "orders", 0, offset)
             for offset, m in enumerate(records)
         ]
-        built = rate(builder.rows, placed)
+        of_events = rate(RowBuilder(get_codec(name), lanes=False).rows, placed)
+        in_lanes = rate(builder.rows, placed)
         write = rate(lambda event, writer=writer: writer.encode(event, on_loss="warn"), events)
-        rates = {"decode": read, "event rows": built, "encode": write}
+        rates = {
+            "decode": read,
+            "event rows of events": of_events,
+            "in lanes": in_lanes,
+            "encode": write,
+        }
         shown = "   ".join(
             f"{what} {each:>8,.0f}/s {base / each:5.1f} x" for what, each in rates.items()
         )

@@ -259,6 +259,67 @@ def test_generated_events(source: str) -> None:
     assert sum(count > 0 for count in counts) > 0.1 * len(counts)
 
 
+UNTYPED = (
+    *("aws-dms-json", "changelog-json", "datastream-json", "maxwell-json", "ogg-json"),
+    *("plain-json", "qlik-json", "shareplex-json"),
+)
+"""Formats whose messages have no column types."""
+
+
+@pytest.mark.parametrize("source", UNTYPED)
+def test_messages_without_column_types(source: str) -> None:
+    stored = [
+        Message(one.value, one.key, one.headers, "t")
+        for path in sorted((GOLDEN / source / "encoded").glob("*.jsonl"))
+        for one in read(path)
+    ]
+    count = sum(plain_count([one] * 4, source=source, policy=OnLoss.WARN) for one in stored)
+    assert count > len(stored) / 3
+    codec, counts = get_codec(source), list[int]()
+
+    @settings(max_examples=15 * EFFORT)
+    @given(
+        st.lists(data_changes(codec.carries), min_size=2, max_size=2),
+        st.data(),
+        st.sampled_from(TARGETS),
+        st.sampled_from(POLICIES),
+    )
+    def check(changes: Any, data: st.DataObject, target: Any, policy: Any) -> None:
+        messages = [data.draw(st.sampled_from(stored))]
+        for change in changes:
+            try:
+                messages += codec.encode(change, on_loss="ignore").messages
+            except EncodeError:
+                continue
+        sent = [Message(one.value, one.key, (), "t") for one in messages if one.value]
+        mutated = mutated_copies(data, sent)
+        counts.append(
+            plain_count([*sent * 3, *mutated, *sent], None, target, source=source, policy=policy)
+        )
+
+    check()
+    assert sum(number > 0 for number in counts) > 0.2 * len(counts)
+
+
+@pytest.mark.parametrize("source", ["aws-dms-json", "datastream-json"])
+def test_messages_of_declared_tables(source: str) -> None:
+    types = {"id": "int64 key", "note": "string", "qty": "decimal(10,2)", "at": "timestamp(3)"}
+    rows = (
+        {"id": 1, "note": "a", "qty": 1.5, "at": "2024-01-01 00:00:00.5"},
+        {"id": 2, "qty": "2", "at": None},
+    )
+    data = {"metadata": {"record-type": "data", "operation": "update", "table-name": "t"}}
+    if source == "datastream-json":
+        metadata = {"table": "t", "change_type": "UPDATE", "primary_keys": ["id"]}
+        data = {"read_method": "mysql-cdc-binlog", "source_metadata": metadata}
+    name = "data" if source == "aws-dms-json" else "payload"
+    first, second = (
+        Message(json.dumps(data | {name: row}).encode(), None, (), "t") for row in rows
+    )
+    options = {"schemas": {"t": types}}
+    assert plain_count([first] * 4 + [second] * 2, options, source=source) == 4
+
+
 # -- single messages -------------------------------------------------------------------------------
 
 KINDS = {

@@ -11,11 +11,15 @@ import decimal
 import math
 import re
 from collections.abc import Callable
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import Meta
 
 from changelane.errors import DecodeError
 from changelane.formats.contract import json
+from changelane.formats.contract.lane import LaneColumn
 from changelane.reason_codes import ReasonCode
+from changelane.schema import Column
 from changelane.types import (
     Bits,
     Boolean,
@@ -58,6 +62,7 @@ READABLE: Final = (
 
 _WHOLE_DIGITS: Final = 40
 """The most digits of a whole number in exponent form: more than any integer type has."""
+_MOST_YEAR: Final = 9999
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]{1,9})?")
 _NON_FINITE: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 _HEX: Final = re.compile(r"(?:0[xX]|\\x)?((?:[0-9A-Fa-f]{2})*+)")
@@ -86,7 +91,7 @@ def reader(kind: LogicalType, *, binary: Binary = "hex") -> Read:
         case Integer():
             return _read_integer(kind, *kind.range())
         case Year():
-            return _read_integer(kind, 0, 9999)
+            return _read_integer(kind, 0, _MOST_YEAR)
         case Decimal():
             return _read_decimal
         case Float():
@@ -111,6 +116,35 @@ def reader(kind: LogicalType, *, binary: Binary = "hex") -> Read:
             return _matching(kind, None)
         case _:
             raise ValueError
+
+
+def lane_column(column: Column, read: Read) -> LaneColumn:
+    """Return how a lane reads the values of a column.
+
+    The type of the JSON has the usual forms of a value. A message with another form is not plain.
+
+    Args:
+        column: The column.
+        read: Its reader (:func:`reader`).
+    """
+    match column.type:
+        case String() | Uuid() | Xml() | Enum() | Set() | Text():
+            return LaneColumn(column, str)
+        case Bytes() | Bits() | Date() | Time() | TimeTz() | Timestamp() | InstantType():
+            return LaneColumn(column, str, read)
+        case Boolean():
+            return LaneColumn(column, bool | str | int, read, bool)
+        case Integer(64, True):
+            return LaneColumn(column, int | str, read)
+        case Integer() | Year():
+            low, high = (0, _MOST_YEAR) if isinstance(column.type, Year) else column.type.range()
+            return LaneColumn(column, Annotated[int, Meta(ge=low, le=high)] | str, read, int)
+        case Decimal():
+            return LaneColumn(column, Any, read, decimal.Decimal)
+        case Json():
+            return LaneColumn(column, Any, read, str)
+        case _:
+            return LaneColumn(column, Any, read)
 
 
 def whole_unless_fraction(value: Value) -> Value:

@@ -15,9 +15,11 @@ from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.contract.column_values import (
     Binary,
     Read,
+    lane_column,
     reader,
     whole_unless_fraction,
 )
+from changelane.formats.contract.lane import LaneColumn
 from changelane.schema import Column, TableId, TableSchema, option_for_table
 from changelane.types import UNKNOWN, LogicalType, parse_type
 
@@ -69,6 +71,12 @@ class DeclaredTable:
             except DecodeError as error:
                 raise DecodeError(error.reason, code=error.code, path=f"{path}.{name}") from None
         return typed_image
+
+    def lane_columns(self) -> tuple[LaneColumn, ...]:
+        """Return the columns of a lane."""
+        return tuple(
+            lane_column(column, self._readers[column.name]) for column in self.schema.columns
+        )
 
     def schema_with(self, names: Iterable[str]) -> TableSchema:
         """Return the schema with further columns of unknown type, if names are not declared."""

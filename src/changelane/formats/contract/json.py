@@ -20,7 +20,8 @@ _ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
 
 
 @cache
-def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+def decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    """Return the decoder of a type, which raises msgspec's errors."""
     return msgspec.json.Decoder(kind, float_hook=decimal.Decimal)
 
 
@@ -32,7 +33,7 @@ def loads(data: bytes | memoryview, type: type[T]) -> T:
             message never quotes the data.
     """
     try:
-        value: T = _decoder(cast("Any", type)).decode(data)
+        value: T = decoder(cast("Any", type)).decode(data)
     except Exception as error:  # noqa: BLE001 - translated below, and re-raised when not ours
         raise translate(error) from None
     return value

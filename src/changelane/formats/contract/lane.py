@@ -82,8 +82,11 @@ class Lane(Protocol):
         """Return the reader of messages.
 
         All its changes have the table, the schema, the key and the source of the message that
-        opened the lane. It returns no image with an unavailable value, and no update that changes
-        the key of the message.
+        opened the lane. All of them are updates with possibly incomplete images, as
+        :attr:`~changelane.event.DataChange.after_holds` states it, or none is; likewise deletes of
+        a schema that lists the sent columns only. The reader returns no image with an unavailable
+        value, and no update that changes the key of the message. If images are dictionaries, the
+        before image of an update may lack columns, and has the others in any order.
 
         Args:
             row: The class of the images (:func:`row_class`), or of dictionaries.
@@ -97,6 +100,20 @@ class BatchLane(Lane, Protocol):
 
     def batch_reader(self, row: Any) -> ReadChanges:
         """Return the reader of messages; see :meth:`Lane.reader`."""
+        ...
+
+
+@runtime_checkable
+class TimedLane(Lane, Protocol):
+    """A lane whose changes are ordered by their source time and the offset of their message."""
+
+    def position_at(self, time_ns: int | None, offset: int | None) -> Position | None:
+        """Return the position of a change; ``None`` if a part is unknown.
+
+        Args:
+            time_ns: The source time in nanoseconds.
+            offset: The offset of the message.
+        """
         ...
 
 
@@ -199,10 +216,11 @@ def compiled_function(lines: Iterable[str], names: dict[str, Any]) -> Any:
 _NEEDS_ESCAPE: Final = frozenset('"\\') | frozenset(map(chr, range(32)))
 
 
-def row_class(names: Sequence[str], kinds: Iterable[Any]) -> Any:
+def row_class(names: Sequence[str], kinds: Iterable[Any], *, omits_nulls: bool = False) -> Any:
     """Return the class of images with these columns, each with a type of :mod:`msgspec`.
 
-    An object has all columns, and NULL is ``None``. msgspec reads and writes the names of the
+    An object has all columns, and NULL is ``None``; with *omits_nulls*, the JSON of an object may
+    lack columns that are NULL. msgspec reads and writes the names of the
     columns, and rejects other names.
 
     Raises:
@@ -213,7 +231,9 @@ def row_class(names: Sequence[str], kinds: Iterable[Any]) -> Any:
     # msgspec finds a field by the UTF-8 that Python keeps with its name. A name that msgspec
     # decoded itself has none until it is encoded once.
     msgspec.json.encode(list(names))
-    fields = [(attribute(index), kind | None) for index, kind in enumerate(kinds)]
+    fields: list[Any] = [(attribute(index), kind | None) for index, kind in enumerate(kinds)]
+    if omits_nulls:
+        fields = [(*field, None) for field in fields]
     rename = {attribute(index): name for index, name in enumerate(names)}
     try:
         return msgspec.defstruct("Row", fields, rename=rename, forbid_unknown_fields=True, gc=False)

@@ -64,7 +64,7 @@ class OpenLanes(Generic[Result]):
             self._by_topic.clear()
             self._by_identity.clear()
             self._candidates.clear()
-        self._identity = identity = self._lanes.identity(message.value)
+        self._identity = identity = self._identity_of(message)
         result_of = self._by_identity.get(identity)
         if result_of is None or result_of is last:
             return None
@@ -86,7 +86,7 @@ class OpenLanes(Generic[Result]):
         identity = self._identity
         if identity is None and message.value and not self._has_own_header(message):
             # the event path has cached the schema block
-            self._identity = identity = self._lanes.identity(message.value)
+            self._identity = identity = self._identity_of(message)
         if identity is None:
             return False
         count = self._candidates.get(identity, 0) + 1
@@ -98,6 +98,11 @@ class OpenLanes(Generic[Result]):
         """Add the opened lane of the last message."""
         self._by_identity.add(self._identity, result_of)
         self._by_topic.add(message.topic, result_of)
+
+    def _identity_of(self, message: Message) -> Hashable | None:
+        """Return the identity of the lane of a message, in a topic that may name its table."""
+        identity = self._lanes.identity(message.value or b"")
+        return None if identity is None else (message.topic, identity)
 
     def _has_own_header(self, message: Message) -> bool:
         return any(name in self._header_names for name, _ in message.headers)

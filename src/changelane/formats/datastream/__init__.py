@@ -37,6 +37,7 @@ from changelane.formats.contract.declared_tables import DeclaredTables
 from changelane.formats.contract.format import Format, Report
 from changelane.formats.datastream.decode import CONNECTOR, Reader
 from changelane.formats.datastream.encode import encode
+from changelane.formats.datastream.lanes import lanes_of
 from changelane.message import Message
 from changelane.schema import TableId
 from changelane.types import (
@@ -99,6 +100,7 @@ class Datastream:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._read = Reader(options.keys, DeclaredTables(options.schemas, options.binary))
+        self.lanes: Final = lanes_of(self._read)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (Datastream, (self._options,))

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from changelane.errors import DecodeError
 from changelane.event import (
-    NO_DETAILS,
     Completeness,
     DataChange,
     Key,
@@ -64,11 +63,15 @@ _UNKNOWN: Final = Completeness.UNKNOWN
 
 
 class Reader:
-    """Decodes messages."""
+    """Decodes messages.
+
+    Attributes:
+        declared: The tables with declared columns.
+    """
 
     def __init__(self, keys: Mapping[str, list[str]], declared: DeclaredTables) -> None:
         self._key_options = keys
-        self._declared = declared
+        self.declared = declared
         self._tables: BoundedCache[tuple[str | None, ...], TableId] = BoundedCache(_MAX_TABLES)
         self._sources: BoundedCache[tuple[str, str | None, bool], Source] = BoundedCache(
             _MAX_TABLES
@@ -87,7 +90,7 @@ class Reader:
         if row is None:
             raise DecodeError("no columns", code=ReasonCode.MISSING_IMAGE, path="$.payload")
         table = self._table(metadata)
-        declared = self._declared.find(table)
+        declared = self.declared.find(table)
         key = self._key(table, tuple(metadata.primary_keys or ()))
         if key is not None and any(row.get(name) is None for name in key.columns):
             raise DecodeError(
@@ -114,13 +117,13 @@ class Reader:
             None if op is _DELETE else row,
             schema,
             position_of(metadata, None if is_backfill else event.sort_keys),
-            None if metadata.tx_id in {None, ""} else Transaction(str(metadata.tx_id)),
+            transaction_of(metadata),
             self._source(event, is_snapshot=is_backfill),
             time_of(event.source_timestamp, "source_timestamp"),
             time_of(event.read_timestamp, "read_timestamp"),
             holds if op is _DELETE else _UNKNOWN,
             _UNKNOWN if op is _DELETE else holds,
-            _details(loaded, op) or NO_DETAILS,
+            _details(loaded, op),
         )
 
     def _table(self, metadata: SourceMetadata) -> TableId:
@@ -143,7 +146,7 @@ class Reader:
         parts = (table, names)
         if parts not in self._keys:
             key = Key(names, KeyOrigin.PAYLOAD) if names else None
-            declared = self._declared.find(table)
+            declared = self.declared.find(table)
             if key is None and declared is not None:
                 key = declared.key
             if key is None and (columns := option_for_table(self._key_options, table)):
@@ -185,6 +188,11 @@ def operation(event: Event) -> Op:
             path="$.source_metadata.change_type",
         )
     return op
+
+
+def transaction_of(metadata: SourceMetadata) -> Transaction | None:
+    """Return the transaction of an event."""
+    return None if metadata.tx_id in {None, ""} else Transaction(str(metadata.tx_id))
 
 
 def time_of(value: int | str | None, field: str) -> int | None:

@@ -34,8 +34,10 @@ from changelane.formats.debezium_envelope.plain_rows import (
     payload_decoder,
     payload_of,
 )
+from changelane.formats.debezium_envelope.rows.row_reader import RowPlan
 from changelane.message import Message
 
+_EMPTY_BLOCK: Final = b'{"schema":{},"payload":'
 _Unique: Final[Any] = dict[str, str | int | bool | None]
 
 
@@ -64,7 +66,7 @@ class MemberLanes:
     def identity(self, value: bytes) -> Hashable | None:
         """Return the plan of a message's schema block and the place of its source block."""
         try:
-            plan, payload, _ = payload_of(value, self._reader.plain, self._reader.blocks)
+            plan, payload, _ = _payload_of(value, self._reader)
             return plan, self._place_of(self._probe(payload).source)
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return None
@@ -89,7 +91,7 @@ class MemberLane:
     def __init__(
         self, reader: MemberReader, plain: PlainForm, message: Message, change: DataChange
     ) -> None:
-        plan, payload, self._prefix = payload_of(message.value or b"", reader.plain, reader.blocks)
+        plan, payload, self._prefix = _payload_of(message.value or b"", reader)
         self._member = reader.member
         self._plain = plain
         self._envelope: Any = plan.envelope(payload)
@@ -196,6 +198,17 @@ class MemberLane:
         }
         envelope = class_of("PlainEnvelope", kinds, self._envelope_fields)
         return msgspec.json.Decoder(envelope, float_hook=decimal.Decimal).decode
+
+
+def _payload_of(value: bytes, reader: MemberReader) -> tuple[RowPlan, Any, bytes]:
+    """Return the plan, the payload and the bytes before the payload of a message.
+
+    Raises:
+        NotPlainError: The plan of the schema block is not cached.
+    """
+    if value.startswith(_EMPTY_BLOCK):
+        return reader.plain, memoryview(value)[len(_EMPTY_BLOCK) : -1], _EMPTY_BLOCK
+    return payload_of(value, reader.plain, reader.blocks)
 
 
 def _kinds_of(message: Any) -> Kinds:

@@ -35,6 +35,7 @@ from changelane.formats.contract.format import Format, Report
 from changelane.formats.dms.before_images import place_of, splitter
 from changelane.formats.dms.decode import SOURCE, Order, Reader, ReadOptions
 from changelane.formats.dms.encode import PartitionKey, WriteOptions, Writer
+from changelane.formats.dms.lanes import lanes_of
 from changelane.formats.dms.wire import loader
 from changelane.message import Message
 from changelane.schema import TableId
@@ -93,6 +94,7 @@ class Dms:
             splitter(place, options.before_field),
             tables,
         )
+        self.lanes: Final = lanes_of(self._read, place)
         keys = {table: tuple(columns) for table, columns in options.keys.items()}
         self._write = Writer(
             WriteOptions(

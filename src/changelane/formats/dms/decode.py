@@ -99,6 +99,11 @@ class Reader:
         load: The function from bytes to a message.
         split: The function that separates a row from its before image.
         declared: The tables with declared columns.
+
+    Attributes:
+        options: The options.
+        split: The function that separates a row from its before image.
+        declared: The tables with declared columns.
     """
 
     def __init__(
@@ -108,10 +113,10 @@ class Reader:
         split: Split,
         declared: DeclaredTables,
     ) -> None:
-        self._options = options
+        self.options = options
         self._load = load
-        self._split = split
-        self._declared = declared
+        self.split = split
+        self.declared = declared
         self._tables: BoundedCache[tuple[str | None, str | None], TableId]
         self._tables = BoundedCache(_MAX_TABLES)
         self._keys: BoundedCache[TableId, Key | None] = BoundedCache(_MAX_TABLES)
@@ -149,17 +154,17 @@ class Reader:
                 code=ReasonCode.UNEXPECTED_FIELD,
                 path="$.control",
             )
-        data, before = self._split(op, record, data)
+        data, before = self.split(op, record, data)
         if other_fields:
             _check_fields(other_fields, data)
         table = self._table(metadata)
-        declared = self._declared.find(table)
+        declared = self.declared.find(table)
         if declared is None:
             key, schema = self._key(table), None
         else:
             key = declared.key or self._key(table)
             has_object = record.before is not None
-            path = f"$.{self._options.before_field}" if has_object else "$.data"
+            path = f"$.{self.options.before_field}" if has_object else "$.data"
             before = None if before is None else declared.typed(before, path)
             data = self._typed(op, declared, data)
             schema = declared.schema_with((*data, *(before or ())))
@@ -167,22 +172,15 @@ class Reader:
             raise DecodeError(
                 "a key column is missing", code=ReasonCode.MISSING_FIELD, path="$.data"
             )
-        details = self._details(loaded)
-        process_time, source_time = _times(metadata)
-        transaction, position = self._coordinates(metadata, source_time, details)
-        is_loaded = op is _READ and self._options.order == "transaction"
-        if position is None and self._options.order == "transaction" and op is not _READ:
-            raise DecodeError(
-                "no position: set IncludeTransactionDetails, or the option order to offset",
-                code=ReasonCode.MISSING_FIELD,
-                path="$.metadata.transaction-record-id",
-            )
+        details = details_of(loaded)
+        process_time, source_time = times_of(metadata)
+        transaction, position = self.coordinates(op, metadata, source_time, details)
         images: tuple[Image | None, Image | None] = (before, data)
         before_holds, after_holds = _UNKNOWN, _UNKNOWN
         if op is _DELETE:
-            deleted, before_holds = _deleted(data, key)
+            deleted, before_holds = deleted_row(data, key)
             images = (deleted, None)
-        elif schema is None and (op is not _UPDATE or self._options.omits_nulls):
+        elif schema is None and self.is_whole(op):
             after_holds = _FULL
         return DataChange(
             op,
@@ -192,7 +190,7 @@ class Reader:
             schema,
             position,
             transaction,
-            _LOADED if is_loaded else SOURCE,
+            self.source(op),
             source_time,
             process_time,
             before_holds,
@@ -200,10 +198,37 @@ class Reader:
             details or NO_DETAILS,
         )
 
+    def source(self, op: Op) -> Source:
+        """Return the source of a change with an operation."""
+        return _LOADED if op is _READ and self.options.order == "transaction" else SOURCE
+
+    def is_whole(self, op: Op) -> bool:
+        """Whether the after image of an operation has all columns that are not NULL."""
+        return op is not _UPDATE or self.options.omits_nulls
+
+    def coordinates(
+        self, op: Op, metadata: KnownMetadata, time_ns: int | None, details: dict[str, Any]
+    ) -> tuple[Transaction | None, SequencePosition | None]:
+        """Return the place of a change in its transaction, and its position.
+
+        Numbers that the event has no field for are added to *details*.
+
+        Raises:
+            DecodeError: The change has no position, and the option ``order`` requires it.
+        """
+        transaction, position = self._coordinates(metadata, time_ns, details)
+        if position is None and self.options.order == "transaction" and op is not _READ:
+            raise DecodeError(
+                "no position: set IncludeTransactionDetails, or the option order to offset",
+                code=ReasonCode.MISSING_FIELD,
+                path="$.metadata.transaction-record-id",
+            )
+        return transaction, position
+
     def _typed(self, op: Op, declared: DeclaredTable, data: Row) -> Row:
         """Return the row of a declared table, with NULL for columns that DMS omits."""
         data = declared.typed(data, "$.data")
-        if op is _DELETE or (op is _UPDATE and not self._options.omits_nulls):
+        if op is _DELETE or not self.is_whole(op):
             return data
         for name in declared.schema.names - data.keys():
             if op is not _UPDATE or name not in declared.lobs:
@@ -211,10 +236,10 @@ class Reader:
         return data
 
     def _key(self, table: TableId) -> Key | None:
-        if not self._options.keys:
+        if not self.options.keys:
             return None
         if table not in self._keys:
-            columns = option_for_table(self._options.keys, table)
+            columns = option_for_table(self.options.keys, table)
             return self._keys.add(
                 table, None if columns is None else Key(tuple(columns), KeyOrigin.CONFIG)
             )
@@ -228,7 +253,7 @@ class Reader:
         action = ACTIONS.get(metadata.operation)
         if action is None and metadata.operation != TRUNCATE:
             raise _unknown_operation()
-        before_field = self._options.before_field
+        before_field = self.options.before_field
         for field, part in (("data", record.data), (before_field, record.before)):
             if part is not None:
                 raise DecodeError(
@@ -236,13 +261,13 @@ class Reader:
                     code=ReasonCode.UNEXPECTED_FIELD,
                     path=f"$.{field}",
                 )
-        details = self._details(loaded)
+        details = details_of(loaded)
         control_fields = dict(record.control or {})
         table_def = control_fields.pop("table-def", None)
         definition = None if table_def is None else _definition(table_def)
         if control_fields:
             details["control"] = control_fields
-        time, source_time = _times(metadata)
+        time, source_time = times_of(metadata)
         transaction, position = self._coordinates(metadata, source_time, details)
         table = self._table(metadata)
         if action is None:
@@ -268,28 +293,10 @@ class Reader:
         table = self._tables.get(names)  # shared, because reducers cache by identity
         if table is None:
             owner, name = names[0] or None, names[1] or None
-            is_schema = self._options.owner == "schema"
+            is_schema = self.options.owner == "schema"
             table = TableId(None if is_schema else owner, owner if is_schema else None, name)
             self._tables.add(names, table)
         return table
-
-    def _details(self, loaded: Loaded) -> dict[str, Any]:
-        record, metadata_fields, other_fields = loaded
-        metadata = record.metadata
-        details: dict[str, Any] = dict(metadata_fields)
-        if other_fields:
-            details["envelope"] = other_fields
-        if metadata.partition_key_type is not None:
-            details["partition-key-type"] = metadata.partition_key_type
-        if metadata.partition_key_value is not None:
-            details["partition-key-value"] = metadata.partition_key_value
-        if metadata.prev_transaction_id is not None:
-            details["prev-transaction-id"] = metadata.prev_transaction_id
-        if metadata.prev_transaction_record_id is not None:
-            details["prev-transaction-record-id"] = metadata.prev_transaction_record_id
-        if metadata.stream_position is not None:
-            details["stream-position"] = metadata.stream_position
-        return details
 
     def _coordinates(
         self, metadata: KnownMetadata, time_ns: int | None, details: dict[str, Any]
@@ -306,9 +313,29 @@ class Reader:
             return None, None
         order: Any = record_id if is_order else None
         transaction = Transaction(str(transaction_id), order)
-        if self._options.order == "offset":
+        if self.options.order == "offset":
             return transaction, None
         return transaction, position_of(time_ns, transaction_id, record_id)
+
+
+def details_of(loaded: Loaded) -> dict[str, Any]:
+    """Return the fields of a message that have no place in its event."""
+    record, metadata_fields, other_fields = loaded
+    metadata = record.metadata
+    details: dict[str, Any] = dict(metadata_fields)
+    if other_fields:
+        details["envelope"] = other_fields
+    if metadata.partition_key_type is not None:
+        details["partition-key-type"] = metadata.partition_key_type
+    if metadata.partition_key_value is not None:
+        details["partition-key-value"] = metadata.partition_key_value
+    if metadata.prev_transaction_id is not None:
+        details["prev-transaction-id"] = metadata.prev_transaction_id
+    if metadata.prev_transaction_record_id is not None:
+        details["prev-transaction-record-id"] = metadata.prev_transaction_record_id
+    if metadata.stream_position is not None:
+        details["stream-position"] = metadata.stream_position
+    return details
 
 
 def position_of(
@@ -339,8 +366,12 @@ def _unknown_operation() -> DecodeError:
     )
 
 
-def _times(metadata: KnownMetadata) -> tuple[int | None, int | None]:
-    """Return the times of the message and of the commit."""
+def times_of(metadata: KnownMetadata) -> tuple[int | None, int | None]:
+    """Return the times of the message and of the commit.
+
+    Raises:
+        DecodeError: A text is not a time.
+    """
     timestamp, commit = metadata.timestamp, metadata.commit_timestamp
     field = "timestamp"
     try:
@@ -352,7 +383,7 @@ def _times(metadata: KnownMetadata) -> tuple[int | None, int | None]:
         raise DecodeError("not a time", code=ReasonCode.WRONG_TYPE, path=path) from None
 
 
-def _deleted(data: Row, key: Key | None) -> tuple[Image, Completeness]:
+def deleted_row(data: Row, key: Key | None) -> tuple[Image, Completeness]:
     """Return the before image of a delete, and the part of the row that it contains.
 
     PostgreSQL logs the key only, and with ``IncludeNullAndEmpty`` DMS adds NULL for all other
@@ -395,6 +426,3 @@ def _definition(value: object) -> TableDefinition:
         raise error
     path = error.path.replace("$", "$.control.table-def", 1)
     raise DecodeError(error.reason, code=error.code, path=path)
-
-
-__all__ = ["ACTIONS", "LOAD", "OPERATIONS", "SOURCE", "Order", "ReadOptions", "Reader"]

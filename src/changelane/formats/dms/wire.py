@@ -99,8 +99,34 @@ def _number(text: str) -> Any:
     return number
 
 
-def _decoder(kind: Any) -> Callable[[bytes], Any]:
+def decoder(kind: Any) -> Callable[[bytes], Any]:
+    """Return the decoder of a wire class, which raises msgspec's errors."""
     return msgspec.json.Decoder(kind, float_hook=_number).decode
+
+
+def message_class(
+    before_field: str, metadata_class: type[KnownMetadata], row: Any = Row, before: Any = Row
+) -> Any:
+    """Return the wire class of messages, with the fields of :class:`Record`.
+
+    Args:
+        before_field: The key of the before image in a message.
+        metadata_class: The class of ``metadata``.
+        row: The class of rows.
+        before: The class of before images.
+    """
+    return msgspec.defstruct(
+        "Message",
+        [
+            ("metadata", metadata_class),
+            ("data", row | None, None),
+            ("before", before | None, None),
+            ("control", Row | None, None),
+        ],
+        rename={"before": before_field},
+        forbid_unknown_fields=metadata_class is KnownMetadata,
+        gc=False,
+    )
 
 
 @lru_cache(maxsize=64)
@@ -113,23 +139,11 @@ def loader(before_field: str) -> Callable[[bytes], Loaded]:
         before_field: The key of the before image in a message.
     """
     known, other = (
-        msgspec.defstruct(
-            "Message",
-            [
-                ("metadata", metadata),
-                ("data", Row | None, None),
-                ("before", Row | None, None),
-                ("control", Row | None, None),
-            ],
-            rename={"before": before_field},
-            forbid_unknown_fields=metadata is KnownMetadata,
-            gc=False,
-        )
-        for metadata in (KnownMetadata, AnyMetadata)
+        message_class(before_field, metadata) for metadata in (KnownMetadata, AnyMetadata)
     )
     documented = RESERVED | {before_field}
-    decode_known, decode_other = _decoder(known), _decoder(other)
-    decode_fields, decode_metadata = _decoder(Row), _decoder(AllMetadata)
+    decode_known, decode_other = decoder(known), decoder(other)
+    decode_fields, decode_metadata = decoder(Row), decoder(AllMetadata)
 
     def load(value: bytes) -> Loaded:
         try:

@@ -33,6 +33,7 @@ from changelane.formats.debezium_envelope.envelope_reader import (
     Member,
     MemberReader,
     Origin,
+    PlainForm,
     keep_other_fields,
 )
 from changelane.formats.debezium_envelope.envelope_writer import (
@@ -44,12 +45,14 @@ from changelane.formats.debezium_envelope.envelope_writer import (
 from changelane.formats.debezium_envelope.member_format import MemberFormat
 from changelane.formats.debezium_envelope.rows.connect_schema import unwrap
 from changelane.formats.debezium_envelope.rows.modes import Modes
+from changelane.formats.lindorm.lanes import LindormLanes
 from changelane.formats.lindorm.options import AbsentAfter, Options, Order, SchemaBlock
 from changelane.formats.lindorm.rows import (
     ROW,
     HBase,
     field_schemas,
     hbase_schema,
+    position_at,
     schema_of_images,
     with_schema_types,
     without_deleted_columns,
@@ -128,16 +131,15 @@ def _member(options: Options) -> Member:
             draft.schema = hbase_schema(tuple(row or draft.key_row or ()))
         _set_deleted_columns(draft, options)
         _set_key(draft, options, is_hbase=images is not None)
-        time_ms = draft.envelope.source.ts_ms
-        is_ordered = options.order is Order.SOURCE_TIME and time_ms is not None
-        if is_ordered and draft.offset is not None:
-            draft.position = TimePosition(time_ms, draft.offset)
+        if options.order is Order.SOURCE_TIME:
+            draft.position = position_at(draft.envelope.source.ts_ms, draft.offset)
 
     return Member(
         envelope=LindormEnvelope,
         integers=frozenset({"ts_ms"}),
         place=("db", "namespace", "table"),
         origin_of=_origin_of,
+        plain=PlainForm(),
         read_source=read_source,
         after_conversion=after_conversion,
     )
@@ -248,11 +250,13 @@ def _may_match(value: bytes) -> bool:
 
 def make(options: Options) -> Format:
     """Return the format."""
+    reader = MemberReader(_member(options))
     return MemberFormat(
         make,
         options,
         carries=_CARRIES,
-        decode=MemberReader(_member(options)).decode,
+        decode=reader.decode,
         encode=Encoder(options).encode,
         may_match=_may_match,
+        lanes=LindormLanes(reader, options),
     )

@@ -14,6 +14,7 @@ from changelane.formats.contract.format import Report
 from changelane.formats.contract.losses import Loss
 from changelane.formats.debezium_envelope.rows.json_values import bytes_in, bytes_out
 from changelane.formats.lindorm.options import Options, TableKind
+from changelane.position import TimePosition
 from changelane.reason_codes import ReasonCode
 from changelane.schema import Column, TableId, TableSchema, option_for_table
 from changelane.types import Boolean, Bytes, Float, Integer, LogicalType, String
@@ -23,6 +24,14 @@ ROW: Final = "ROW"
 
 _INT32: Final = 1 << 31
 _INT64: Final = 1 << 63
+
+
+def position_at(time_ms: int | None, offset: int | None) -> TimePosition | None:
+    """Return the position of a change: its source time, then the offset of its message.
+
+    It is unknown if a part is unknown.
+    """
+    return None if time_ms is None or offset is None else TimePosition(time_ms, offset)
 
 
 # -- HBase tables --------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from changelane.formats.contract.capabilities import JSON_TYPES, AbsentMeans, Ca
 from changelane.formats.contract.format import Format, Report
 from changelane.formats.maxwell.decode import SOURCE, Reader
 from changelane.formats.maxwell.encode import Writer
+from changelane.formats.maxwell.lanes import lanes_of
 from changelane.formats.maxwell.message_types import ACTIONS, BOOTSTRAP_MARKS, OPERATIONS
 from changelane.formats.maxwell.options import Nulls, Options, RowImage
 from changelane.formats.maxwell.wire import DdlMap, load
@@ -72,6 +73,7 @@ class Maxwell:
         self._options = options
         self.carries: Final = _carries(options)
         self._read = Reader(options)
+        self.lanes: Final = lanes_of(self._read)
         self._write = Writer(options)
 
     def __reduce__(self) -> tuple[object, ...]:

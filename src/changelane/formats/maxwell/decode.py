@@ -60,7 +60,11 @@ Images = tuple[Image | None, Image | None, Completeness, Completeness]
 
 
 class Reader:
-    """Decodes messages."""
+    """Decodes messages.
+
+    Attributes:
+        is_old_partial: The before image of an update is not known to be whole.
+    """
 
     def __init__(self, options: Options) -> None:
         self._keys = KeyReader()
@@ -69,7 +73,7 @@ class Reader:
         self._has_positions = options.order is Order.POSITION
         is_minimal = options.row_image is RowImage.MINIMAL
         omits_nulls = options.nulls is Nulls.DROPPED
-        self._is_old_partial = is_minimal or omits_nulls
+        self.is_old_partial = is_minimal or omits_nulls
         self._deleted_holds = _UNKNOWN if is_minimal else _FULL
         lists_all = omits_nulls or options.row_image is RowImage.FULL
         self._updated_holds = _FULL if lists_all else _UNKNOWN
@@ -103,16 +107,9 @@ class Reader:
         if database is None or table is None:
             path = "$.table" if table is None else "$.database"
             raise DecodeError("a row of no table", code=ReasonCode.MISSING_FIELD, path=path)
-        key: Key | None = None
-        if wire.primary_key_columns is not None:
-            key = payload_key(wire.primary_key_columns, data)
-        elif message_key is not None:
-            key = self._keys.read(message_key, database, table, data)
-        before, after, before_holds, after_holds = self._images(op, data, wire.old, key)
-        position = None
-        if wire.position is not None and self._has_positions:
-            position = position_of(wire.position, wire.gtid)
-        xid = wire.xid
+        key = self.key(wire, database, table, data, message_key)
+        before, after, before_holds, after_holds = self.images(op, data, wire.old, key)
+        position = self.position(wire)
         return DataChange(
             op,
             self._table(database, table),
@@ -121,16 +118,38 @@ class Reader:
             after,
             None,
             position,
-            None if xid is None else Transaction(str(xid), _order(wire), last=bool(wire.commit)),
+            transaction_of(wire),
             SOURCE,
             time_ns(wire.ts),
-            None if wire.push_ts is None else _push_time(wire.push_ts),
+            push_time_ns(wire.push_ts),
             before_holds,
             after_holds,
-            _details(wire, attributes, has_position=position is not None),
+            details_of(wire, attributes, has_position=position is not None),
         )
 
-    def _images(self, op: Op, data: Row, old_values: Row | None, key: Key | None) -> Images:
+    def key(
+        self, wire: RowMap, database: str, table: str, data: Row, message_key: bytes | None
+    ) -> Key | None:
+        """Return the key of a row; ``None`` = unknown."""
+        if wire.primary_key_columns is not None:
+            return payload_key(wire.primary_key_columns, data)
+        return None if message_key is None else self._keys.read(message_key, database, table, data)
+
+    def position(self, wire: RowMap | DdlMap) -> MySqlPosition | None:
+        """Return the position of a message, if it has one that orders the changes.
+
+        Raises:
+            DecodeError: The text is no position.
+        """
+        has_position = wire.position is not None and self._has_positions
+        return position_of(wire.position or "", wire.gtid) if has_position else None
+
+    def images(self, op: Op, data: Row, old_values: Row | None, key: Key | None) -> Images:
+        """Return the images of a row, and their completeness; *data* may get further columns.
+
+        Raises:
+            DecodeError: The message has an image that the operation does not have.
+        """
         if op is not _UPDATE:
             if old_values:
                 code = ReasonCode.UNEXPECTED_FIELD
@@ -141,7 +160,7 @@ class Reader:
             return None, data, _UNKNOWN, _FULL
         changed = old_values or {}
         before: Row | None
-        if self._is_old_partial:
+        if self.is_old_partial:
             # a column of `data` only is unchanged, or it was NULL, or its old value is not logged
             columns = () if key is None else key.columns
             before = {name: data[name] for name in columns if name in data} | changed or None
@@ -164,8 +183,8 @@ class Reader:
             self._table(wire.database, wire.table),
             source=SOURCE,
             source_time_ns=time_ns(wire.ts),
-            process_time_ns=None if wire.push_ts is None else _push_time(wire.push_ts),
-            details=_details(wire, attributes, has_position=False),
+            process_time_ns=push_time_ns(wire.push_ts),
+            details=details_of(wire, attributes, has_position=False),
         )
 
     def _dead_letter(self, wire: RowMap, attributes: Row) -> Control:
@@ -178,7 +197,7 @@ class Reader:
             wire.reason,
             self._table(wire.database, wire.table),
             source=SOURCE,
-            details=_details(wire, attributes, has_position=False),
+            details=details_of(wire, attributes, has_position=False),
         )
 
     def _ddl(self, wire: DdlMap, attributes: Row) -> SchemaChange:
@@ -193,9 +212,7 @@ class Reader:
             code = ReasonCode.UNEXPECTED_FIELD
             raise DecodeError("not a statement of this type", code=code, path="$.sql")
         schema, key = schema_of(wire.definition)
-        position = None
-        if wire.position is not None and self._has_positions:
-            position = position_of(wire.position, wire.gtid)
+        position = self.position(wire)
         fields = {
             "type": None if kind_action == action else wire.type,
             "old": wire.old,
@@ -250,6 +267,17 @@ def position_of(text: str, gtid: str | None) -> MySqlPosition:
     return MySqlPosition(file, number, gtid=gtid)
 
 
+def transaction_of(wire: RowMap) -> Transaction | None:
+    """Return the place of a row in its transaction.
+
+    Raises:
+        DecodeError: ``xoffset`` is negative.
+    """
+    if wire.xid is None:
+        return None
+    return Transaction(str(wire.xid), _order(wire), last=bool(wire.commit))
+
+
 def _order(wire: RowMap) -> int | None:
     """Return the number of a row in its transaction: ``xoffset`` counts from 0."""
     if wire.xoffset is None:
@@ -259,8 +287,14 @@ def _order(wire: RowMap) -> int | None:
     return wire.xoffset + 1
 
 
-def _push_time(push_ts: Any) -> int:
-    """Return ``push_ts``, a decimal of seconds, in nanoseconds."""
+def push_time_ns(push_ts: Any) -> int | None:
+    """Return ``push_ts``, a decimal of seconds, in nanoseconds.
+
+    Raises:
+        DecodeError: The value is no number, or out of range.
+    """
+    if push_ts is None:
+        return None
     if isinstance(push_ts, bool) or not isinstance(push_ts, decimal.Decimal | int):
         raise DecodeError("not a number", code=ReasonCode.WRONG_TYPE, path="$.push_ts")
     number: decimal.Decimal | int = push_ts
@@ -276,7 +310,7 @@ def _push_time(push_ts: Any) -> int:
 _NANOSECONDS: Final = decimal.Context(prec=40, traps=[decimal.Inexact])
 
 
-def _details(wire: RowMap, attributes: Row, *, has_position: bool) -> Details:
+def details_of(wire: RowMap, attributes: Row, *, has_position: bool) -> Details:
     """Return the fields of a message that have no place in its event."""
     fields: tuple[Any, ...] = (
         wire.server_id,

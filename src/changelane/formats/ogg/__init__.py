@@ -33,6 +33,7 @@ from changelane.formats.contract.capabilities import JSON_TYPES, Carries
 from changelane.formats.contract.format import Format, Report
 from changelane.formats.ogg.decode import CONNECTOR, TRUNCATE, Reader, op_keys
 from changelane.formats.ogg.encode import Writer
+from changelane.formats.ogg.lanes import lanes_of
 from changelane.formats.ogg.options import Options, Order
 from changelane.formats.ogg.wire import SCHEMA, documents_of, load
 from changelane.message import Message
@@ -61,6 +62,7 @@ class GoldenGate:
         self._operations = op_keys(options)
         self.carries: Final = _carries(options)
         self._read = Reader(options)
+        self.lanes: Final = lanes_of(self._read)
         self._write = Writer(options)
 
     def __reduce__(self) -> tuple[object, ...]:

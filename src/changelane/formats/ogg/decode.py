@@ -74,15 +74,21 @@ def zone_of(name: str) -> dt.tzinfo | None:
 
 
 class Reader:
-    """Decodes messages."""
+    """Decodes messages.
+
+    Attributes:
+        options: The options.
+        operations: The values of ``op_type`` -> the operation, or ``truncate``.
+        image_holds: The completeness of images without marks, if the options state it.
+    """
 
     def __init__(self, options: Options) -> None:
-        self._options = options
-        self._operations = op_keys(options)
+        self.options = options
+        self.operations = op_keys(options)
         self._source = Source(product=options.product or None, connector=CONNECTOR)
         self._zone = zone_of(options.time_zone)
         self._current_zone = zone_of(options.current_time_zone)
-        self._image_holds = _FULL if options.row_image is RowImage.FULL else _UNKNOWN
+        self.image_holds = _FULL if options.row_image is RowImage.FULL else _UNKNOWN
         self._tables: BoundedCache[str, TableId] = BoundedCache(_MOST_CACHED)
         self._keys: BoundedCache[tuple[str, ...], Key] = BoundedCache(_MOST_CACHED)
 
@@ -107,12 +113,12 @@ class Reader:
             raise DecodeError(error.reason, code=error.code, path=path) from None
 
     def _event(self, value: bytes) -> ChangeEvent:
-        message, fields = load(value, self._options.model)
+        message, fields = load(value, self.options.model)
         if message.op_type is None:
             if isinstance(fields.get(SCHEMA), str) and isinstance(fields.get("properties"), dict):
                 return self._schema(value, fields)
             raise DecodeError("no operation", code=ReasonCode.MISSING_FIELD, path="$.op_type")
-        operation = self._operations.get(message.op_type)
+        operation = self.operations.get(message.op_type)
         if operation is None:
             code = ReasonCode.UNKNOWN_OPERATION
             raise DecodeError("an unknown operation", code=code, path="$.op_type")
@@ -128,7 +134,7 @@ class Reader:
         before, after = message.before, message.after
         if self._is_row(message) and fields:
             before, after, fields = (fields, None, {}) if op is _DELETE else (None, fields, {})
-        key = self._key(message.primary_keys)
+        key = self.key(message.primary_keys)
         marks = _MISSING_BYTES in value
         old, before_holds = self._image(before, key, has_marks=marks)
         new, after_holds = self._image(after, key, has_marks=marks)
@@ -149,8 +155,8 @@ class Reader:
             after_holds = after_holds if marks else _FULL
         elif not old:
             old, before_holds = None, _UNKNOWN
-        position = self._position(message)
-        time, process_time = self._times(message)
+        position = self.position(message)
+        time, process_time = self.times(message)
         return DataChange(
             op,
             self._table(message.table or ""),
@@ -165,13 +171,13 @@ class Reader:
             process_time,
             before_holds,
             after_holds,
-            self._details(message, fields, position, time, process_time),
+            self.details(message, fields, position, time, process_time),
         )
 
     def _is_row(self, message: Operation) -> bool:
         """Return whether the other fields of a message are its columns."""
         has_no_images = message.before is UNSET and message.after is UNSET
-        return has_no_images and self._options.model is not Model.OPERATION
+        return has_no_images and self.options.model is not Model.OPERATION
 
     def _image(
         self, row: Row | UnsetType | None, key: Key | None, *, has_marks: bool
@@ -189,12 +195,13 @@ class Reader:
                 return image, _FULL
         else:
             image = row
-            if self._image_holds is _FULL:
+            if self.image_holds is _FULL:
                 return image, _FULL
         is_key = key is not None and image.keys() == set(key.columns)
         return image, Completeness.KEY if is_key else _UNKNOWN
 
-    def _key(self, columns: list[str] | None) -> Key | None:
+    def key(self, columns: list[str] | None) -> Key | None:
+        """Return the key of the columns in ``primary_keys``; ``None`` = unknown."""
         if not columns:
             return None
         identity = tuple(columns)
@@ -207,8 +214,8 @@ class Reader:
         for path, image in (("$.before", message.before), ("$.after", message.after)):
             if image:
                 raise _unexpected(path)
-        position = self._position(message)
-        time, process_time = self._times(message)
+        position = self.position(message)
+        time, process_time = self.times(message)
         return Truncate(
             self._table(message.table or ""),
             None,
@@ -217,7 +224,7 @@ class Reader:
             self._source,
             time,
             process_time,
-            self._details(message, fields, position, time, process_time),
+            self.details(message, fields, position, time, process_time),
         )
 
     def _schema(self, value: bytes, fields: Row) -> Control:
@@ -228,8 +235,13 @@ class Reader:
 
     # -- parts ---------------------------------------------------------------------------------
 
-    def _position(self, message: Operation) -> Position | None:
-        match self._options.order:
+    def position(self, message: Operation) -> Position | None:
+        """Return the position of a message; ``None`` = the offset orders the changes.
+
+        Raises:
+            DecodeError: The message has no such position.
+        """
+        match self.options.order:
             case Order.POS:
                 return None if message.pos is None else position_of(message.pos)
             case Order.SCN:
@@ -237,8 +249,12 @@ class Reader:
             case Order.OFFSET:
                 return None
 
-    def _times(self, message: Operation) -> tuple[int | None, int | None]:
-        """Return the source time and the process time."""
+    def times(self, message: Operation) -> tuple[int | None, int | None]:
+        """Return the source time and the process time.
+
+        Raises:
+            DecodeError: A text is not a time.
+        """
         return (
             _time(message.op_ts, self._zone, "$.op_ts"),
             _time(message.current_ts, self._current_zone, "$.current_ts"),
@@ -248,7 +264,7 @@ class Reader:
         table = self._tables.get(text)  # shared, because reducers cache by identity
         return self._tables.add(text, table_of(text)) if table is None else table
 
-    def _details(
+    def details(
         self,
         message: Operation,
         fields: Row,
@@ -256,6 +272,7 @@ class Reader:
         time: int | None,
         process_time: int | None,
     ) -> Details:
+        """Return the fields of a message that have no place in its event."""
         details: dict[str, object] = {}
         if message.op_ts is not None and time is None:
             details["op_ts"] = message.op_ts

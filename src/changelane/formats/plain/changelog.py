@@ -15,7 +15,7 @@ which may be an insert. A join makes one update of both if they follow each othe
 Known gaps: messages name no table and have no types; see ``docs/formats/changelog-json.md``.
 """
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -33,6 +33,15 @@ from changelane.event import (
 from changelane.formats.contract import json
 from changelane.formats.contract.capabilities import AbsentMeans, Carries
 from changelane.formats.contract.format import Format, Report
+from changelane.formats.plain.changelog_wire import (
+    AFTER,
+    BEFORE,
+    DELETE,
+    INSERT,
+    KINDS,
+    Change,
+)
+from changelane.formats.plain.lanes import changelog_lanes
 from changelane.formats.plain.tables import FORMS, TYPES, Keys, Tables, report_missing, typed
 from changelane.message import Message
 from changelane.reason_codes import ReasonCode
@@ -41,7 +50,6 @@ from changelane.schema import TableId
 __all__ = ["Options", "make"]
 
 SOURCE: Final = Source(connector="flink")
-_INSERT, _BEFORE, _AFTER, _DELETE = "+I", "-U", "+U", "-D"
 # module names, because a look-up in the enum class is as slow as reading a number
 _DELETED: Final = Op.DELETE
 _FULL: Final = Completeness.FULL
@@ -61,13 +69,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     schemas: dict[str, dict[str, str]] = {}
 
 
-class Change(msgspec.Struct, forbid_unknown_fields=True):
-    """A message."""
-
-    data: dict[str, Any]
-    op: str
-
-
 class Changelog:
     """The format ``changelog-json``."""
 
@@ -75,6 +76,7 @@ class Changelog:
         self._options = options
         self._tables = Tables(options.table, options.schemas)
         self._keys = Keys()
+        self.lanes: Final = changelog_lanes(self._tables, self._keys)
         self.carries: Final = Carries(
             operations=frozenset({Op.CREATE, Op.UPDATE, Op.DELETE}),
             kinds=frozenset({"half"}),
@@ -95,7 +97,7 @@ class Changelog:
         if message.value is None:
             return (Tombstone(TableId()),)
         change = json.loads(message.value, Change)
-        op = _KINDS.get(change.op)
+        op = KINDS.get(change.op)
         if op is None:
             code = ReasonCode.UNKNOWN_OPERATION
             raise DecodeError("an unknown kind of row", code=code, path="$.op")
@@ -123,7 +125,7 @@ class Changelog:
             _UNKNOWN if before is None else holds,
             _UNKNOWN if after is None else holds,
         )
-        return (HalfUpdate(event),) if change.op == _BEFORE else (event,)
+        return (HalfUpdate(event),) if change.op == BEFORE else (event,)
 
     def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
         """Encode an event as one row, or as the two rows of an update."""
@@ -131,20 +133,20 @@ class Changelog:
             case HalfUpdate(change, other_key):
                 if other_key is not None:
                     report(("other_key", "not written"))
-                kind = _BEFORE
+                kind = BEFORE
                 if change.op is not Op.DELETE:
-                    kind = _AFTER
+                    kind = AFTER
                     report(("half", "read as an update without a before image"))
                 return (self._message(kind, change, report),)
             case DataChange(op=Op.UPDATE):
                 report_missing(event, report)
-                after = self._message(_AFTER, event, report)
+                after = self._message(AFTER, event, report)
                 if event.before is None:
                     return (after,)
                 first_half = msgspec.structs.replace(event, op=Op.DELETE)
-                return self._message(_BEFORE, first_half, report), after
+                return self._message(BEFORE, first_half, report), after
             case DataChange():
-                kind = _DELETE if event.op is Op.DELETE else _INSERT
+                kind = DELETE if event.op is Op.DELETE else INSERT
                 return (self._message(kind, event, report),)
             case _:
                 raise EncodeError(f"Flink's changelog has no message for {type(event).__name__}")
@@ -161,17 +163,9 @@ class Changelog:
         if message.value is None:
             return False
         try:
-            return json.loads(message.value, Change).op in _KINDS
+            return json.loads(message.value, Change).op in KINDS
         except DecodeError:
             return False
-
-
-_KINDS: Final = {
-    _INSERT: Op.CREATE,
-    _BEFORE: Op.DELETE,
-    _AFTER: Op.UPDATE,
-    _DELETE: Op.DELETE,
-}
 
 
 def make(options: Options) -> Format:

@@ -15,6 +15,7 @@ from changelane.formats.contract.capabilities import JSON_TYPES
 from changelane.formats.contract.declared_tables import DeclaredTable, DeclaredTables
 from changelane.formats.contract.format import Report
 from changelane.formats.contract.options import table_option
+from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId, TableSchema
 from changelane.types import (
     Decimal,
@@ -125,6 +126,19 @@ def load_row(data: bytes) -> Row:
     except (ValueError, RecursionError, decimal.DecimalException):
         row: Row = json.loads(data, Row)  # raises the error of the format
         return row
+
+
+def with_key(row: Row, key: Row) -> Row:
+    """Return a row with the columns of its key, which a value may omit.
+
+    Raises:
+        DecodeError: A column has two values.
+    """
+    for name, value in key.items():
+        if name in row and row[name] != value:
+            reason = "a key column differs from the message key"
+            raise DecodeError(reason, code=ReasonCode.WRONG_IMAGE, path=f"$.{name}")
+    return row if key.keys() <= row.keys() else {**key, **row}
 
 
 class Keys:

@@ -34,6 +34,7 @@ from changelane.event import (
 from changelane.formats.contract import json
 from changelane.formats.contract.capabilities import AbsentMeans, Carries
 from changelane.formats.contract.format import Format, Report
+from changelane.formats.plain.lanes import upsert_lanes
 from changelane.formats.plain.tables import (
     FORMS,
     TYPES,
@@ -44,6 +45,7 @@ from changelane.formats.plain.tables import (
     load_row,
     report_missing,
     typed,
+    with_key,
 )
 from changelane.message import Message
 from changelane.reason_codes import ReasonCode
@@ -78,6 +80,7 @@ class Plain:
         self._options = options
         self._tables = Tables(options.table, options.schemas)
         self._keys = Keys()
+        self.lanes: Final = upsert_lanes(self._tables, self._keys)
         self.carries: Final = Carries(
             operations=frozenset(Op),
             absent_means=AbsentMeans.NULL,
@@ -111,7 +114,7 @@ class Plain:
                     before_holds=_UNKNOWN if schema is not None else Completeness.KEY,
                 ),
             )
-        row = _with_key(_load(message.value), key_row)
+        row = with_key(_load(message.value), key_row)
         after, schema, declared_key = typed(declared, row, "$", is_whole=True)
         key = key or declared_key
         if key is None or (found is None and any(name not in row for name in key.columns)):
@@ -173,19 +176,6 @@ def _load(value: bytes) -> Row:
         reason = "a row with a schema block: use debezium-flat-json"
         raise DecodeError(reason, code=ReasonCode.UNKNOWN_KIND)
     return row
-
-
-def _with_key(row: Row, key: Row) -> Row:
-    """Return a row with the columns of its key, which a value may omit.
-
-    Raises:
-        DecodeError: A column has two values.
-    """
-    for name, value in key.items():
-        if name in row and row[name] != value:
-            reason = "a key column differs from the message key"
-            raise DecodeError(reason, code=ReasonCode.WRONG_IMAGE, path=f"$.{name}")
-    return row if key.keys() <= row.keys() else {**key, **row}
 
 
 def _key_row(key: Key | None, image: Image) -> dict[str, Any]:

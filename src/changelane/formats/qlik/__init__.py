@@ -36,6 +36,7 @@ from changelane.formats.contract.declared_tables import DeclaredTables
 from changelane.formats.contract.format import Format, Report
 from changelane.formats.qlik.decode import OPERATIONS, SOURCE, Reader, ReadOptions
 from changelane.formats.qlik.encode import WriteOptions, Writer
+from changelane.formats.qlik.lanes import lanes_of
 from changelane.formats.qlik.wire import DataMessage, load
 from changelane.message import Message
 from changelane.schema import TableId
@@ -79,6 +80,7 @@ class Qlik:
         tables = DeclaredTables(options.schemas)
         self.carries: Final = _carries(options)
         self._read = Reader(ReadOptions(has_topic, column, options.tables), tables)
+        self.lanes: Final = lanes_of(self._read)
         self._write = Writer(WriteOptions(has_topic, column, tables.keys, options.envelope))
 
     def __reduce__(self) -> tuple[object, ...]:

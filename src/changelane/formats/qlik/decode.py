@@ -2,6 +2,7 @@
 """Messages of Qlik Replicate to change events."""
 
 import datetime as dt
+from collections.abc import Collection
 from typing import Any, Final
 
 import msgspec
@@ -79,11 +80,16 @@ class ReadOptions(msgspec.Struct, frozen=True):
 
 
 class Reader:
-    """Decodes messages."""
+    """Decodes messages.
+
+    Attributes:
+        options: The options.
+        declared: The tables with declared columns.
+    """
 
     def __init__(self, options: ReadOptions, declared: DeclaredTables) -> None:
-        self._options = options
-        self._declared = declared
+        self.options = options
+        self.declared = declared
         self._tables: BoundedCache[str, TableId] = BoundedCache(_MAX_TABLES)
 
     def __call__(self, value: bytes, topic: str | None) -> ChangeEvent:
@@ -109,14 +115,14 @@ class Reader:
                 code=ReasonCode.UNKNOWN_OPERATION,
                 path=f"{loaded.path}.headers.operation",
             )
-        row, before = _images(op, message, loaded.path)
+        row, before = images_of(op, message, loaded.path)
         table = self._table(message, loaded, topic, row)
-        mask = _mask(headers.columnMask, loaded.path)
-        is_complete = mask is None or mask.bit_count() >= len(row)
-        if self._options.column:
-            row = _without(row, self._options.column)
-            before = None if before is None else _without(before, self._options.column)
-        declared = self._declared.find(table)
+        mask = mask_of(headers.columnMask, loaded.path)
+        is_complete = is_complete_row(mask, row)
+        if self.options.column:
+            row = _without(row, self.options.column)
+            before = None if before is None else _without(before, self.options.column)
+        declared = self.declared.find(table)
         key = schema = None
         before_holds = after_holds = _UNKNOWN
         if declared is not None:
@@ -141,17 +147,17 @@ class Reader:
         images: tuple[Image | None, Image | None] = (before, row)
         if op is _DELETE:
             images = (row, None)
-        details = _details(loaded, headers)
+        details = details_of(loaded, headers)
         return DataChange(
             op,
             table,
             key,
             *images,
             schema,
-            _position(headers, details, loaded.path),
-            _transaction(headers, details),
-            REFRESHED if op is _READ else SOURCE,
-            _time(headers.timestamp, loaded.path),
+            position_of(headers, details, loaded.path),
+            transaction_of(headers, details),
+            source_of(op),
+            time_of(headers.timestamp, loaded.path),
             None,
             before_holds,
             after_holds,
@@ -162,7 +168,7 @@ class Reader:
         """Return the table of a row: from the message, the schema id, a column or the topic."""
         if message.table:
             return TableId(schema=message.schema or None, name=message.table)
-        options = self._options
+        options = self.options
         name = options.tables.get(loaded.envelope.get("messageSchemaId", ""))
         if name is None and options.column:
             name = row.get(options.column)
@@ -180,6 +186,11 @@ class Reader:
         return table
 
 
+def source_of(op: Op) -> Source:
+    """Return the source of a change with an operation."""
+    return REFRESHED if op is _READ else SOURCE
+
+
 def table_of(name: str | None) -> TableId:
     """Return the table of ``SCHEMA.TABLE``; the table's name has no dot.
 
@@ -192,11 +203,14 @@ def table_of(name: str | None) -> TableId:
     return TableId(schema=schema or None, name=table or None)
 
 
-def _images(op: Op, message: DataMessage, path: str) -> tuple[Row, Row | None]:
+def images_of(op: Op, message: DataMessage, path: str) -> tuple[Row, Row | None]:
     """Return the row, and the before image of an update.
 
     The row of a delete is ``data``; some versions have it in ``beforeData``. An empty object is no
     image.
+
+    Raises:
+        DecodeError: The message has no row, or an image that the operation does not have.
     """
     data, before = message.data or None, message.beforeData or None
     if op is _UPDATE:
@@ -215,10 +229,13 @@ def _images(op: Op, message: DataMessage, path: str) -> tuple[Row, Row | None]:
     return row, None
 
 
-def _mask(text: str | None, path: str) -> int | None:
+def mask_of(text: str | None, path: str) -> int | None:
     """Return a mask: bit *i* is the column with the ordinal *i* + 1.
 
     "A string of hexadecimal digits, representing a bitmask of data columns in little-endian order."
+
+    Raises:
+        DecodeError: The text has other characters.
     """
     if not text:
         return None
@@ -229,6 +246,11 @@ def _mask(text: str | None, path: str) -> int | None:
         return int.from_bytes(bytes.fromhex(digits), "little")
     except ValueError:
         raise _not_a_mask(path) from None
+
+
+def is_complete_row(mask: int | None, row: Collection[str]) -> bool:
+    """Whether a message has all columns of a row that has no declared columns."""
+    return mask is None or mask.bit_count() >= len(row)
 
 
 def _not_a_mask(path: str) -> DecodeError:
@@ -263,7 +285,12 @@ def _without(image: Row, column: str) -> Row:
 # -- headers -------------------------------------------------------------------------------------
 
 
-def _position(headers: Headers, details: dict[str, Any], path: str) -> SequencePosition | None:
+def position_of(headers: Headers, details: dict[str, Any], path: str) -> SequencePosition | None:
+    """Return the position; a sequence of another length is added to *details*.
+
+    Raises:
+        DecodeError: The sequence is no number.
+    """
     text = headers.changeSequence
     if not text:
         return None
@@ -278,7 +305,7 @@ def _position(headers: Headers, details: dict[str, Any], path: str) -> SequenceP
     return SequencePosition(int(text))
 
 
-def _transaction(headers: Headers, details: dict[str, Any]) -> Transaction | None:
+def transaction_of(headers: Headers, details: dict[str, Any]) -> Transaction | None:
     """Return the place in the transaction; a number without a field is added to *details*."""
     identity, order = headers.transactionId, headers.transactionEventCounter
     last = headers.transactionLastEvent
@@ -292,8 +319,12 @@ def _transaction(headers: Headers, details: dict[str, Any]) -> Transaction | Non
     return Transaction(identity, order if is_order else None, last=last)
 
 
-def _time(text: str | None, path: str) -> int | None:
-    """Return "the original change UTC timestamp", which has no zone."""
+def time_of(text: str | None, path: str) -> int | None:
+    """Return "the original change UTC timestamp", which has no zone.
+
+    Raises:
+        DecodeError: The text is not a time.
+    """
     if not text:
         return None
     try:
@@ -303,7 +334,8 @@ def _time(text: str | None, path: str) -> int | None:
         raise DecodeError("not a time", code=ReasonCode.WRONG_TYPE, path=path) from None
 
 
-def _details(loaded: Loaded, headers: Headers) -> dict[str, Any]:
+def details_of(loaded: Loaded, headers: Headers) -> dict[str, Any]:
+    """Return the fields of a message that have no place in its event."""
     details: dict[str, Any] = dict(loaded.header_fields)
     if loaded.envelope:
         details["envelope"] = dict(loaded.envelope)

@@ -125,19 +125,25 @@ _HEADERS: Final = frozenset(Headers.__struct_fields__)
 _FIELDS: Final = frozenset(DataMessage.__struct_fields__)
 
 
-def _decoder(kind: Any) -> Callable[[Any], Any]:
+def decoder(kind: Any) -> Callable[[Any], Any]:
+    """Return the decoder of a wire class, which raises msgspec's errors."""
     return msgspec.json.Decoder(kind, float_hook=decimal.Decimal).decode
 
 
-_envelope: Final = _decoder(DataEnvelope)
-_bare: Final = _decoder(DataMessage)
-_parts: Final = _decoder(dict[str, msgspec.Raw])
-_object: Final = _decoder(Row)
-_text: Final = _decoder(str)
-_any_json: Final = _decoder(Any)
-_any_envelope: Final = _decoder(EnvelopeFields)
-_any_data: Final = _decoder(AnyDataMessage)
-_metadata: Final = _decoder(MetadataMessage)
+_envelope: Final = decoder(DataEnvelope)
+_bare: Final = decoder(DataMessage)
+_parts: Final = decoder(dict[str, msgspec.Raw])
+_object: Final = decoder(Row)
+_text: Final = decoder(str)
+_any_json: Final = decoder(Any)
+_any_envelope: Final = decoder(EnvelopeFields)
+_any_data: Final = decoder(AnyDataMessage)
+_metadata: Final = decoder(MetadataMessage)
+
+
+def has_envelope(value: bytes) -> bool:
+    """Return whether a usual message has the envelope."""
+    return b'"magic"' in value[:100]
 
 
 def load(value: bytes) -> Loaded:
@@ -147,15 +153,15 @@ def load(value: bytes) -> Loaded:
         DecodeError: The bytes are not a message of Qlik Replicate.
     """
     try:
-        if b'"magic"' not in value[:100]:
+        if not has_envelope(value):
             return Loaded(_bare(value), _NOTHING, _NOTHING, _NOTHING)
         envelope = _envelope(value)
     except (msgspec.MsgspecError, ValueError, RecursionError, ArithmeticError):
         return _load_any(value)
-    return Loaded(envelope.message, _fields_of(envelope), _NOTHING, _NOTHING, _IN_ENVELOPE)
+    return Loaded(envelope.message, envelope_fields(envelope), _NOTHING, _NOTHING, _IN_ENVELOPE)
 
 
-def _fields_of(envelope: EnvelopeFields) -> Row:
+def envelope_fields(envelope: EnvelopeFields) -> Row:
     """Return the keys of an envelope that are not null."""
     return {
         name: field for name in _ENVELOPE_FIELDS if (field := getattr(envelope, name)) is not None
@@ -173,7 +179,7 @@ def _load_any(value: bytes) -> Loaded:
         if name not in parts:
             raise DecodeError("a field is missing", code=ReasonCode.MISSING_FIELD, path=f"$.{name}")
     kind = _loads(_text, parts["type"], "$.type")
-    fields = _fields_of(_loads(_any_envelope, value, "$"))
+    fields = envelope_fields(_loads(_any_envelope, value, "$"))
     for name, part in parts.items():
         if name not in _ENVELOPE:
             fields[name] = _loads(_any_json, part, f"$.{name}")

@@ -32,6 +32,7 @@ from changelane.formats.contract.capabilities import Carries
 from changelane.formats.contract.format import Format, Report
 from changelane.formats.shareplex.decode import SOURCE, KeyImage, Reader, ReadOptions
 from changelane.formats.shareplex.encode import WriteOptions, Writer
+from changelane.formats.shareplex.lanes import lanes_of
 from changelane.formats.shareplex.operations import operation_of
 from changelane.formats.shareplex.wire import load
 from changelane.message import Message
@@ -101,6 +102,7 @@ class SharePlex:
         zone = parse_zone(options.time_zone)
         self.carries: Final = _carries(options, names_key=key_image == "key")
         self._read = Reader(ReadOptions(options.dialect == "dts", key_image, zone, options.strict))
+        self.lanes: Final = lanes_of(self._read)
         self._write = Writer(
             WriteOptions(
                 text_only=not is_native,

@@ -61,6 +61,10 @@ _COMPLETENESS: Final[dict[KeyImage, tuple[Completeness, Completeness]]] = {
 }
 
 
+# an inserted row has all columns: an omitted one is NULL
+_INSERTED_ROW: Final = (_UNKNOWN, _FULL)
+
+
 class ReadOptions(msgspec.Struct, frozen=True):
     """The options of a reader.
 
@@ -78,10 +82,14 @@ class ReadOptions(msgspec.Struct, frozen=True):
 
 
 class Reader:
-    """Decodes messages."""
+    """Decodes messages.
+
+    Attributes:
+        text_only: Values must be text or null.
+    """
 
     def __init__(self, options: ReadOptions) -> None:
-        self._text_only = options.text_only
+        self.text_only = options.text_only
         self._is_strict = options.is_strict
         self._completeness = _COMPLETENESS[options.key_image]
         self._read_time = reader(options.zone)
@@ -89,7 +97,7 @@ class Reader:
 
     def __call__(self, value: bytes) -> ChangeEvent:
         """Return the event of a message's value."""
-        message, other_fields = load(value, text_only=self._text_only)
+        message, other_fields = load(value, text_only=self.text_only)
         operation = operation_of(message.meta.op)
         if operation is _UPDATED or operation is _INSERTED or operation is _DELETED:
             return self._row(operation, message, other_fields)
@@ -106,22 +114,7 @@ class Reader:
     # -- rows ----------------------------------------------------------------------------------
 
     def _row(self, operation: Operation, message: Change, row: Row) -> DataChange:
-        data, before = message.data, message.key
-        if data is None:
-            raise DecodeError("no columns", code=ReasonCode.MISSING_FIELD, path="$.data")
-        if operation is _UPDATED:
-            if before is None:
-                return self._change(_UPDATE, (None, data), message.meta, row)
-            # "missing in data is unchanged": the after image is `key` overlaid with `data`
-            after = {**before, **data}
-            return self._change(_UPDATE, (before, after), message.meta, row)
-        if before:
-            # Quest KB 4376090: `key` exists for updates only, by design
-            raise DecodeError(
-                "only an update has this field", code=ReasonCode.UNEXPECTED_FIELD, path="$.key"
-            )
-        images = (None, data) if operation is _INSERTED else (data, None)
-        op = _CREATE if operation is _INSERTED else _DELETE
+        op, images = change_of(operation, message)
         return self._change(op, images, message.meta, row)
 
     def _half(self, operation: Operation, message: Change, row: Row) -> HalfUpdate:
@@ -139,15 +132,10 @@ class Reader:
     def _change(self, op: Op, images: Images, meta: Meta, row: Row) -> DataChange:
         before, after = images
         key: Key | None = None
-        before_completeness = after_completeness = _UNKNOWN
-        if op is _CREATE:
-            # an inserted row has all columns: an omitted one is NULL
-            after_completeness = _FULL
-        elif op is _UPDATE and before is not None:
-            before_completeness, after_completeness = self._completeness
-            if before_completeness is Completeness.KEY:
-                key = Key(tuple(before), KeyOrigin.PAYLOAD)
-        coordinates = _Coordinates(meta, row)
+        before_completeness, after_completeness = self.completeness(op, before)
+        if before is not None and before_completeness is Completeness.KEY:
+            key = Key(tuple(before), KeyOrigin.PAYLOAD)
+        coordinates = Coordinates(meta, row)
         return DataChange(
             op,
             self._table(meta.table),
@@ -158,12 +146,18 @@ class Reader:
             coordinates.position,
             coordinates.transaction,
             SOURCE,
-            self._time(meta.time, "time"),
-            self._time(meta.posttime, "posttime"),
+            self.time(meta.time, "time"),
+            self.time(meta.posttime, "posttime"),
             before_completeness,
             after_completeness,
             coordinates.details,
         )
+
+    def completeness(self, op: Op, before: Image | None) -> tuple[Completeness, Completeness]:
+        """Return the completeness of the before and the after image of a change."""
+        if op is _CREATE:
+            return _INSERTED_ROW
+        return self._completeness if op is _UPDATE and before is not None else _COMPLETENESS["auto"]
 
     # -- other messages ------------------------------------------------------------------------
 
@@ -176,29 +170,29 @@ class Reader:
                 code=ReasonCode.UNKNOWN_OPERATION,
                 path="$.meta.op",
             )
-        coordinates = _Coordinates(meta, row)
+        coordinates = Coordinates(meta, row)
         return Control(
             meta.op,
             None,
             self._table(meta.table),
             coordinates.position,
             SOURCE,
-            self._time(meta.time, "time"),
-            self._time(meta.posttime, "posttime"),
+            self.time(meta.time, "time"),
+            self.time(meta.posttime, "posttime"),
             {**coordinates.details, **coordinates.transaction_details()},
         )
 
     def _truncate(self, message: Change, row: Row) -> Truncate:
         meta, data = message.meta, dict(message.data or {})
-        coordinates = _Coordinates(meta, row)
+        coordinates = Coordinates(meta, row)
         return Truncate(
             self._table(meta.table),
             _statement(data),
             coordinates.position,
             coordinates.transaction,
             SOURCE,
-            self._time(meta.time, "time"),
-            self._time(meta.posttime, "posttime"),
+            self.time(meta.time, "time"),
+            self.time(meta.posttime, "posttime"),
             {**coordinates.details, **_row_details(data, message.key)},
         )
 
@@ -214,15 +208,15 @@ class Reader:
             if action == "truncate":
                 return self._truncate(message, row)
             sql = _statement(data)
-        coordinates = _Coordinates(meta, row)
+        coordinates = Coordinates(meta, row)
         return SchemaChange(
             self._table(meta.table),
             action,
             sql,
             position=coordinates.position,
             source=SOURCE,
-            source_time_ns=self._time(meta.time, "time"),
-            process_time_ns=self._time(meta.posttime, "posttime"),
+            source_time_ns=self.time(meta.time, "time"),
+            process_time_ns=self.time(meta.posttime, "posttime"),
             # a schema change has no field for its transaction
             details={
                 **coordinates.details,
@@ -231,7 +225,12 @@ class Reader:
             },
         )
 
-    def _time(self, text: str | None, field: str) -> int | None:
+    def time(self, text: str | None, field: str) -> int | None:
+        """Return a time of ``meta`` in nanoseconds.
+
+        Raises:
+            DecodeError: The text is not a time.
+        """
         if text is None:
             return None
         try:
@@ -249,7 +248,27 @@ class Reader:
         return table
 
 
-class _Coordinates:
+def change_of(operation: Operation, message: Change) -> tuple[Op, Images]:
+    """Return the operation and the images of a row change.
+
+    Raises:
+        DecodeError: The message has no columns, or an image that the operation does not have.
+    """
+    data, before = message.data, message.key
+    if data is None:
+        raise DecodeError("no columns", code=ReasonCode.MISSING_FIELD, path="$.data")
+    if operation is _UPDATED:
+        # "missing in data is unchanged": the after image is `key` overlaid with `data`
+        return _UPDATE, (before, data if before is None else {**before, **data})
+    if before:
+        # Quest KB 4376090: `key` exists for updates only, by design
+        raise DecodeError(
+            "only an update has this field", code=ReasonCode.UNEXPECTED_FIELD, path="$.key"
+        )
+    return (_CREATE, (None, data)) if operation is _INSERTED else (_DELETE, (data, None))
+
+
+class Coordinates:
     """The position of an operation, its position in the transaction, and its other details."""
 
     __slots__ = ("details", "position", "transaction")

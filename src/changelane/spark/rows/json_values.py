@@ -110,7 +110,14 @@ def _out_of_range(kind: LogicalType) -> DecodeError:
 
 
 def _as_text(kind: LogicalType) -> Convert:
-    return lambda value: value if isinstance(value, str) else value_text(kind, value)
+    numbers = frozenset({int, decimal.Decimal} if to_json(kind) is None else ())
+
+    def inner(value: Value) -> str:
+        if value.__class__ in numbers:
+            return str(value)
+        return value if isinstance(value, str) else value_text(kind, value)
+
+    return inner
 
 
 def _unsigned_64(kind: t.Integer) -> Convert:
@@ -263,7 +270,11 @@ def _nested(value: Value) -> Value:
 def key_as_text(kind: LogicalType, value: Value) -> Value:
     """Return the canonical text of a key's value in a column that Spark stores as text."""
     match value:
-        case None | str() | Unavailable():
+        case None | str():
+            return value
+        case int():
+            return value_text(kind, value)
+        case Unavailable():
             return value
         case decimal.Decimal() | dt.datetime():
             (same,) = key_values(key_bytes({"key": value}))
@@ -299,12 +310,15 @@ class UsualForm(NamedTuple):
         python_class: The class of the values, which msgspec writes itself; ``None`` = any class.
         fits: The further check of a value of the class.
         convert: The conversion of a value of any class.
+        unconverted: The class of values that *convert* returns unchanged and msgspec writes, if
+            any.
     """
 
     checked: Any
     python_class: type | None = None
     fits: Callable[[Any], bool] | None = None
     convert: Convert | None = None
+    unconverted: type | None = None
 
 
 @lru_cache(maxsize=4096)
@@ -329,7 +343,8 @@ def usual_form(kind: LogicalType) -> UsualForm:
             return UsualForm(Annotated[dt.datetime, msgspec.Meta(tz=False)], dt.datetime)
         case _:
             checked, convert = _column(kind)
-            return UsualForm(checked, convert=convert)
+            unconverted = str if target == _TEXT and convert is not None else None
+            return UsualForm(checked, convert=convert, unconverted=unconverted)
 
 
 JSON: Final = msgspec.json.Encoder()

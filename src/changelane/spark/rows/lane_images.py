@@ -9,6 +9,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
+from changelane.apply.keys import canonical, key_bytes
 from changelane.formats.contract.lane import (
     Lane,
     LaneColumn,
@@ -25,7 +26,6 @@ from changelane.spark.rows.json_values import (
     key_as_text,
     usual_form,
 )
-from changelane.spark.rows.keys import key_of
 from changelane.types import Decimal, LogicalType
 
 Image = Any
@@ -98,12 +98,7 @@ class ImageFunctions:
         key_columns = self._key
         if key_columns is None:
             return "None"
-        values = self.values(key_columns)
-
-        def key(image: Image) -> str | None:
-            return key_of(key_columns, values(image))
-
-        names["key_of"] = key
+        names["key_of"] = self._key_of(key_columns)
         index, column = next(
             (index, column)
             for index, column in enumerate(self._columns)
@@ -114,6 +109,20 @@ class ImageFunctions:
         value = value_expression(image, index, column.column.name, names, is_named=self._is_named)
         is_number = f"(value := {value}).__class__ is int"
         return f'f"[{{value}}]" if {is_number} else key_of({image})'
+
+    def _key_of(self, key_columns: tuple[str, ...]) -> Callable[[Image], str]:
+        """Return the function from an image with JSON values to its canonical key."""
+        values = self.values(key_columns)
+        if len(key_columns) > 1:
+            return lambda image: key_bytes(values(image)).decode()
+        values_of = values_getter(key_columns, self._columns, is_named=self._is_named)
+        (read,) = (c.read for c in self._columns if c.column.name == key_columns[0])
+
+        def key_of(image: Image) -> str:
+            (value,) = values_of(image)
+            return f"[{canonical(value if value is None or read is None else read(value))}]"
+
+        return key_of
 
     def values(self, names: Sequence[str]) -> Callable[[Image], dict[str, Any]]:
         """Return the function from an image with JSON values to the values of some columns.
@@ -136,10 +145,12 @@ class ImageFunctions:
 
 def _with_key_text(source: LaneColumn, kind: LogicalType) -> LaneColumn:
     """Return a column of the key whose values are texts, as :class:`CompiledSchema` makes them."""
-    read_json = source.read
+    read_json, convert = source.read, usual_form(kind).convert
 
     def read(value: Any) -> Any:
         key_value = value if read_json is None else read_json(value)
+        if key_value.__class__ is int and convert is not None:
+            return convert(key_value)
         if type(key_value) in _CONTAINERS and is_too_deep(key_value):
             raise NotPlainError  # the depth cannot be checked in the text
         return key_as_text(kind, key_value)
@@ -192,7 +203,9 @@ def _statements(
         steps, is_new = _steps(column, form, f"{prefix}{index}", names)
         if steps:
             lines.append(f"value = {target}")
-            lines.append("if value is not None:")
+            is_text = column.read is None and form.unconverted is str
+            other = " and value.__class__ is not str" if is_text else ""
+            lines.append(f"if value is not None{other}:")
             lines.extend(f"  {step}" for step in steps)
         if is_new:
             lines.append(f"  {target} = value")

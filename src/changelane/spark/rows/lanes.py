@@ -9,8 +9,24 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from changelane.apply.deduplication import is_only_change, number_of, ordinal_of
-from changelane.event import DataChange, Source, is_first_snapshot, shared_transaction_id
-from changelane.formats.contract.lane import BatchLane, Lane, Lanes, compiled_function
+from changelane.event import (
+    Completeness,
+    DataChange,
+    Image,
+    Op,
+    Source,
+    is_first_snapshot,
+    lists_sent_columns_only,
+    shared_transaction_id,
+)
+from changelane.formats.contract.lane import (
+    BatchLane,
+    Lane,
+    Lanes,
+    TimedLane,
+    compiled_function,
+)
+from changelane.formats.contract.nesting import deep_column
 from changelane.formats.contract.open_lanes import OpenLanes
 from changelane.message import Message
 from changelane.position import Position, PositionScope, order_header
@@ -93,6 +109,7 @@ class LaneRows(OpenLanes[list[Row]]):
             "most_time": TIMES[1],
             "table_id": compiled.table_id,
             "schema_id": compiled.id,
+            "may_be_whole": not _is_partial(change),
         }
         before_key, after_key = images.key("before", names), images.key("after", names)
         after_text = [*images.write("after", names), "after_text = encode(after)"]
@@ -104,9 +121,23 @@ class LaneRows(OpenLanes[list[Row]]):
             if not set(compiled.key or ()) <= set(deleted):
                 delete = ["return None"]
         update = before_text if self._keeps_before_images else images.read("before", names)
+        if lane.is_named:
+            names |= {"column_count": len(lane.columns), "deep_column": deep_column}
+            names["write_partial"] = _partial_writer(compiled)
+            partial_text = ["before_text, before_missing = write_partial(before)"]
+            update = [
+                "if len(before) < column_count:",
+                " if deep_column(before) is not None: return None",
+                *(f" {line}" for line in partial_text if self._keeps_before_images),
+                *(["else:", *(f" {line}" for line in update)] if update else []),
+            ]
         transaction = "None" if is_first else _TRANSACTION_ID
+        start = list(_START)
+        if isinstance(lane, TimedLane):
+            names["position_at"] = lane.position_at
+            start.insert(1, "sent_position = position_at(time_ns, message.offset)")
         lines = [
-            *_START,
+            *start,
             "if op == 'd':",
             f" key = {before_key}",
             *(f" {line}" for line in delete),
@@ -128,6 +159,19 @@ class LaneRows(OpenLanes[list[Row]]):
             text += [*_ONE, *(f" {line}" for line in lines), " return [row]"]
         make_rows: MakeRows = compiled_function(text, names)
         return make_rows
+
+
+def _partial_writer(compiled: CompiledSchema) -> Callable[[Image], tuple[bytes, Any]]:
+    """Return the function that writes a before image that lacks columns, as the event path does."""
+    return lambda image: compiled.writer.write(compiled.with_key_texts(image) or {})
+
+
+def _is_partial(change: DataChange) -> bool:
+    """Whether all changes of a lane are updates whose images may lack columns of the table."""
+    if lists_sent_columns_only(change):
+        return True
+    is_whole = change.schema is not None or change.after_holds is Completeness.FULL
+    return change.op is Op.UPDATE and not is_whole
 
 
 Result = TypeVar("Result")
@@ -169,12 +213,14 @@ _BATCH: Final = (
 )
 _BATCH_END: Final = ("  rows.append(row)", " return rows")
 _START: Final = (
-    "op, before, after, position, transaction, field_id, time_ns = plain",
+    "op, before, after, sent_position, transaction, field_id, time_ns = plain",
+    "position = sent_position",
     "if position is None: position = fallback_position(source, message, index)",
     "before_text = before_missing = after_text = None",
 )
 _TRANSACTION_ID: Final = (
-    "shared_transaction_id(transaction.id, position) if transaction is not None and transaction.id"
+    "shared_transaction_id(transaction.id, sent_position)"
+    " if transaction is not None and transaction.id"
     " else None if field_id is None else str(field_id)"
 )
 _ORDINAL: Final = (
@@ -189,7 +235,7 @@ _END: Final = (
     "if time_us is not None and not least_time <= time_us <= most_time: return None",
     "row = (",
     " 'data', op, table_id, schema_id, key, None, before_text, before_missing, after_text, None,",
-    " after_text is not None, order, transaction_id, ordinal, time_us,",
+    " may_be_whole and after_text is not None, order, transaction_id, ordinal, time_us,",
     " message.topic, message.partition, message.offset, index, None, None, None, None, None,",
     ")",
 )

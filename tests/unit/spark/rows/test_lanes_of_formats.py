@@ -2,36 +2,17 @@
 """Lanes of the other formats give the rows and the errors of the event path."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from dts_records import V1, branch, character, integer, record
-from hypothesis import given, settings
 from hypothesis import strategies as st
-from lane_messages import ARGUMENTS, lane_rows, numbered, read
+from lane_checks import check_generated, check_mutated, check_stored, count
 from mutated_messages import mutations
 
-from changelane import get_codec
-from changelane.errors import EncodeError
 from changelane.message import Message
-from changelane.testing.conformance import EFFORT
-from changelane.testing.event_strategies import data_changes
 
 pytestmark = pytest.mark.usefixtures("early_lanes")
-
-GOLDEN = Path(__file__).parents[3] / "golden"
-
-
-def goldens(format: str) -> list[Message]:
-    """Return the stored messages of a format with values."""
-    folder = GOLDEN / format
-    messages = [one for path in sorted(folder.glob("*/*.jsonl")) for one in read(path)]
-    for path in sorted(folder.glob("*/*/value")):
-        key = path.with_name("key")
-        messages.append(Message(path.read_bytes(), key.read_bytes() if key.exists() else None))
-    return [Message(one.value, one.key, one.headers, "t") for one in messages if one.value]
-
 
 FORMATS: dict[str, tuple[dict[str, Any], ...]] = {
     "cdl-debezium-json": (
@@ -53,21 +34,19 @@ FORMATS: dict[str, tuple[dict[str, Any], ...]] = {
         {"table": "public.t", "add_headers": "op", "delete_tombstone_handling_mode": "rewrite"},
     ),
     "dts-avro": ({}, {"strict": True}, {"binlog_prefix": "binlog"}),
+    "shareplex-json": (
+        {},
+        {"dialect": "dts", "time_zone": "+08:00"},
+        {"dialect": "native", "strict": True},
+        {"key_image": "full"},
+        {"key_image": "key"},
+    ),
 }
-MESSAGES = {name: goldens(name) for name in FORMATS}
-
-
-def count(format: str, messages: list[Message], options: Any = None, **arguments: Any) -> int:
-    return lane_rows(numbered(messages), options, format, **arguments)[0]
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_stored_messages(format: str) -> None:
-    for options in FORMATS[format]:
-        messages = [copy for one in MESSAGES[format] for copy in (one, one, one)]
-        plain, with_row = lane_rows(numbered(messages), options, format)
-        # two of three: the first message of a table and schema opens the lane
-        assert plain > 0.4 * with_row
+    check_stored(format, FORMATS[format])
 
 
 @st.composite
@@ -82,52 +61,13 @@ def changed_bytes(draw: st.DrawFn, data: bytes) -> bytes:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_mutated_messages(format: str) -> None:
-    plain: list[int] = []
     mutate = changed_bytes if format == "dts-avro" else mutations
-    messages = MESSAGES[format]
-    plain_messages = [one for one in messages if count(format, [one] * 3)]
-
-    @settings(max_examples=30 * EFFORT)
-    @given(
-        st.data(),
-        st.lists(
-            st.sampled_from(plain_messages) | st.sampled_from(messages), min_size=1, max_size=3
-        ),
-        st.sampled_from(ARGUMENTS),
-        st.sampled_from(FORMATS[format]),
-    )
-    def check(data: st.DataObject, chosen: list[Message], arguments: Any, options: Any) -> None:
-        mutated: list[Message] = []
-        for one in chosen * data.draw(st.integers(1, 2)):
-            key = one.key
-            if key and data.draw(st.integers(0, 3)) == 0:
-                key = data.draw(st.sampled_from((None, b"", b"null", key + b" ", b'{"x":1}')))
-            mutated.append(Message(data.draw(mutate(one.value or b"")), key, one.headers, "t"))
-        sent = [*chosen, *mutated, *chosen, *mutated, *chosen]
-        plain.append(count(format, sent, options, **arguments))
-
-    check()
-    assert sum(number > 0 for number in plain) > 0.2 * len(plain)
+    check_mutated(format, FORMATS[format], mutate)
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_generated_events(format: str) -> None:
-    plain: list[int] = []
-    codec = get_codec(format)
-
-    @settings(max_examples=15 * EFFORT)
-    @given(data_changes(codec.carries), data_changes(codec.carries))
-    def check(change: Any, other: Any) -> None:
-        messages: list[Message] = []
-        for event in (change, other):
-            try:
-                messages += codec.encode(event, on_loss="ignore").messages
-            except EncodeError:
-                continue
-        plain.append(count(format, messages * 3))
-
-    check()
-    assert sum(number > 0 for number in plain) > 0.2 * len(plain)
+    check_generated(format)
 
 
 # -- cdl-debezium-json and arcion-json -------------------------------------------------------------

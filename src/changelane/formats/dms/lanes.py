@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lanes of ``aws-dms-json`` (:mod:`changelane.formats.contract.lane`).
+
+A plain message is a data record with the table, the columns and the documented keys of the lane.
+Without declared columns, its images have the same columns. With declared columns, a row lacks only
+columns that are NULL, its before image is an object with all columns, and the row of a delete has
+all columns, of which one beside the key has a value.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import Any, Final
+
+import msgspec
+
+from changelane.event import DataChange, Op
+from changelane.formats.contract.declared_tables import DeclaredTable
+from changelane.formats.contract.lane import NotPlainError
+from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
+from changelane.formats.contract.untyped_lanes import EventForm, ProbedLanes, UntypedLane
+from changelane.formats.dms.before_images import Place
+from changelane.formats.dms.decode import (
+    OPERATIONS,
+    Reader,
+    deleted_row,
+    details_of,
+    times_of,
+)
+from changelane.formats.dms.wire import KnownMetadata, decoder, message_class
+from changelane.message import Message
+
+_DELETE: Final = Op.DELETE
+_UPDATE: Final = Op.UPDATE
+
+ImagesOf = Callable[[Op, Any, bytes], tuple[Any, Any]]
+"""Returns the before and the after image of an operation, a decoded message and its bytes."""
+
+
+class _Metadata(msgspec.Struct, rename="kebab", gc=False):
+    operation: str
+    schema_name: str | None = None
+    table_name: str | None = None
+
+
+class _Probe(msgspec.Struct, gc=False):
+    """The part of a message that identifies its lane."""
+
+    metadata: _Metadata
+    data: dict[str, msgspec.Raw]
+
+
+_probe: Final = msgspec.json.Decoder(_Probe).decode
+
+
+def lanes_of(reader: Reader, place: Place) -> ProbedLanes:
+    """Return the lanes of a codec."""
+
+    def identity(value: bytes) -> Hashable:
+        probe = _probe(value)
+        op = OPERATIONS[probe.metadata.operation]
+        names = probe.metadata.schema_name, probe.metadata.table_name
+        return names, reader.is_whole(op), reader.source(op), tuple(probe.data)
+
+    def open_lane(message: Message, change: DataChange) -> UntypedLane:
+        declared = reader.declared.find(change.table)
+        metadata = _probe(message.value or b"").metadata
+        opened = _Opened(reader, place, change, metadata.schema_name, metadata.table_name)
+        return UntypedLane(change, declared, opened.reader, has_whole_before=False)
+
+    return ProbedLanes(identity, open_lane)
+
+
+class _Opened:
+    """A lane with the plan of its event path."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        place: Place,
+        change: DataChange,
+        owner: str | None,
+        table: str | None,
+    ) -> None:
+        self._reader = reader
+        self._place = place
+        self._change = change
+        self._declared = reader.declared.find(change.table)
+        self._owner = owner
+        self._table = table
+
+    def reader(self, event_form: EventForm) -> ReadEvent:
+        """Return the reader of events."""
+        reader, owner, table, opened = self._reader, self._owner, self._table, self._change
+        is_partial = opened.schema is None and not reader.is_whole(opened.op)
+        source, has_details, names = opened.source, event_form.has_details, event_form.names
+        source_of, is_whole, coordinates = reader.source, reader.is_whole, reader.coordinates
+        if self._declared is None:
+            decode = decoder(message_class(reader.options.before_field, KnownMetadata))
+            images_of = self._untyped_images(event_form)
+        else:
+            decode, images_of = self._typed_images(self._declared, event_form)
+
+        def read(value: bytes, _key: bytes | None) -> PlainEvent | None:
+            message = decode(value)
+            metadata = message.metadata
+            if metadata.record_type != "data" or message.control is not None:
+                return None
+            if metadata.table_name != table or metadata.schema_name != owner:
+                return None
+            op = OPERATIONS[metadata.operation]
+            if source_of(op) is not source or (names and is_whole(op) is is_partial):
+                return None
+            before, after = images_of(op, message, value)
+            details = details_of((message, {}, {})) if has_details else {}
+            process_time, source_time = times_of(metadata)
+            transaction, position = coordinates(op, metadata, source_time, details)
+            return (
+                op._value_,
+                before,
+                after,
+                position,
+                transaction,
+                source_time,
+                process_time,
+                has_details and bool(details),
+            )
+
+        return read
+
+    def _untyped_images(self, event_form: EventForm) -> ImagesOf:
+        split, key, names = self._reader.split, self._change.key, event_form.names
+        is_before = event_form.before_check()
+
+        def images(op: Op, message: Any, _value: bytes) -> tuple[Any, Any]:
+            row, before = split(op, message, message.data)
+            if tuple(row) != names or (before is not None and not is_before(before)):
+                raise NotPlainError
+            if op is not _DELETE:
+                return before, row
+            if deleted_row(row, key)[0] is not row:
+                raise NotPlainError
+            return row, None
+
+        return images
+
+    def _typed_images(
+        self, declared: DeclaredTable, event_form: EventForm
+    ) -> tuple[Callable[[bytes], Any], ImagesOf]:
+        """Return the decoder of messages, and the function to their images."""
+        names, key = [column.column.name for column in event_form.columns], self._change.key
+        naming, has_object = self._place.naming, self._place.has_object
+        if naming is not None and any(naming.column_of(name) for name in names):
+            raise NotPlainError  # the row may have columns of before images
+        options = self._reader.options
+        decode, decode_whole = (
+            decoder(message_class(options.before_field, KnownMetadata, row, event_form.row))
+            for row in (event_form.omitting_row(), event_form.row)
+        )
+        omits_in_updates = options.omits_nulls and not declared.lobs
+        others = [name for name in names if key is not None and name not in key.columns]
+        values_beside_key = event_form.values_of(others)
+        nulls = (None,) * len(others)
+
+        def images(op: Op, message: Any, value: bytes) -> tuple[Any, Any]:
+            row, before = message.data, message.before
+            if row is None or (before is not None and not (op is _UPDATE and has_object)):
+                raise NotPlainError
+            if op is _DELETE or (op is _UPDATE and not omits_in_updates):
+                row = decode_whole(value).data
+            if op is not _DELETE:
+                return before, row
+            if nulls and values_beside_key(row) == nulls:
+                raise NotPlainError  # such an image is the key
+            return row, None
+
+        return decode, images
