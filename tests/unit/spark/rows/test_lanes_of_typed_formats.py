@@ -5,18 +5,22 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import strategies as st
 from lane_checks import check_generated, check_mutated, check_stored, count
+from mutated_messages import mutations
 
 from changelane import get_codec
 from changelane.conversion.lanes import conversion_lanes
+from changelane.formats.ticdc.open.wire import VERSION, framed, frames
 from changelane.message import Message
 
 pytestmark = pytest.mark.usefixtures("early_lanes")
 
 FORMATS: dict[str, tuple[dict[str, Any], ...]] = {
     "wal2json": ({}, {"keys": {"orders": ["id"], "all_types": ["id"]}}, {"date_order": "mdy"}),
+    "ticdc-open-json": ({}, {"output_old_value": True}, {"time_zone": "Europe/Berlin"}),
 }
-LEAST_PLAIN = {"wal2json": 0.3}
+LEAST_PLAIN = {"wal2json": 0.3, "ticdc-open-json": 0.3}
 """The least share of plain messages of the stored ones."""
 
 
@@ -25,9 +29,18 @@ def test_stored_messages(format: str) -> None:
     check_stored(format, FORMATS[format], least=LEAST_PLAIN[format])
 
 
+@st.composite
+def in_frames(draw: st.DrawFn, value: bytes) -> bytes:
+    """Return the frames of a value with changed JSON, or with another frame."""
+    parts = [draw(mutations(part)) if part else part for part in frames(value, 0, "$")]
+    changed = b"".join(map(framed, parts))
+    return draw(st.sampled_from((changed, changed, changed, changed + framed(b"{}"), changed[:-1])))
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_mutated_messages(format: str) -> None:
-    check_mutated(format, FORMATS[format])
+    mutate = in_frames if format == "ticdc-open-json" else mutations
+    check_mutated(format, FORMATS[format], mutate)
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -136,3 +149,92 @@ def test_messages_of_wal2json_without_a_lane(one: Message) -> None:
 
 def test_the_messages_of_a_stream_are_not_converted_in_lanes() -> None:
     assert conversion_lanes(get_codec("wal2json"), get_codec("canal-json")) is None
+
+
+# -- ticdc-open-json -------------------------------------------------------------------------------
+
+Cells = dict[str, dict[str, Any]]
+HANDLE = {"id": {"t": 3, "h": True, "f": 11, "v": 1}}
+ROW: Cells = HANDLE | {
+    "val": {"t": 15, "f": 64, "v": "aa"},
+    "note": {"t": 252, "f": 64, "v": "YWE="},
+    "price": {"t": 246, "f": 64, "v": "1.50"},
+    "big": {"t": 8, "f": 192, "v": 1 << 63},
+}
+
+
+def cell(name: str, **more: Any) -> Cells:
+    """Return the row with another cell."""
+    return ROW | {name: ROW[name] | more}
+
+
+def batch(*events: tuple[dict[str, Any], dict[str, Any]]) -> Message:
+    """Return a message of events, each with further parts of its key, and its value."""
+    own = {"ts": 415508878783938562, "scm": "test", "tbl": "t1", "t": 1}
+    keys = [framed(json.dumps(own | more).encode()) for more, _ in events]
+    values = [framed(json.dumps(value).encode()) for _, value in events]
+    return Message(b"".join(values), VERSION + b"".join(keys), (), "t")
+
+
+def ticdc(value: dict[str, Any], **more: Any) -> Message:
+    return batch((more, value))
+
+
+def test_plain_messages_of_ticdc_open() -> None:
+    for one in (
+        ticdc({"u": ROW}),
+        ticdc({"u": ROW}, rid=5, ptn=7, ts=None),
+        ticdc({"u": ROW, "p": cell("val", v=None)}),
+        ticdc({"u": ROW, "p": dict(reversed(ROW.items()))}),
+        ticdc({"u": ROW, "p": {"val": {"t": 15, "f": 64, "v": "b"}}}),
+        ticdc({"u": ROW, "p": {}}),
+        ticdc({"d": ROW}),
+        ticdc({"d": HANDLE}, ohk=None),
+        batch(({}, {"u": ROW}), ({"ts": 5}, {"u": ROW, "p": ROW}), ({}, {"d": ROW})),
+    ):
+        for options in FORMATS["ticdc-open-json"]:
+            assert count("ticdc-open-json", [one] * 3, options) == 2
+            assert count("ticdc-open-json", [one] * 3, options, images=False) == 2
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ticdc({"u": dict(reversed(ROW.items()))}),
+        ticdc({"u": ROW | {"x": {"t": 3, "v": 1}}}),
+        ticdc({"u": HANDLE}),
+        ticdc({"u": cell("val", t=253)}),
+        ticdc({"u": cell("val", f=65)}),
+        ticdc({"u": cell("val", f=None)}),
+        ticdc({"u": cell("val", h=True)}),
+        ticdc({"u": cell("id", h=False)}),
+        ticdc({"u": cell("id", v=1.0)}),
+        ticdc({"u": cell("id", v="1")}),
+        ticdc({"u": cell("id", v=1 << 31)}),
+        ticdc({"u": cell("big", v=1 << 64)}),
+        ticdc({"u": cell("note", v="a")}),
+        ticdc({"u": cell("price", v="a")}),
+        ticdc({"u": ROW, "p": cell("id", v=2)}),
+        ticdc({"u": ROW, "p": cell("id", h=False)}),
+        ticdc({"u": ROW, "p": {"val": {"t": 15, "f": 64, "v": None}}}),
+        ticdc({"u": ROW, "p": {"val": {"t": 253, "f": 64, "v": "b"}}}),
+        ticdc({"u": ROW, "p": {"old": {"t": 15, "f": 64, "v": "b"}}}),
+        ticdc({"u": ROW, "d": ROW}),
+        ticdc({"d": ROW, "p": ROW}),
+        ticdc({"u": ROW}, tbl="t2"),
+        ticdc({"u": ROW}, scm=None),
+        ticdc({"u": ROW}, ts=-1),
+        ticdc({"u": ROW}, ohk=True),
+        ticdc({"u": ROW}, ccl="s3://x"),
+        ticdc({"q": "ALTER TABLE t1 ADD x INT", "t": 5}, t=2),
+        batch(({}, {"u": ROW}), ({"tbl": "t2"}, {"u": ROW})),
+        batch(({}, {"u": ROW}), ({}, {"u": HANDLE})),
+        Message(ticdc({"u": ROW}).value, None, (), "t"),
+        Message(ticdc({"u": ROW}).value, b"\0" * 8, (), "t"),
+        Message(b"", ticdc({"u": ROW}).key, (), "t"),
+    ],
+)
+def test_other_messages_of_ticdc_open(other: Message) -> None:
+    plain = ticdc({"u": ROW})
+    assert count("ticdc-open-json", [plain, plain, other]) == 1
+    count("ticdc-open-json", [plain, plain, other, plain, other], {"output_old_value": True})
