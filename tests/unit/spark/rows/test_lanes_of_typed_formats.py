@@ -16,11 +16,29 @@ from changelane.message import Message
 
 pytestmark = pytest.mark.usefixtures("early_lanes")
 
+
+def declared(database: str, table: str, version: int | None, **types: str) -> dict[str, Any]:
+    """Return a table of TiCDC's simple protocol; the first column is its key."""
+    columns = [{"name": name, "dataType": {"mysqlType": kind}} for name, kind in types.items()]
+    key = {"name": "primary", "columns": [*types][:1], "unique": True, "primary": True}
+    table_definition = {"schema": database, "table": table, "columns": columns, "indexes": [key]}
+    return table_definition | {"version": version}
+
+
+USERS = declared(
+    "simple", "user", 447984074911121426, id="int", name="varchar", age="int", score="float"
+)
+ORDERS = declared("shop", "orders", None, id="bigint", note="text", qty="int")
 FORMATS: dict[str, tuple[dict[str, Any], ...]] = {
     "wal2json": ({}, {"keys": {"orders": ["id"], "all_types": ["id"]}}, {"date_order": "mdy"}),
+    "ticdc-simple-json": (
+        {},
+        {"table_schemas": [USERS, ORDERS]},
+        {"table_schemas": [USERS, ORDERS], "verify_checksums": False},
+    ),
     "ticdc-open-json": ({}, {"output_old_value": True}, {"time_zone": "Europe/Berlin"}),
 }
-LEAST_PLAIN = {"wal2json": 0.3, "ticdc-open-json": 0.3}
+LEAST_PLAIN = {"wal2json": 0.3, "ticdc-open-json": 0.3, "ticdc-simple-json": 0.4}
 """The least share of plain messages of the stored ones."""
 
 
@@ -238,3 +256,87 @@ def test_other_messages_of_ticdc_open(other: Message) -> None:
     plain = ticdc({"u": ROW})
     assert count("ticdc-open-json", [plain, plain, other]) == 1
     count("ticdc-open-json", [plain, plain, other, plain, other], {"output_old_value": True})
+
+
+# -- ticdc-simple-json -----------------------------------------------------------------------------
+
+USER = {"age": "25", "id": "1", "name": "John Doe", "score": "95"}
+ORDER = {"id": "1", "note": "a", "qty": None}
+AT = {"location": "Asia/Shanghai", "value": "2024-06-02 10:15:00"}
+
+
+def simple(type: str, data: Any, old: Any = None, **more: Any) -> Message:
+    value = {"version": 1, "database": "simple", "table": "user", "tableID": 148, "type": type}
+    value |= {"commitTs": 447984084414103554, "buildTs": 1708923662983, "data": data, "old": old}
+    return encoded(value | {"schemaVersion": 447984074911121426} | more)
+
+
+def test_plain_messages_of_ticdc_simple() -> None:
+    shop = {"database": "shop", "table": "orders", "schemaVersion": None}
+    checksum = {"version": 1, "corrupted": False, "current": 5, "previous": 6}
+    for one in (
+        simple("INSERT", USER),
+        simple("INSERT", USER, commitTs=None, buildTs=None, handleKeyOnly=False, tableID=None),
+        simple("UPDATE", USER, USER | {"name": None}),
+        simple("UPDATE", USER),
+        simple("DELETE", None, USER),
+        simple("INSERT", ORDER, **shop),
+        simple("UPDATE", ORDER, ORDER | {"qty": "3"}, **shop),
+        simple("DELETE", None, {"id": "1"}, **shop),
+    ):
+        for options in FORMATS["ticdc-simple-json"]:
+            assert count("ticdc-simple-json", [one] * 3, options) == 2
+            assert count("ticdc-simple-json", [one] * 3, options, images=False) == 2
+    at = simple("UPDATE", USER | {"name": AT}, USER | {"name": 1})
+    assert count("ticdc-simple-json", [at] * 3) == 2
+    compared = simple("INSERT", USER, checksum=checksum)
+    counts = [count("ticdc-simple-json", [compared] * 3, o) for o in FORMATS["ticdc-simple-json"]]
+    assert counts == [2, 0, 2]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        simple("INSERT", dict(reversed(USER.items()))),
+        simple("INSERT", USER | {"x": "1"}),
+        simple("INSERT", {"id": "1"}),
+        simple("INSERT", USER, USER),
+        simple("UPDATE", USER, {"id": "1"}),
+        simple("UPDATE", USER, dict(reversed(USER.items()))),
+        simple("DELETE", USER, USER),
+        simple("DELETE", None, None),
+        simple("DELETE", None, USER, handleKeyOnly=True),
+        simple("INSERT", USER | {"name": {"location": "No/Where", "value": ""}}),
+        simple("INSERT", USER, claimCheckLocation="s3://x"),
+        simple("INSERT", USER, table="users"),
+        simple("INSERT", USER, version=2),
+        simple("INSERT", USER, commitTs=-1),
+        simple("INSERT", USER, buildTs=10**15),
+        simple("INSERT", USER, schemaVersion="1"),
+        simple("INSERT", USER, tableSchema=5),
+        simple("BOOTSTRAP", None, tableSchema=USERS),
+        simple("WATERMARK", None),
+    ],
+)
+def test_other_messages_of_ticdc_simple(other: Message) -> None:
+    plain = simple("INSERT", USER)
+    assert count("ticdc-simple-json", [plain, plain, other]) == 1
+    for options in FORMATS["ticdc-simple-json"]:
+        count("ticdc-simple-json", [plain, plain, other, plain, other], options)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        simple("INSERT", USER | {"id": "x"}),
+        simple("INSERT", USER | {"id": 1}),
+        simple("INSERT", USER | {"age": "2147483648"}),
+        simple("INSERT", USER, schemaVersion=5),
+        simple("UPDATE", USER, USER | {"age": "x"}),
+        simple("UPDATE", USER, USER | {"id": "2"}),
+    ],
+)
+def test_other_messages_of_declared_tables_of_ticdc_simple(other: Message) -> None:
+    plain = simple("INSERT", USER)
+    for options in FORMATS["ticdc-simple-json"][1:]:
+        assert count("ticdc-simple-json", [plain, plain, other], options, images=False) == 1
