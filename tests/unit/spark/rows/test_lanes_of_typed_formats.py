@@ -36,9 +36,18 @@ FORMATS: dict[str, tuple[dict[str, Any], ...]] = {
         {"table_schemas": [USERS, ORDERS]},
         {"table_schemas": [USERS, ORDERS], "verify_checksums": False},
     ),
+    "cockroachdb-json": (
+        {},
+        {"schemas": {"orders": {"id": "int64 key", "note": "string", "qty": "int32"}}},
+    ),
     "ticdc-open-json": ({}, {"output_old_value": True}, {"time_zone": "Europe/Berlin"}),
 }
-LEAST_PLAIN = {"wal2json": 0.3, "ticdc-open-json": 0.3, "ticdc-simple-json": 0.4}
+LEAST_PLAIN = {
+    "wal2json": 0.3,
+    "ticdc-open-json": 0.3,
+    "ticdc-simple-json": 0.4,
+    "cockroachdb-json": 0.4,
+}
 """The least share of plain messages of the stored ones."""
 
 
@@ -340,3 +349,125 @@ def test_other_messages_of_declared_tables_of_ticdc_simple(other: Message) -> No
     plain = simple("INSERT", USER)
     for options in FORMATS["ticdc-simple-json"][1:]:
         assert count("ticdc-simple-json", [plain, plain, other], options, images=False) == 1
+
+
+# -- cockroachdb-json ------------------------------------------------------------------------------
+
+ITEM = {"id": 1, "name": "a", "price": 12.25, "tags": {"a": [1]}}
+TYPES = {"id": "int64 key", "name": "string", "price": "decimal(8,2)", "tags": "json"}
+UPDATED = {"updated": "1701102311425045162.0000000001"}
+FEED_SOURCE = {
+    "database_name": "test", "schema_name": "public", "table_name": "items", "primary_keys": ["id"],
+    "origin": "cockroachdb", "job_id": "7", "ts_hlc": "1745525261013511000.0000000000",
+    "ts_ns": 1745525261013511000,
+}  # fmt: skip
+FIELDS = [
+    {"field": "id", "optional": False, "type": "int64"},
+    {"field": "name", "optional": True, "type": "string"},
+    {"field": "price", "type": "string", "name": "decimal", "optional": True}
+    | {"parameters": {"precision": "8", "scale": "2"}},
+    {"field": "tags", "optional": True, "type": "json"},
+]
+FEED_SCHEMA = {"type": "struct", "fields": [{"field": "after", "type": "struct", "fields": FIELDS}]}
+
+
+def feed(after: Any, key: Any = (1,), **more: Any) -> Message:
+    return encoded({"after": after} | more, key)
+
+
+def enriched(op: str, after: Any, key: Any = (1,), **more: Any) -> Message:
+    return feed(after, key, **{"op": op, "ts_ns": 5, "source": FEED_SOURCE} | more)
+
+
+def wrapped(envelope: Message, schema: Any) -> Message:
+    value = {"payload": json.loads(envelope.value or b""), "schema": schema}
+    return encoded(value, {"id": 1})
+
+
+def test_plain_messages_of_cockroachdb() -> None:
+    untyped, declared_items = {}, {"schemas": {"items": TYPES, "t": TYPES}}
+    for one in (
+        feed(ITEM, key=[1]),
+        feed(ITEM, key=None, **UPDATED),
+        feed(ITEM, key={"id": 1}),
+        feed(ITEM, before=None, topic="items", mvcc_timestamp=UPDATED["updated"]),
+        feed(ITEM, before=ITEM | {"name": None}, key=[1]),
+        feed(None, before=ITEM, key=[1], **UPDATED),
+        enriched("c", ITEM),
+        enriched("u", ITEM, before=ITEM),
+        enriched("d", None, before=ITEM),
+        enriched("c", ITEM, source=None, key={"id": 1}),
+    ):
+        for options in (untyped, declared_items):
+            assert count("cockroachdb-json", [one] * 3, options) == 2
+            assert count("cockroachdb-json", [one] * 3, options, images=False) == 2
+    one = wrapped(enriched("c", ITEM), FEED_SCHEMA)
+    assert count("cockroachdb-json", [one] * 3) == 2
+    assert count("cockroachdb-json", [one] * 3, declared_items) == 2
+
+
+@pytest.mark.parametrize(
+    ("plain", "other"),
+    [
+        *(
+            (feed(ITEM, key=[1]), other)
+            for other in (
+                feed(dict(reversed(ITEM.items())), key=[1]),
+                feed({"id": 1}, key=[1]),
+                feed(ITEM, before=None, resolved=UPDATED["updated"]),
+                feed(ITEM, more=1),
+                feed(ITEM, key=[1], topic="other"),
+                feed(ITEM, key={"id": 1}),
+                feed(ITEM, updated="yesterday"),
+                feed(ITEM, before={"id": 1}),
+                feed(None, key=[1]),
+                feed(None, key={"id": 1}),
+                encoded({"resolved": UPDATED["updated"]}),
+                encoded({"__crdb__": {}} | ITEM),
+                encoded({"payload": [{"after": ITEM}], "length": 1}),
+                encoded({"Key": [1], "Value": {"after": ITEM}, "Topic": "t"}),
+            )
+        ),
+        *(
+            (enriched("c", ITEM), other)
+            for other in (
+                enriched("x", ITEM),
+                enriched("d", ITEM),
+                enriched("u", None),
+                enriched("c", ITEM, ts_ns=-1),
+                enriched("c", ITEM, source=FEED_SOURCE | {"primary_keys": ["name"]}),
+                enriched("c", ITEM, source=FEED_SOURCE | {"table_name": "other"}),
+                enriched("c", ITEM, source=FEED_SOURCE | {"txId": 5}),
+                enriched("c", ITEM, source=FEED_SOURCE | {"ts_hlc": 5}),
+                enriched("c", ITEM, source=FEED_SOURCE | {"more": [[1]]}),
+                wrapped(enriched("c", ITEM), FEED_SCHEMA),
+            )
+        ),
+        (enriched("c", ITEM, {"id": 1}, source=None), enriched("c", ITEM, source=None)),
+        (
+            wrapped(enriched("c", ITEM), FEED_SCHEMA),
+            wrapped(enriched("c", ITEM), FEED_SCHEMA | {"name": "other"}),
+        ),
+        (
+            wrapped(enriched("c", ITEM), FEED_SCHEMA),
+            wrapped(enriched("c", ITEM | {"price": "x"}), FEED_SCHEMA),
+        ),
+    ],
+)
+def test_other_messages_of_cockroachdb(plain: Message, other: Message) -> None:
+    assert count("cockroachdb-json", [plain, plain, other], images=False) == 1
+    options = {"schemas": {"items": TYPES, "t": TYPES}}
+    count("cockroachdb-json", [plain, plain, other, plain, other], options)
+
+
+def test_the_topic_of_cockroachdb_names_the_table() -> None:
+    one = feed(ITEM, key=[1])
+    other = Message(one.value, one.key, (), "other")
+    assert count("cockroachdb-json", [one, one, other, other, one, other]) == 4
+
+
+def test_messages_of_cockroachdb_without_a_lane() -> None:
+    declared_items = {"schemas": {"t": TYPES}}
+    key_change = feed(ITEM, before=ITEM | {"id": 2}, key=[1])
+    assert count("cockroachdb-json", [key_change] * 3, declared_items) == 0
+    assert count("cockroachdb-json", [encoded(ITEM, [1])] * 3, {"envelope": "bare"}) == 0
