@@ -40,6 +40,7 @@ FORMATS: dict[str, tuple[dict[str, Any], ...]] = {
         {},
         {"schemas": {"orders": {"id": "int64 key", "note": "string", "qty": "int32"}}},
     ),
+    "spanner-json": ({},),
     "ticdc-open-json": ({}, {"output_old_value": True}, {"time_zone": "Europe/Berlin"}),
 }
 LEAST_PLAIN = {
@@ -47,6 +48,7 @@ LEAST_PLAIN = {
     "ticdc-open-json": 0.3,
     "ticdc-simple-json": 0.4,
     "cockroachdb-json": 0.4,
+    "spanner-json": 0.3,
 }
 """The least share of plain messages of the stored ones."""
 
@@ -471,3 +473,108 @@ def test_messages_of_cockroachdb_without_a_lane() -> None:
     key_change = feed(ITEM, before=ITEM | {"id": 2}, key=[1])
     assert count("cockroachdb-json", [key_change] * 3, declared_items) == 0
     assert count("cockroachdb-json", [encoded(ITEM, [1])] * 3, {"envelope": "bare"}) == 0
+
+
+# -- spanner-json ----------------------------------------------------------------------------------
+
+
+def spanner_columns(**types: str) -> list[dict[str, Any]]:
+    """Return the columns of a record; the first one is its key."""
+    return [
+        {"name": name, "type": {"code": code}, "is_primary_key": place == 1}
+        | {"ordinal_position": place}
+        for place, (name, code) in enumerate(types.items(), 1)
+    ]
+
+
+SINGER = spanner_columns(id="INT64", name="STRING", price="NUMERIC", tags="JSON")
+KEYS, NEW = {"id": "1"}, {"tags": None, "name": "a", "price": "1.250000000"}
+OLD = NEW | {"name": "b"}
+
+
+def spanner(mod_type: str, *mods: dict[str, Any], capture: str = "NEW_ROW", **more: Any) -> Message:
+    value = {
+        "commit_timestamp": "2022-09-27T12:30:00.123456Z", "record_sequence": "00000000",
+        "server_transaction_id": "OTAxMjI0MTg", "is_last_record_in_transaction_in_partition": True,
+        "table_name": "Singers", "value_capture_type": capture, "column_types": SINGER,
+        "mods": mods, "mod_type": mod_type, "number_of_records_in_transaction": 2,
+        "number_of_partitions_in_transaction": 2, "transaction_tag": "", "is_system_transaction":
+        False,
+    }  # fmt: skip
+    return encoded(value | more)
+
+
+def mod(keys: Any = KEYS, new: Any = NEW, old: Any = None) -> dict[str, Any]:
+    return {"keys": keys, "new_values": new, "old_values": {} if old is None else old}
+
+
+DIFF, WHOLE_DIFF = "OLD_AND_NEW_VALUES", "NEW_ROW_AND_OLD_VALUES"
+
+
+def test_plain_records_of_spanner() -> None:
+    for one in (
+        spanner("INSERT", mod()),
+        spanner("INSERT", mod(), mod({"id": "2"}), commit_timestamp=None),
+        spanner("INSERT", {"keys": KEYS, "new_values": NEW}, record_sequence=None),
+        spanner("UPDATE", mod()),
+        spanner("UPDATE", mod(), capture="NEW_VALUES", server_transaction_id=None),
+        spanner("UPDATE", mod(old=OLD), capture=DIFF),
+        spanner("UPDATE", mod(old=OLD), capture=WHOLE_DIFF),
+        spanner("UPDATE", mod(old={"name": None}), mod(old={"price": "1"}), capture=WHOLE_DIFF),
+        spanner("DELETE", mod(new={})),
+        spanner("DELETE", mod(new=None), capture="NEW_VALUES"),
+        spanner("DELETE", mod(new={}, old=OLD), capture=DIFF),
+        spanner("INSERT", mod(new={}), column_types=SINGER[:1]),
+    ):
+        assert count("spanner-json", [one] * 3) == 2
+        assert count("spanner-json", [one] * 3, images=False) == 2
+        assert count("spanner-json", [one] * 3, keys={"Singers": ("id",)}) == 2
+        count("spanner-json", [one] * 3, keys={"Singers": ("name",)})
+
+
+@pytest.mark.parametrize(
+    ("plain", "other"),
+    [
+        *(
+            (spanner("INSERT", mod()), other)
+            for other in (
+                spanner("INSERT", mod(new=NEW | {"x": "1"})),
+                spanner("INSERT", mod(new={"name": "a"})),
+                spanner("INSERT", mod(new=NEW | KEYS)),
+                spanner("INSERT", mod(new=NEW | {"id": "2"})),
+                spanner("INSERT", mod(old=OLD)),
+                spanner("INSERT", mod({"id": "x"})),
+                spanner("INSERT", mod({"id": str(1 << 63)})),
+                spanner("INSERT", mod({})),
+                spanner("INSERT", mod(), mod({})),
+                spanner("INSERT", mod(new=NEW | {"price": "x"})),
+                spanner("INSERT"),
+                spanner("INSERT", mod(), column_types=list(reversed(SINGER))),
+                spanner("INSERT", mod(), column_types=5),
+                spanner("INSERT", mod(), commit_timestamp="yesterday"),
+                spanner("INSERT", mod(), record_sequence="x"),
+                spanner("INSERT", mod(), table_name="other"),
+                spanner("INSERT", mod(), more=1),
+                spanner("INSERT", mod(), capture="ALL"),
+                spanner("UPSERT", mod()),
+                encoded(
+                    {"data_change_record": [json.loads(spanner("INSERT", mod()).value or b"")]}
+                ),
+                encoded({"heartbeat_record": {"timestamp": "2022-09-27T12:30:00Z"}}),
+            )
+        ),
+        (
+            spanner("UPDATE", mod(old=OLD), capture=DIFF),
+            spanner("UPDATE", mod(old={"name": "b"}), capture=DIFF),
+        ),
+        (spanner("DELETE", mod(new={})), spanner("DELETE", mod())),
+        (spanner("DELETE", mod(new={})), spanner("DELETE", mod(new={}, old=OLD))),
+        (
+            spanner("DELETE", mod(new={}, old=OLD), capture=DIFF),
+            spanner("DELETE", mod(new={}), capture=DIFF),
+        ),
+    ],
+)
+def test_other_records_of_spanner(plain: Message, other: Message) -> None:
+    assert count("spanner-json", [plain, plain, other]) == 1
+    count("spanner-json", [plain, plain, other, plain, other], images=False)
