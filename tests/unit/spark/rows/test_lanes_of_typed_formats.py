@@ -41,6 +41,12 @@ FORMATS: dict[str, tuple[dict[str, Any], ...]] = {
         {"schemas": {"orders": {"id": "int64 key", "note": "string", "qty": "int32"}}},
     ),
     "spanner-json": ({},),
+    "dynamodb-json": (
+        {},
+        {"schemas": {"orders": {"id": "int64 key", "note": "string", "qty": "int32"}}},
+        {"nested": "typed", "order": "offset", "keys": {"orders": ["id"]}},
+        {"ttl_deletes": "drop"},
+    ),
     "ticdc-open-json": ({}, {"output_old_value": True}, {"time_zone": "Europe/Berlin"}),
 }
 LEAST_PLAIN = {
@@ -49,6 +55,7 @@ LEAST_PLAIN = {
     "ticdc-simple-json": 0.4,
     "cockroachdb-json": 0.4,
     "spanner-json": 0.3,
+    "dynamodb-json": 0.1,
 }
 """The least share of plain messages of the stored ones."""
 
@@ -578,3 +585,103 @@ def test_plain_records_of_spanner() -> None:
 def test_other_records_of_spanner(plain: Message, other: Message) -> None:
     assert count("spanner-json", [plain, plain, other]) == 1
     count("spanner-json", [plain, plain, other, plain, other], images=False)
+
+
+# -- dynamodb-json ---------------------------------------------------------------------------------
+
+BOOK = {"id": {"N": "1"}, "title": {"S": "a"}, "price": {"N": "1.25"}, "tags": {"SS": ["b", "a"]}}
+BOOK |= {
+    "more": {"M": {"a": {"L": [{"N": "1"}]}}},
+    "is_new": {"BOOL": True},
+    "none": {"NULL": True},
+}
+BOOK_TYPES = {
+    "id": "int64 key", "title": "string", "price": "decimal(8,2)", "tags": "json", "more": "json",
+    "is_new": "boolean", "none": "string",
+}  # fmt: skip
+BOOKS = {"schemas": {"books": BOOK_TYPES}}
+ARN = "arn:aws:dynamodb:us-west-2:1:table/books/stream/2015-06-27T00:48:05.899"
+
+
+def book(event: str, new: Any, old: Any = None, keys: Any = ("id",), **more: Any) -> Message:
+    stream = {
+        "ApproximateCreationDateTime": 1719347890250, "Keys": {name: BOOK[name] for name in keys},
+        "SequenceNumber": "300000000000000499659", "SizeBytes": 26, "NewImage": new,
+        "OldImage": old,
+    }  # fmt: skip
+    value = {
+        "eventName": event, "dynamodb": stream | more.pop("stream", {}), "awsRegion": "us-east-1",
+        "eventID": "1", "eventVersion": "1.1", "eventSource": "aws:dynamodb", "tableName": "books",
+    }  # fmt: skip
+    return encoded(value | more)
+
+
+def test_plain_records_of_dynamodb() -> None:
+    sparse = {"id": {"N": "1"}}
+    for one in (
+        book("INSERT", BOOK),
+        book("INSERT", BOOK, tableName=None, eventSourceARN=ARN, userIdentity=None),
+        book("INSERT", BOOK, stream={"SequenceNumber": None}),
+        book("MODIFY", BOOK),
+        book("MODIFY", BOOK, BOOK | {"title": {"NULL": True}}),
+        book("MODIFY", BOOK, BOOK | {"price": {"N": "2.50"}}, recordFormat="application/json"),
+        book("REMOVE", None, BOOK),
+        book("REMOVE", {}, BOOK),
+        book("INSERT", BOOK, stream={"ApproximateCreationDateTime": None}),
+    ):
+        for options in ({}, {"nested": "typed"}, {"order": "offset"}, BOOKS):
+            assert count("dynamodb-json", [one] * 3, options) == 2
+            assert count("dynamodb-json", [one] * 3, options, images=False) == 2
+    removed, added = book("REMOVE", None), book("MODIFY", sparse, BOOK)
+    assert count("dynamodb-json", [removed] * 3) == 2
+    assert count("dynamodb-json", [removed] * 3, BOOKS) == 0
+    assert count("dynamodb-json", [added] * 3) == 0
+    assert count("dynamodb-json", [added] * 3, BOOKS) == 2
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        book("INSERT", dict(reversed(BOOK.items())) | {"x": {"S": "a"}}),
+        book("INSERT", BOOK, BOOK),
+        book("INSERT", None),
+        book("REMOVE", BOOK, BOOK),
+        book("INSERT", BOOK | {"id": {"NULL": True}}),
+        book("MODIFY", BOOK, BOOK | {"id": {"N": "2"}}),
+        book("INSERT", BOOK | {"price": {"N": "x"}}),
+        book("INSERT", BOOK | {"price": {"N": "1", "S": "1"}}),
+        book("INSERT", BOOK | {"title": {"X": "x"}}),
+        book("INSERT", BOOK | {"more": {"M": json.loads('{"L":[' * 205 + "{}" + "]}" * 205)}}),
+        book("INSERT", BOOK, keys=("title",)),
+        book("INSERT", BOOK, keys=("id", "title")),
+        book("INSERT", BOOK, stream={"Keys": None}),
+        book("INSERT", BOOK, stream={"more": 1}),
+        book("INSERT", BOOK, stream={"ApproximateCreationDateTime": "yesterday"}),
+        book("INSERT", BOOK, stream={"ApproximateCreationDateTime": 10**20}),
+        book("INSERT", BOOK, stream={"SequenceNumber": "x"}),
+        book("INSERT", BOOK, tableName="other"),
+        book("INSERT", BOOK, userIdentity={"type": "Service"}),
+        book("INSERT", BOOK, more=1),
+        book("PUT", BOOK),
+        encoded({"Records": [json.loads(book("INSERT", BOOK).value or b"")]}),
+    ],
+)
+def test_other_records_of_dynamodb(other: Message) -> None:
+    plain = book("INSERT", BOOK)
+    assert count("dynamodb-json", [plain, plain, other]) == 1
+    assert count("dynamodb-json", [plain, plain, other], BOOKS) == 1
+    count("dynamodb-json", [plain, plain, other, plain, other], {"keys": {"books": ["id"]}})
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        book("INSERT", BOOK | {"id": {"N": str(1 << 63)}}),
+        book("INSERT", BOOK | {"title": {"B": "AA=="}}),
+        book("INSERT", BOOK | {"is_new": {"S": "x"}}),
+    ],
+)
+def test_other_records_of_declared_tables_of_dynamodb(other: Message) -> None:
+    plain = book("INSERT", BOOK)
+    count("dynamodb-json", [plain, plain, other, plain, other])
+    count("dynamodb-json", [plain, plain, other, plain, other], BOOKS, images=False)

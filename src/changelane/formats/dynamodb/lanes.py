@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lanes of ``dynamodb-json`` (:mod:`changelane.formats.contract.lane`).
+
+A plain message is one record with documented keys only and no user. It has the table and the names
+of the key of the lane. The items of a declared table have declared attributes; other items have the
+attributes of the lane in its order. A delete has its old item, or without declaration its key.
+"""
+
+import decimal
+from collections.abc import Callable, Hashable
+from typing import Any, Final, Literal
+
+import msgspec
+
+from changelane.event import DataChange, Op
+from changelane.formats.contract.column_values import Read
+from changelane.formats.contract.lane import (
+    LaneColumn,
+    NotPlainError,
+    PlainChange,
+    ReadChange,
+    literal,
+)
+from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
+from changelane.formats.dynamodb.decode import OPERATIONS, Reader, details_of, json_value, time_of
+from changelane.formats.dynamodb.wire import Loaded, Record, StreamRecord
+from changelane.message import Message
+from changelane.schema import Column
+from changelane.types import UNKNOWN, String, Value
+
+_Names = dict[str, msgspec.Raw]
+
+
+class _ProbeStream(msgspec.Struct, gc=False):
+    Keys: _Names | None = None
+    NewImage: _Names | None = None
+    OldImage: _Names | None = None
+
+
+class _Probe(msgspec.Struct, gc=False):
+    """The part of a record that identifies its lane."""
+
+    dynamodb: _ProbeStream
+    tableName: str | None = None  # noqa: N815 - the producer's name
+    eventSourceARN: str | None = None  # noqa: N815 - the producer's name
+
+
+_probe: Final = msgspec.json.Decoder(_Probe).decode
+_decode: Final = msgspec.json.Decoder(Record, float_hook=decimal.Decimal).decode
+
+
+class DynamoDbLanes:
+    """The lanes of one codec; see :class:`~changelane.formats.contract.lane.Lanes`."""
+
+    header_names: frozenset[str] = frozenset()
+    version = 0
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def identity(self, value: bytes) -> Hashable | None:
+        """Return the table of a record, the names of its key and of its attributes."""
+        try:
+            probe = _probe(value)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return None
+        stream = probe.dynamodb
+        item = stream.NewImage or stream.OldImage or stream.Keys or {}
+        return probe.tableName, probe.eventSourceARN, tuple(stream.Keys or ()), tuple(item)
+
+    def open(self, message: Message, change: DataChange) -> "DynamoDbLane":
+        """Return the lane of a message that was decoded into one change."""
+        return DynamoDbLane(self._reader, message.value or b"", change)
+
+
+class DynamoDbLane:
+    """Reads the plain records of one table; see :class:`~changelane.formats.contract.lane.Lane`.
+
+    Raises:
+        NotPlainError: The record is not plain.
+        MsgspecError: The record is not plain.
+    """
+
+    deleted_columns = None
+
+    def __init__(self, reader: Reader, value: bytes, change: DataChange) -> None:
+        self._reader = reader
+        self._record = record = _decode(value)
+        self._key_names = None if record.dynamodb.Keys is None else tuple(record.dynamodb.Keys)
+        self._key_columns = () if change.key is None else change.key.columns
+        declared = reader.declared.find(change.table)
+        self.is_named = declared is None
+        if declared is None:
+            item = change.before if change.op is Op.DELETE else change.after
+            self.columns = tuple(LaneColumn(Column(name, UNKNOWN), Any) for name in item or ())
+        elif declared.schema == change.schema:
+            self.columns = tuple(
+                _declared_column(column, declared.readers[column.name])
+                for column in declared.schema.columns
+            )
+        else:
+            raise NotPlainError  # an item with further attributes
+        if not self.columns:
+            raise NotPlainError
+
+    def reader(self, row: Any) -> ReadChange:
+        """Return the reader of records."""
+        read_images, position_of = self._image_reader(row), self._reader.position_of
+
+        def read(value: bytes, _key: bytes | None) -> PlainChange | None:
+            record, op, before, after, _ = read_images(value)
+            time_ns = time_of(record.dynamodb, "")
+            return op, before, after, position_of(record, time_ns, ""), None, None, time_ns
+
+        return read
+
+    def event_reader(self, row: Any, *, has_positions: bool) -> ReadEvent:
+        """Return the reader of events (:class:`EventLane`)."""
+        del has_positions  # a record has the whole position
+        read_images, position_of = self._image_reader(row), self._reader.position_of
+
+        def read(value: bytes, _key: bytes | None) -> PlainEvent | None:
+            record, op, before, after, sets = read_images(value)
+            time_ns = time_of(record.dynamodb, "")
+            has_details = bool(details_of(Loaded(record, {}, {}), sets))
+            position = position_of(record, time_ns, "")
+            return op, before, after, position, None, time_ns, None, has_details
+
+        return read
+
+    def _image_reader(self, row: Any) -> Callable[[bytes], Any]:
+        """Return the reader of records: record, operation, images and the types of their sets.
+
+        It raises an exception if a record is not plain.
+        """
+        decode, images = self._decoder(), self._reader.images
+        key_names, key_columns, is_declared = self._key_names, self._key_columns, not self.is_named
+        names = tuple(column.column.name for column in self.columns)
+        has_all = frozenset(names).issuperset
+
+        def image_of(image: dict[str, Any] | None) -> Any:
+            if image is None:
+                return None
+            if any(image.get(name) is None for name in key_columns):
+                raise NotPlainError
+            if not is_declared:
+                if tuple(image) != names:
+                    raise NotPlainError
+                return image
+            if not has_all(image):
+                raise NotPlainError
+            return row(*map(image.get, names))
+
+        def read(value: bytes) -> Any:
+            record = decode(value)
+            op, stream = OPERATIONS[record.eventName], record.dynamodb
+            if (None if stream.Keys is None else tuple(stream.Keys)) != key_names:
+                raise NotPlainError
+            if is_declared and op is Op.DELETE and not stream.OldImage:
+                raise NotPlainError
+            sets: tuple[dict[str, str], dict[str, str]] = ({}, {})
+            before, after = images(op, stream, "", sets)
+            return record, op._value_, image_of(before), image_of(after), sets
+
+        return read
+
+    def _decoder(self) -> Callable[[bytes], Any]:
+        """Return the decoder of a record; an error = the record is not plain."""
+        kinds: dict[str, tuple[Any, ...]] = {
+            field.name: (field.type, field.default)
+            for field in msgspec.structs.fields(Record)
+            if field.default is not msgspec.NODEFAULT
+        }
+        place = {name: getattr(self._record, name) for name in ("tableName", "eventSourceARN")}
+        kinds |= {name: literal(value) for name, value in place.items()}
+        kinds |= {
+            "eventName": (Literal[tuple(OPERATIONS)],),
+            "dynamodb": (StreamRecord,),
+            "userIdentity": (None, None),
+        }
+        fields: list[Any] = [(name, *kind) for name, kind in kinds.items()]
+        record = msgspec.defstruct(
+            "PlainRecord", fields, kw_only=True, forbid_unknown_fields=True, gc=False
+        )
+        return msgspec.json.Decoder(record, float_hook=decimal.Decimal).decode
+
+
+def _declared_column(column: Column, read: Read) -> LaneColumn:
+    """Return a column of a declared table, whose values the event path converts to JSON first."""
+    kind = column.type
+
+    def read_value(value: Value) -> Value:
+        return read(json_value(value, kind))
+
+    return LaneColumn(column, Any, read_value, str if isinstance(kind, String) else None)
