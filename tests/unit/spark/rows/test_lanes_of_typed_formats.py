@@ -2,15 +2,21 @@
 """Lanes of formats with types in each message give the rows and the errors of the event path."""
 
 import json
+from contextlib import suppress
+from functools import cache
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import strategies as st
-from lane_checks import check_generated, check_mutated, check_stored, count
+from lane_checks import GOLDEN, check_generated, check_mutated, check_stored, count, goldens
+from lane_messages import read
 from mutated_messages import mutations
 
 from changelane import get_codec
 from changelane.conversion.lanes import conversion_lanes
+from changelane.errors import EncodeError
+from changelane.formats.debezium_envelope.cloud_events import is_structured
 from changelane.formats.ticdc.open.wire import VERSION, framed, frames
 from changelane.message import Message
 
@@ -685,3 +691,48 @@ def test_other_records_of_declared_tables_of_dynamodb(other: Message) -> None:
     plain = book("INSERT", BOOK)
     count("dynamodb-json", [plain, plain, other, plain, other])
     count("dynamodb-json", [plain, plain, other, plain, other], BOOKS, images=False)
+
+
+# -- CloudEvents of debezium-json ------------------------------------------------------------------
+
+
+@cache
+def cloud_events(mode: str = "structured") -> list[Message]:
+    """Return the stored messages of PostgreSQL and MariaDB in CloudEvents."""
+    messages: list[Message] = []
+    for name in ("debezium-postgres-noschema", "debezium-mariadb-schema"):
+        for one in read(GOLDEN / "debezium-json" / "captured" / f"{name}.jsonl"):
+            codec = get_codec("debezium-json", cloud_events=mode)
+            for event in codec.decode(one):
+                with suppress(EncodeError):
+                    messages += codec.encode(event, on_loss="ignore").messages
+    return [msgspec.structs.replace(one, topic="t") for one in messages[::2] if one.value]
+
+
+def test_cloud_events() -> None:
+    stored = [one for one in goldens("debezium-json") if is_structured(one.value or b"")]
+    assert stored
+    for one in stored:
+        assert count("debezium-json", [one] * 3) in {0, 2}
+    events, binary = cloud_events(), cloud_events("binary")
+    assert count("debezium-json", events * 2) > 0.3 * 2 * len(events)
+    assert count("debezium-json", binary * 2) == 0
+    # all three forms in one topic
+    mixed = [*events[::4], *binary[::4], *goldens("debezium-json")[::4]]
+    count("debezium-json", mixed * 2, {"before_image": "full"}, images=False)
+
+
+def test_mutated_cloud_events() -> None:
+    check_mutated("debezium-json", ({}, {"before_image": "key"}), messages=cloud_events())
+
+
+def test_other_cloud_events() -> None:
+    plain = next(one for one in cloud_events() if count("debezium-json", [one] * 3))
+    value = plain.value or b""
+    hybrid = value[:-1] + b',"op":"c","source":{"connector":"postgresql"},"after":{"id":1}}'
+    reordered = b'{"specversion":"1.0",' + hybrid[1:]
+    for other in (hybrid, reordered, value.replace(b'"1.0"', b"1"), value[:-1]):
+        message = Message(other, plain.key, (), "t")
+        count("debezium-json", [plain, plain, message, plain, message, message])
+    with_header = msgspec.structs.replace(plain, headers=(("ce_specversion", b"1.0"),))
+    assert count("debezium-json", [plain, plain, with_header]) == 1
