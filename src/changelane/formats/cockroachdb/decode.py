@@ -342,8 +342,11 @@ def _typed(declared: DeclaredTable | None, block: SchemaBlock | None, row: Row, 
             if isinstance(column.type, Json) and row.get(column.name) is not None
         }
         return declared.typed({**row, **documents}, path)
-    if block is not None:
-        return typed(block.readers, row, path)
+    return untyped(row) if block is None else typed(block.readers, row, path)
+
+
+def untyped(row: Row) -> Row:
+    """Return a row without types, with its numbers as values."""
     for name, value in row.items():
         if value.__class__ is decimal.Decimal:
             row[name] = whole_unless_fraction(value)

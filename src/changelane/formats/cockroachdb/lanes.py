@@ -23,10 +23,11 @@ from changelane.formats.cockroachdb.decode import (
     message_key,
     process_time,
     times,
+    untyped,
 )
 from changelane.formats.cockroachdb.wire import Envelope
 from changelane.formats.contract import json
-from changelane.formats.contract.column_values import Read, lane_column, whole_unless_fraction
+from changelane.formats.contract.column_values import Read, lane_column
 from changelane.formats.contract.lane import (
     LaneColumn,
     NotPlainError,
@@ -123,9 +124,7 @@ class CockroachDbLane:
         self._names = tuple(row)
         self.is_named = declared is None and self._schema is None
         if self.is_named:
-            self.columns = tuple(
-                LaneColumn(Column(name, UNKNOWN), Any, whole_unless_fraction, str) for name in row
-            )
+            self.columns = tuple(LaneColumn(Column(name, UNKNOWN), Any) for name in row)
             return
         if declared is not None:
             columns, readers = declared.schema.columns, declared.readers
@@ -199,11 +198,10 @@ class CockroachDbLane:
                 before = None
             if op == "d" and before is None:
                 return None
-            if names is not None and (
-                (after is not None and tuple(after) != names)
-                or (before is not None and tuple(before) != names)
-            ):
-                return None
+            if names is not None:
+                for image in (before, after):
+                    if image is not None and tuple(untyped(image)) != names:
+                        return None
             envelope.op, envelope.before = op, before
             return envelope
 

@@ -8,16 +8,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import strategies as st
 from lane_checks import GOLDEN, check_generated, check_mutated, check_stored, count, goldens
 from lane_messages import read
-from mutated_messages import mutations
+from mutated_messages import in_frames, mutations
 
 from changelane import get_codec
 from changelane.conversion.lanes import conversion_lanes
 from changelane.errors import EncodeError
 from changelane.formats.debezium_envelope.cloud_events import is_structured
-from changelane.formats.ticdc.open.wire import VERSION, framed, frames
+from changelane.formats.ticdc.open.wire import VERSION, framed
 from changelane.message import Message
 
 pytestmark = pytest.mark.usefixtures("early_lanes")
@@ -69,14 +68,6 @@ LEAST_PLAIN = {
 @pytest.mark.parametrize("format", FORMATS)
 def test_stored_messages(format: str) -> None:
     check_stored(format, FORMATS[format], least=LEAST_PLAIN[format])
-
-
-@st.composite
-def in_frames(draw: st.DrawFn, value: bytes) -> bytes:
-    """Return the frames of a value with changed JSON, or with another frame."""
-    parts = [draw(mutations(part)) if part else part for part in frames(value, 0, "$")]
-    changed = b"".join(map(framed, parts))
-    return draw(st.sampled_from((changed, changed, changed, changed + framed(b"{}"), changed[:-1])))
 
 
 @pytest.mark.parametrize("format", FORMATS)
