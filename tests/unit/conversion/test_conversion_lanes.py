@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lane_checks import goldens
 from mutated_messages import in_frames, mutated_copies, mutations, with_source
+from registry_server import RegistryServer
 
 from changelane import get_codec
 from changelane.codec import Codec, OnLoss
@@ -262,6 +263,32 @@ def test_mutated_messages_of_other_formats(source: str) -> None:
 
     check()
     assert sum(count > 0 for count in counts) > 0.1 * len(counts)
+
+
+def test_messages_in_cloud_events() -> None:
+    codec = get_codec("debezium-json", cloud_events="structured")
+    for name in ("postgres-noschema", "mariadb-schema"):
+        events = [
+            one
+            for change in map(CODEC.decode, ROWS[name])
+            for one in codec.encode(change[0], on_loss="ignore").messages
+            if one.value
+        ]
+        sent = [msgspec.structs.replace(one, topic="t") for one in (*events, *events)]
+        assert plain_count(sent, policy=OnLoss.WARN) > 0.2 * len(sent)
+
+
+def test_messages_in_avro() -> None:
+    with RegistryServer() as server:
+        options = {"serde": "avro-registry", "registry": server.address, "avro_names": "unicode"}
+        codec = get_codec("debezium-json", **options)
+        sent = [
+            one
+            for message in ROWS["postgres-schema"]
+            for one in codec.encode(CODEC.decode(message)[0], on_loss="ignore").messages
+            if one.value
+        ]
+        assert plain_count([*sent, *sent], options, policy=OnLoss.WARN) > 0.3 * len(sent)
 
 
 @pytest.mark.parametrize("source", ["debezium-json", "native-json"])

@@ -239,8 +239,8 @@ class CockroachDbLane:
         }
         plain = _class_of(kinds)
         if self._is_nested:
-            schema = (None, None) if self._schema is None else (Raw,)
-            plain = _class_of({"payload": (plain,), "schema": schema})
+            schema = {} if self._schema is None else {"schema": (Raw,)}
+            plain = _class_of({"payload": (plain,)} | schema)
         return msgspec.json.Decoder(plain, float_hook=decimal.Decimal).decode
 
 

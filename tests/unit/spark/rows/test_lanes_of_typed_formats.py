@@ -385,9 +385,13 @@ def enriched(op: str, after: Any, key: Any = (1,), **more: Any) -> Message:
     return feed(after, key, **{"op": op, "ts_ns": 5, "source": FEED_SOURCE} | more)
 
 
-def wrapped(envelope: Message, schema: Any) -> Message:
+def wrapped(envelope: Message, schema: Any, **more: Any) -> Message:
     value = {"payload": json.loads(envelope.value or b""), "schema": schema}
-    return encoded(value, {"id": 1})
+    return encoded(value | more, {"id": 1})
+
+
+def in_payload(envelope: Message) -> Message:
+    return encoded({"payload": json.loads(envelope.value or b"")}, {"id": 1})
 
 
 def test_plain_messages_of_cockroachdb() -> None:
@@ -450,6 +454,14 @@ def test_plain_messages_of_cockroachdb() -> None:
             )
         ),
         (enriched("c", ITEM, {"id": 1}, source=None), enriched("c", ITEM, source=None)),
+        (in_payload(enriched("c", ITEM)), wrapped(enriched("c", ITEM), None)),
+        (in_payload(enriched("c", ITEM)), wrapped(enriched("c", ITEM), FEED_SCHEMA)),
+        (wrapped(enriched("c", ITEM), FEED_SCHEMA), wrapped(enriched("c", ITEM), None)),
+        (wrapped(enriched("c", ITEM), FEED_SCHEMA), in_payload(enriched("c", ITEM))),
+        (
+            wrapped(enriched("c", ITEM), FEED_SCHEMA),
+            wrapped(enriched("c", ITEM), FEED_SCHEMA, resolved=UPDATED["updated"]),
+        ),
         (
             wrapped(enriched("c", ITEM), FEED_SCHEMA),
             wrapped(enriched("c", ITEM), FEED_SCHEMA | {"name": "other"}),
