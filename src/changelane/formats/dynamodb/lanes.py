@@ -141,8 +141,9 @@ class DynamoDbLane:
         def image_of(image: dict[str, Any] | None) -> Any:
             if image is None:
                 return None
-            if any(image.get(name) is None for name in key_columns):
-                raise NotPlainError
+            for name in key_columns:
+                if image.get(name) is None:
+                    raise NotPlainError
             if not is_declared:
                 if tuple(image) != names:
                     raise NotPlainError
