@@ -35,6 +35,7 @@ from changelane.formats.contract.lane import (
     ReadChange,
     literal,
 )
+from changelane.formats.contract.probed_lanes import ProbedLanes
 from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
 from changelane.message import Message
 from changelane.schema import Column
@@ -48,9 +49,9 @@ _TRANSACTION: Final = "txId"
 
 
 class _ProbeSource(msgspec.Struct, gc=False):
-    database_name: Any = None
-    schema_name: Any = None
-    table_name: Any = None
+    database_name: str | None = None
+    schema_name: str | None = None
+    table_name: str | None = None
 
 
 class _Probe(msgspec.Struct, gc=False):
@@ -67,31 +68,23 @@ class _Probe(msgspec.Struct, gc=False):
 _probe: Final = msgspec.json.Decoder(_Probe).decode
 
 
-class CockroachDbLanes:
-    """The lanes of one codec; see :class:`~changelane.formats.contract.lane.Lanes`."""
+def lanes_of(reader: Reader) -> ProbedLanes:
+    """Return the lanes of a codec."""
 
-    header_names: frozenset[str] = frozenset()
-    version = 0
+    def open_lane(message: Message, change: DataChange) -> CockroachDbLane:
+        return CockroachDbLane(reader, message, change)
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
+    return ProbedLanes(_identity_of, open_lane)
 
-    def identity(self, value: bytes) -> Hashable | None:
-        """Return the table, the columns and the schema of a message."""
-        try:
-            probe = _probe(value)
-            envelope = probe.payload or probe
-            source = envelope.source or _ProbeSource()
-            table = envelope.topic, *msgspec.structs.astuple(source)
-            hash(table)
-        except Exception:  # noqa: BLE001 - any doubt: the message takes the event path
-            return None
-        row = envelope.before if envelope.after is None else envelope.after
-        return table, tuple(row or ()), bytes(probe.schema)
 
-    def open(self, message: Message, change: DataChange) -> "CockroachDbLane":
-        """Return the lane of a message that was decoded into one change."""
-        return CockroachDbLane(self._reader, message, change)
+def _identity_of(value: bytes) -> Hashable:
+    """Return the table, the columns and the schema of a message."""
+    probe = _probe(value)
+    envelope = probe.payload or probe
+    row = envelope.before if envelope.after is None else envelope.after
+    source = envelope.source or _ProbeSource()
+    table = envelope.topic, *msgspec.structs.astuple(source)
+    return table, tuple(row or ()), bytes(probe.schema)
 
 
 class CockroachDbLane:
@@ -102,7 +95,7 @@ class CockroachDbLane:
         DecodeError: The message is not plain.
     """
 
-    deleted_columns = None
+    deleted_columns: tuple[str, ...] | None = None
 
     def __init__(self, reader: Reader, message: Message, change: DataChange) -> None:
         if reader.is_bare:

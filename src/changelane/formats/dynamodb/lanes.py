@@ -21,6 +21,7 @@ from changelane.formats.contract.lane import (
     ReadChange,
     literal,
 )
+from changelane.formats.contract.probed_lanes import ProbedLanes
 from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
 from changelane.formats.dynamodb.decode import OPERATIONS, Reader, details_of, json_value, time_of
 from changelane.formats.dynamodb.wire import Loaded, Record, StreamRecord
@@ -49,28 +50,21 @@ _probe: Final = msgspec.json.Decoder(_Probe).decode
 _decode: Final = msgspec.json.Decoder(Record, float_hook=decimal.Decimal).decode
 
 
-class DynamoDbLanes:
-    """The lanes of one codec; see :class:`~changelane.formats.contract.lane.Lanes`."""
+def lanes_of(reader: Reader) -> ProbedLanes:
+    """Return the lanes of a codec."""
 
-    header_names: frozenset[str] = frozenset()
-    version = 0
+    def open_lane(message: Message, change: DataChange) -> DynamoDbLane:
+        return DynamoDbLane(reader, message.value or b"", change)
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
+    return ProbedLanes(_identity_of, open_lane)
 
-    def identity(self, value: bytes) -> Hashable | None:
-        """Return the table of a record, the names of its key and of its attributes."""
-        try:
-            probe = _probe(value)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            return None
-        stream = probe.dynamodb
-        item = stream.NewImage or stream.OldImage or stream.Keys or {}
-        return probe.tableName, probe.eventSourceARN, tuple(stream.Keys or ()), tuple(item)
 
-    def open(self, message: Message, change: DataChange) -> "DynamoDbLane":
-        """Return the lane of a message that was decoded into one change."""
-        return DynamoDbLane(self._reader, message.value or b"", change)
+def _identity_of(value: bytes) -> Hashable:
+    """Return the table of a record, the names of its key and of its attributes."""
+    probe = _probe(value)
+    stream = probe.dynamodb
+    item = stream.NewImage or stream.OldImage or stream.Keys or {}
+    return probe.tableName, probe.eventSourceARN, tuple(stream.Keys or ()), tuple(item)
 
 
 class DynamoDbLane:
@@ -81,7 +75,7 @@ class DynamoDbLane:
         MsgspecError: The record is not plain.
     """
 
-    deleted_columns = None
+    deleted_columns: tuple[str, ...] | None = None
 
     def __init__(self, reader: Reader, value: bytes, change: DataChange) -> None:
         self._reader = reader

@@ -25,6 +25,7 @@ from changelane.formats.contract.lane import (
     compiled_function,
     literal,
 )
+from changelane.formats.contract.probed_lanes import ProbedLanes
 from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
 from changelane.formats.spanner.decode import (
     WHOLE_ROWS,
@@ -57,26 +58,19 @@ _probe: Final = msgspec.json.Decoder(_Probe).decode
 _decode: Final = msgspec.json.Decoder(PlainRecord, float_hook=decimal.Decimal).decode
 
 
-class SpannerLanes:
-    """The lanes of one codec; see :class:`~changelane.formats.contract.lane.Lanes`."""
+def lanes_of(reader: Reader) -> ProbedLanes:
+    """Return the lanes of a codec."""
 
-    header_names: frozenset[str] = frozenset()
-    version = 0
+    def open_lane(message: Message, change: DataChange) -> SpannerLane:
+        return SpannerLane(reader, message.value or b"", change)
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
+    return ProbedLanes(_identity_of, open_lane)
 
-    def identity(self, value: bytes) -> Hashable | None:
-        """Return the table, the operation, the type of capture and the columns of a record."""
-        try:
-            probe = _probe(value)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            return None
-        return *(getattr(probe, name) for name in _IDENTITY), bytes(probe.column_types)
 
-    def open(self, message: Message, change: DataChange) -> "SpannerLane":
-        """Return the lane of a record whose first mod is this change."""
-        return SpannerLane(self._reader, message.value or b"", change)
+def _identity_of(value: bytes) -> Hashable:
+    """Return the table, the operation, the type of capture and the columns of a record."""
+    probe = _probe(value)
+    return *(getattr(probe, name) for name in _IDENTITY), bytes(probe.column_types)
 
 
 class SpannerLane:

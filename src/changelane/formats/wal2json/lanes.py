@@ -21,6 +21,7 @@ from changelane.formats.contract.lane import (
     literal,
 )
 from changelane.formats.contract.postgres_text import reader as text_reader
+from changelane.formats.contract.probed_lanes import ProbedLanes
 from changelane.formats.wal2json.columns import Read
 from changelane.formats.wal2json.decode import OPERATIONS, Reader
 from changelane.formats.wal2json.wire import Action, decode_action
@@ -50,27 +51,20 @@ class _Probe(msgspec.Struct, gc=False):
 _probe: Final = msgspec.json.Decoder(_Probe).decode
 
 
-class Wal2JsonLanes:
-    """The lanes of one codec; see :class:`~changelane.formats.contract.lane.Lanes`."""
+def lanes_of(reader: Reader) -> ProbedLanes:
+    """Return the lanes of a codec."""
 
-    header_names: frozenset[str] = frozenset()
-    version = 0
+    def open_lane(message: Message, change: DataChange) -> Wal2JsonLane:
+        return Wal2JsonLane(reader, message.value or b"", change)
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
+    return ProbedLanes(_identity_of, open_lane)
 
-    def identity(self, value: bytes) -> Hashable | None:
-        """Return the action, the table and the columns of a message."""
-        try:
-            probe = _probe(value)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return None
-        columns, identity = map(_names_of, (probe.columns, probe.identity))
-        return probe.action, probe.schema, probe.table, columns, identity
 
-    def open(self, message: Message, change: DataChange) -> "Wal2JsonLane":
-        """Return the lane of a message that was decoded into one change."""
-        return Wal2JsonLane(self._reader, message.value or b"", change)
+def _identity_of(value: bytes) -> Hashable:
+    """Return the action, the table and the columns of a message."""
+    probe = _probe(value)
+    columns, identity = map(_names_of, (probe.columns, probe.identity))
+    return probe.action, probe.schema, probe.table, columns, identity
 
 
 def _names_of(columns: list[_Name] | None) -> tuple[str, ...] | None:
@@ -88,7 +82,7 @@ class Wal2JsonLane:
     """
 
     is_named = False
-    deleted_columns = None
+    deleted_columns: tuple[str, ...] | None = None
 
     def __init__(self, reader: Reader, value: bytes, change: DataChange) -> None:
         self._reader = reader

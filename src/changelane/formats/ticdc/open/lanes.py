@@ -12,7 +12,6 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from changelane.errors import DecodeError
 from changelane.event import DataChange
 from changelane.formats.contract.column_values import Read
 from changelane.formats.contract.lane import (
@@ -25,6 +24,7 @@ from changelane.formats.contract.lane import (
     compiled_function,
     literal,
 )
+from changelane.formats.contract.probed_lanes import ProbedLanes
 from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
 from changelane.formats.contract.tidb_time_stamps import position_of, time_ns
 from changelane.formats.ticdc.open.columns import TEXTS
@@ -47,28 +47,20 @@ _names_of: Final = msgspec.json.Decoder(_Names).decode
 """Returns the columns of each row in a value, in the order of the message."""
 
 
-class TicdcOpenLanes:
-    """The lanes of one codec; see :class:`~changelane.formats.contract.lane.Lanes`."""
+def lanes_of(reader: Reader) -> ProbedLanes:
+    """Return the lanes of a codec."""
 
-    header_names: frozenset[str] = frozenset()
-    version = 0
+    def open_lane(message: Message, change: DataChange) -> TicdcOpenLane:
+        return TicdcOpenLane(reader, message, change)
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
+    return ProbedLanes(_identity_of, open_lane)
 
-    def identity(self, value: bytes) -> Hashable | None:
-        """Return the columns of the first row of a message."""
-        try:
-            (first, *_) = frames(value, 0, "$.value")
-            rows = _names_of(first)
-        except (DecodeError, ValueError, RecursionError):
-            return None
-        row = rows.get("d") or rows.get("u")
-        return None if row is None else tuple(row)
 
-    def open(self, message: Message, change: DataChange) -> "TicdcOpenLane":
-        """Return the lane of a message whose first event is this change."""
-        return TicdcOpenLane(self._reader, message, change)
+def _identity_of(value: bytes) -> Hashable:
+    """Return the columns of the first row of a message."""
+    (first, *_) = frames(value, 0, "$.value")
+    rows = _names_of(first)
+    return tuple(rows.get("d") or rows["u"] or ())
 
 
 class TicdcOpenLane:
@@ -80,7 +72,7 @@ class TicdcOpenLane:
     """
 
     is_named = False
-    deleted_columns = None
+    deleted_columns: tuple[str, ...] | None = None
 
     def __init__(self, reader: Reader, message: Message, change: DataChange) -> None:
         (key, *_) = frames(message.key or b"", len(VERSION), "$.key")

@@ -19,6 +19,7 @@ from changelane.formats.contract.lane import (
     ReadChange,
     literal,
 )
+from changelane.formats.contract.probed_lanes import ProbedLanes
 from changelane.formats.contract.tidb_time_stamps import position_of, time_ns
 from changelane.formats.ticdc.simple.decode import OPERATIONS, VERSION, Reader, build_time
 from changelane.formats.ticdc.simple.tables import Table
@@ -44,27 +45,20 @@ class _Probe(msgspec.Struct, gc=False):
 _probe: Final = msgspec.json.Decoder(_Probe).decode
 
 
-class TicdcSimpleLanes:
-    """The lanes of one codec; see :class:`~changelane.formats.contract.lane.Lanes`."""
+def lanes_of(reader: Reader) -> ProbedLanes:
+    """Return the lanes of a codec."""
 
-    header_names: frozenset[str] = frozenset()
-    version = 0
+    def open_lane(message: Message, change: DataChange) -> TicdcSimpleLane:
+        return TicdcSimpleLane(reader, message.value or b"", change)
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
+    return ProbedLanes(_identity_of, open_lane)
 
-    def identity(self, value: bytes) -> Hashable | None:
-        """Return the table of a message, its version and its columns."""
-        try:
-            probe = _probe(value)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            return None
-        row = probe.old if probe.data is None else probe.data
-        return probe.database, probe.table, probe.schemaVersion, tuple(row or ())
 
-    def open(self, message: Message, change: DataChange) -> "TicdcSimpleLane":
-        """Return the lane of a message that was decoded into one change."""
-        return TicdcSimpleLane(self._reader, message.value or b"", change)
+def _identity_of(value: bytes) -> Hashable:
+    """Return the table of a message, its version and its columns."""
+    probe = _probe(value)
+    row = probe.old if probe.data is None else probe.data
+    return probe.database, probe.table, probe.schemaVersion, tuple(row or ())
 
 
 class TicdcSimpleLane:
@@ -74,7 +68,7 @@ class TicdcSimpleLane:
         NotPlainError: The message is not plain.
     """
 
-    deleted_columns = None
+    deleted_columns: tuple[str, ...] | None = None
 
     def __init__(self, reader: Reader, value: bytes, change: DataChange) -> None:
         self._first = first = msgspec.json.decode(value, type=SimpleMessage)
