@@ -138,8 +138,12 @@ class CockroachDbLane:
             envelope = read_envelope(value, key)
             if envelope is None:
                 return None
-            position, time_ns = times(envelope, envelope.source or {}, "")
-            process_time(envelope, "")  # an error is an error of the message
+            position = time_ns = None
+            source, mvcc_timestamp = envelope.source, envelope.mvcc_timestamp
+            if source or envelope.updated is not None or mvcc_timestamp is not None:
+                position, time_ns = times(envelope, source or {}, "")
+            if envelope.ts_ns is not None:
+                process_time(envelope, "")  # an error is an error of the message
             op, before, after = envelope.op, envelope.before, envelope.after
             return op, before, after, position, None, None, time_ns
 
