@@ -67,11 +67,22 @@ _KEY: Final = Completeness.KEY
 _UNKNOWN: Final = Completeness.UNKNOWN
 
 
+ReadItem = Callable[[Any, str, dict[str, str]], dict[str, Value]]
+"""Returns the image of an item at a place, and adds the types of its sets."""
+
+
 class Reader:
-    """Decodes messages."""
+    """Decodes messages.
+
+    Attributes:
+        declared: The declared tables.
+        read_attribute: Returns the value of an attribute.
+    """
 
     def __init__(self, options: Options, declared: DeclaredTables) -> None:
-        self._read: Callable[[Row], Value] = read if options.nested == "plain" else read_typed
+        self.read_attribute: Callable[[Row], Value] = (
+            read if options.nested == "plain" else read_typed
+        )
         self._key_options = options.keys
         self.declared = declared
         self._has_positions = options.order == "source"
@@ -142,15 +153,28 @@ class Reader:
         )
 
     def images(
-        self, op: Op, stream: StreamRecord, path: str, sets: tuple[dict[str, str], dict[str, str]]
+        self,
+        op: Op,
+        stream: StreamRecord,
+        path: str,
+        sets: tuple[dict[str, str], dict[str, str]],
+        read_item: ReadItem | None = None,
     ) -> tuple[dict[str, Value] | None, dict[str, Value] | None]:
         """Return the old and the new item; that of a delete without an old image is its key.
 
         An empty object is no image: each item has its key.
 
+        Args:
+            op: The operation.
+            stream: The items.
+            path: The place of the record.
+            sets: Takes the types of the sets in the new and the old item.
+            read_item: Returns the image of an item, if its attributes have another form.
+
         Raises:
             DecodeError: An image is missing or unexpected, or a value is not of its type.
         """
+        read_item = read_item or self._image
         new, old = stream.NewImage or None, stream.OldImage or None
         if op is _DELETE:
             if new is not None:
@@ -160,14 +184,14 @@ class Reader:
                     path=f"{path}.dynamodb.NewImage",
                 )
             if old is not None:
-                return self._image(old, f"{path}.dynamodb.OldImage", sets[1]), None
+                return read_item(old, f"{path}.dynamodb.OldImage", sets[1]), None
             if stream.Keys is None:
                 raise DecodeError(
                     "neither key nor old image",
                     code=ReasonCode.MISSING_IMAGE,
                     path=f"{path}.dynamodb.Keys",
                 )
-            return self._image(stream.Keys, f"{path}.dynamodb.Keys", sets[1]), None
+            return read_item(stream.Keys, f"{path}.dynamodb.Keys", sets[1]), None
         if new is None:
             raise DecodeError(
                 "no new image: set the view type of the stream to NEW_AND_OLD_IMAGES or NEW_IMAGE",
@@ -175,15 +199,15 @@ class Reader:
                 path=f"{path}.dynamodb.NewImage",
             )
         if old is None:
-            return None, self._image(new, f"{path}.dynamodb.NewImage", sets[0])
+            return None, read_item(new, f"{path}.dynamodb.NewImage", sets[0])
         if op is _CREATE:
             raise DecodeError(
                 "a new item has no old image",
                 code=ReasonCode.UNEXPECTED_IMAGE,
                 path=f"{path}.dynamodb.OldImage",
             )
-        before = self._image(old, f"{path}.dynamodb.OldImage", sets[1])
-        return before, self._image(new, f"{path}.dynamodb.NewImage", sets[0])
+        before = read_item(old, f"{path}.dynamodb.OldImage", sets[1])
+        return before, read_item(new, f"{path}.dynamodb.NewImage", sets[0])
 
     def _image(self, attributes: Attributes, path: str, sets: dict[str, str]) -> dict[str, Value]:
         """Return an image, and add the types of its sets to *sets*."""
@@ -198,7 +222,7 @@ class Reader:
                 if kind in SET_TYPES:
                     sets[name] = kind
             try:
-                image[name] = number(value) if kind == "N" else self._read(attribute)
+                image[name] = number(value) if kind == "N" else self.read_attribute(attribute)
             except DecodeError as error:
                 raise DecodeError(error.reason, code=error.code, path=f"{path}.{name}") from None
         return image

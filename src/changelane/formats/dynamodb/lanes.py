@@ -4,6 +4,7 @@
 A plain message is one record with documented keys only and no user. It has the table and the names
 of the key of the lane. The items of a declared table have declared attributes; other items have the
 attributes of the lane in its order. A delete has its old item, or without declaration its key.
+Attributes are texts, numbers in texts, or have a type of the item that opens the lane.
 """
 
 import decimal
@@ -11,6 +12,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, Final, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from changelane.event import DataChange, Op
 from changelane.formats.contract.column_values import Read
@@ -23,13 +25,24 @@ from changelane.formats.contract.lane import (
 )
 from changelane.formats.contract.probed_lanes import ProbedLanes
 from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
-from changelane.formats.dynamodb.decode import OPERATIONS, Reader, details_of, json_value, time_of
+from changelane.formats.dynamodb.attributes import SETS, number
+from changelane.formats.dynamodb.decode import (
+    OPERATIONS,
+    Reader,
+    ReadItem,
+    details_of,
+    json_value,
+    time_of,
+)
 from changelane.formats.dynamodb.wire import Loaded, Record, StreamRecord
 from changelane.message import Message
 from changelane.schema import Column
 from changelane.types import UNKNOWN, String, Value
 
 _Names = dict[str, msgspec.Raw]
+_ITEMS: Final = ("Keys", "NewImage", "OldImage")
+_USUAL_KINDS: Final = ("S", "N")
+"""The types of attributes of which most items have most."""
 
 
 class _ProbeStream(msgspec.Struct, gc=False):
@@ -80,6 +93,9 @@ class DynamoDbLane:
     def __init__(self, reader: Reader, value: bytes, change: DataChange) -> None:
         self._reader = reader
         self._record = record = _decode(value)
+        items = [getattr(record.dynamodb, name) or {} for name in _ITEMS]
+        attributes = (attribute for item in items for attribute in item.values())
+        self._kinds = tuple(dict.fromkeys((*_USUAL_KINDS, *(k for a in attributes for k in a))))
         self._key_names = None if record.dynamodb.Keys is None else tuple(record.dynamodb.Keys)
         self._key_columns = () if change.key is None else change.key.columns
         declared = reader.declared.find(change.table)
@@ -127,7 +143,7 @@ class DynamoDbLane:
 
         It raises an exception if a record is not plain.
         """
-        decode, images = self._decoder(), self._reader.images
+        decode, images, read_item = self._decoder(), self._reader.images, self._item_reader()
         key_names, key_columns, is_declared = self._key_names, self._key_columns, not self.is_named
         names = tuple(column.column.name for column in self.columns)
         has_all = frozenset(names).issuperset
@@ -154,10 +170,48 @@ class DynamoDbLane:
             if is_declared and op is Op.DELETE and not stream.OldImage:
                 raise NotPlainError
             sets: tuple[dict[str, str], dict[str, str]] = ({}, {})
-            before, after = images(op, stream, "", sets)
+            before, after = images(op, stream, "", sets, read_item)
             return record, op._value_, image_of(before), image_of(after), sets
 
         return read
+
+    def _item_reader(self) -> ReadItem:
+        """Return the reader of items, whose attributes are objects; see :meth:`_decoder`."""
+        kinds, read_attribute = self._kinds, self._reader.read_attribute
+        values_of, unset = msgspec.structs.astuple, UNSET
+        has_others, unset_count = len(kinds) > len(_USUAL_KINDS), len(kinds) - 1
+
+        def read_item(
+            attributes: dict[str, Any], _path: str, sets: dict[str, str]
+        ) -> dict[str, Value]:
+            image: dict[str, Value] = {}
+            for name, attribute in attributes.items():
+                text, number_text = attribute.S, attribute.N
+                if has_others:
+                    values = values_of(attribute)
+                    if values.count(unset) != unset_count:
+                        raise NotPlainError
+                    if text is unset and number_text is unset:
+                        ((kind, value),) = (
+                            (kind, value)
+                            for kind, value in zip(kinds, values, strict=True)
+                            if value is not unset
+                        )
+                        if kind in SETS:
+                            sets[name] = kind
+                        image[name] = read_attribute({kind: value})
+                        continue
+                if number_text is unset:
+                    if text is unset:
+                        raise NotPlainError
+                    image[name] = text
+                elif text is unset:
+                    image[name] = number(number_text)
+                else:
+                    raise NotPlainError
+            return image
+
+        return read_item
 
     def _decoder(self) -> Callable[[bytes], Any]:
         """Return the decoder of a record; an error = the record is not plain."""
@@ -168,16 +222,27 @@ class DynamoDbLane:
         }
         place = {name: getattr(self._record, name) for name in ("tableName", "eventSourceARN")}
         kinds |= {name: literal(value) for name, value in place.items()}
+        usual = dict.fromkeys(_USUAL_KINDS, (str | UnsetType, UNSET))
+        attribute = _class_of(dict.fromkeys(self._kinds, (Any, UNSET)) | usual)
+        stream_kinds: dict[str, tuple[Any, ...]] = {
+            field.name: (field.type, field.default)
+            for field in msgspec.structs.fields(StreamRecord)
+        }
+        item: Any = dict[str, attribute]  # type: ignore[valid-type]
+        items = dict.fromkeys(_ITEMS, (item | None, None))
         kinds |= {
             "eventName": (Literal[tuple(OPERATIONS)],),
-            "dynamodb": (StreamRecord,),
+            "dynamodb": (_class_of(stream_kinds | items),),
             "userIdentity": (None, None),
         }
-        fields: list[Any] = [(name, *kind) for name, kind in kinds.items()]
-        record = msgspec.defstruct(
-            "PlainRecord", fields, kw_only=True, forbid_unknown_fields=True, gc=False
-        )
-        return msgspec.json.Decoder(record, float_hook=decimal.Decimal).decode
+        return msgspec.json.Decoder(_class_of(kinds), float_hook=decimal.Decimal).decode
+
+
+def _class_of(kinds: dict[str, tuple[Any, ...]]) -> Any:
+    fields: list[Any] = [(name, *kind) for name, kind in kinds.items()]
+    return msgspec.defstruct(
+        "PlainPart", fields, kw_only=True, forbid_unknown_fields=True, gc=False
+    )
 
 
 def _declared_column(column: Column, read: Read) -> LaneColumn:

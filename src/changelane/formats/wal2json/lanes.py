@@ -2,7 +2,7 @@
 """The lanes of ``wal2json`` (:mod:`changelane.formats.contract.lane`).
 
 A plain message is a row change of version 2 with the action, the table, the columns with their
-types and the key of the lane. Its columns stand in the order of the lane. An update has no old row,
+types and the key of the lane, in the order of the lane. An update has no old row,
 its unchanged key, or an old row with all columns and the same key.
 """
 
