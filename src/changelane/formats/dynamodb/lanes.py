@@ -3,7 +3,8 @@
 
 A plain message is one record with documented keys only and no user. It has the table and the names
 of the key of the lane. The items of a declared table have declared attributes; other items have the
-attributes of the lane in its order. A delete has its old item, or without declaration its key.
+attributes of the lane in its order, or some of them before an update. A delete has its old item, or
+without declaration its key.
 Attributes are texts, numbers in texts, or have a type of the item that opens the lane.
 """
 
@@ -115,7 +116,8 @@ class DynamoDbLane:
 
     def reader(self, row: Any) -> ReadChange:
         """Return the reader of records."""
-        read_images, position_of = self._image_reader(row), self._reader.position_of
+        read_images = self._image_reader(row, has_whole_before=False)
+        position_of = self._reader.position_of
 
         def read(value: bytes, _key: bytes | None) -> PlainChange | None:
             record, op, before, after, _ = read_images(value)
@@ -127,7 +129,8 @@ class DynamoDbLane:
     def event_reader(self, row: Any, *, has_positions: bool) -> ReadEvent:
         """Return the reader of events (:class:`EventLane`)."""
         del has_positions  # a record has the whole position
-        read_images, position_of = self._image_reader(row), self._reader.position_of
+        read_images = self._image_reader(row, has_whole_before=True)
+        position_of = self._reader.position_of
 
         def read(value: bytes, _key: bytes | None) -> PlainEvent | None:
             record, op, before, after, sets = read_images(value)
@@ -138,27 +141,31 @@ class DynamoDbLane:
 
         return read
 
-    def _image_reader(self, row: Any) -> Callable[[bytes], Any]:
+    def _image_reader(self, row: Any, *, has_whole_before: bool) -> Callable[[bytes], Any]:
         """Return the reader of records: record, operation, images and the types of their sets.
 
         It raises an exception if a record is not plain.
+
+        Args:
+            row: The class of the images.
+            has_whole_before: The old item of an update has all attributes.
         """
         decode, images, read_item = self._decoder(), self._reader.images, self._item_reader()
         key_names, key_columns, is_declared = self._key_names, self._key_columns, not self.is_named
         names = tuple(column.column.name for column in self.columns)
-        has_all = frozenset(names).issuperset
+        name_set = frozenset(names)
 
-        def image_of(image: dict[str, Any] | None) -> Any:
+        def image_of(image: dict[str, Any] | None, *, may_lack_columns: bool = False) -> Any:
             if image is None:
                 return None
             for name in key_columns:
                 if image.get(name) is None:
                     raise NotPlainError
             if not is_declared:
-                if tuple(image) != names:
+                if tuple(image) != names and not (may_lack_columns and image.keys() < name_set):
                     raise NotPlainError
                 return image
-            if not has_all(image):
+            if not image.keys() <= name_set:
                 raise NotPlainError
             return row(*map(image.get, names))
 
@@ -171,7 +178,9 @@ class DynamoDbLane:
                 raise NotPlainError
             sets: tuple[dict[str, str], dict[str, str]] = ({}, {})
             before, after = images(op, stream, "", sets, read_item)
-            return record, op._value_, image_of(before), image_of(after), sets
+            may_lack_columns = op is Op.UPDATE and not has_whole_before
+            old = image_of(before, may_lack_columns=may_lack_columns)
+            return record, op._value_, old, image_of(after), sets
 
         return read
 

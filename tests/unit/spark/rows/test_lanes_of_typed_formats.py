@@ -634,6 +634,7 @@ def test_plain_records_of_dynamodb() -> None:
         book("MODIFY", BOOK),
         book("MODIFY", BOOK, BOOK | {"title": {"NULL": True}}),
         book("MODIFY", BOOK, BOOK | {"price": {"N": "2.50"}}, recordFormat="application/json"),
+        book("MODIFY", BOOK, sparse),
         book("REMOVE", None, BOOK),
         book("REMOVE", {}, BOOK),
         book("INSERT", BOOK, stream={"ApproximateCreationDateTime": None}),
@@ -642,6 +643,7 @@ def test_plain_records_of_dynamodb() -> None:
             assert count("dynamodb-json", [one] * 3, options) == 2
             assert count("dynamodb-json", [one] * 3, options, images=False) == 2
     removed, added = book("REMOVE", None), book("MODIFY", sparse, BOOK)
+    assert count("dynamodb-json", [book("MODIFY", BOOK, dict(reversed(BOOK.items())))] * 3) == 0
     assert count("dynamodb-json", [removed] * 3) == 2
     assert count("dynamodb-json", [removed] * 3, BOOKS) == 0
     assert count("dynamodb-json", [added] * 3) == 0
