@@ -8,6 +8,7 @@ from typing import Any
 from debezium_source_blocks import PLACEHOLDER
 from hypothesis import strategies as st
 
+from changelane.formats.ticdc.open.wire import framed, frames
 from changelane.message import Message
 
 
@@ -105,6 +106,14 @@ def mutations(draw: st.DrawFn, data: bytes) -> bytes:
             st.sampled_from((text + " ", " " + text, text + "x", text[:-1], "\ufeff" + text))
         )
     return text.encode("utf-8", "surrogatepass")
+
+
+@st.composite
+def in_frames(draw: st.DrawFn, value: bytes) -> bytes:
+    """Return a value of TiCDC's open protocol with changed JSON, or with another frame."""
+    parts = [draw(mutations(part)) if part else part for part in frames(value, 0, "$")]
+    changed = b"".join(map(framed, parts))
+    return draw(st.sampled_from((changed, changed, changed, changed + framed(b"{}"), changed[:-1])))
 
 
 def mutated_copies(data: st.DataObject, messages: list[Message]) -> list[Message]:

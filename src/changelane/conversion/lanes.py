@@ -210,8 +210,11 @@ class ConversionLanes(OpenLanes[Written]):
 
 
 def conversion_lanes(source: Codec, target: Codec) -> ConversionLanes | None:
-    """Return the lanes from one codec to another; ``None`` if one of the formats has none."""
+    """Return the lanes from one codec to another; ``None`` if one of the formats has none.
+
+    A lane has no state, so the messages of a stream become events.
+    """
     lanes = source.lanes
-    if lanes is None or target.row_writing is None:
+    if lanes is None or target.row_writing is None or source.has_streams:
         return None
     return ConversionLanes(target, lanes)

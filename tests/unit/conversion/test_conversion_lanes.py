@@ -7,13 +7,16 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 from debezium_source_blocks import MYSQL as MYSQL_IN_1970
 from debezium_source_blocks import PG as PG_IN_1970
 from debezium_source_blocks import PLACEHOLDER
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mutated_messages import mutated_copies, with_source
+from lane_checks import goldens
+from mutated_messages import in_frames, mutated_copies, mutations, with_source
+from registry_server import RegistryServer
 
 from changelane import get_codec
 from changelane.codec import Codec, OnLoss
@@ -226,6 +229,66 @@ def test_mutated_lines() -> None:
 
     check()
     assert sum(count > 0 for count in counts) > 0.2 * len(counts)
+
+
+OTHER_SOURCES: dict[str, tuple[dict[str, Any], ...]] = {
+    "ticdc-open-json": ({}, {"output_old_value": True}),
+    "cockroachdb-json": ({}, {"schemas": {"t": {"id": "int64 key", "note": "string"}}}),
+    "spanner-json": ({},),
+    "dynamodb-json": ({}, {"nested": "typed"}, {"schemas": {"orders": {"id": "int64 key"}}}),
+}
+
+
+@pytest.mark.parametrize("source", OTHER_SOURCES)
+def test_mutated_messages_of_other_formats(source: str) -> None:
+    counts: list[int] = []
+    messages = goldens(source)
+    mutate = in_frames if source == "ticdc-open-json" else mutations
+
+    @settings(max_examples=20 * EFFORT)
+    @given(
+        st.data(),
+        st.lists(st.sampled_from(messages), min_size=1, max_size=3),
+        st.sampled_from(OTHER_SOURCES[source]),
+        st.sampled_from(TARGETS),
+        st.sampled_from(POLICIES),
+    )
+    def check(data: st.DataObject, chosen: Any, options: Any, target: Any, policy: Any) -> None:
+        mutated = [
+            msgspec.structs.replace(one, value=data.draw(mutate(one.value or b"")))
+            for one in chosen
+        ]
+        sent = [*chosen * 3, *mutated, *chosen, *mutated]
+        counts.append(plain_count(sent, options, target, source=source, policy=policy))
+
+    check()
+    assert sum(count > 0 for count in counts) > 0.1 * len(counts)
+
+
+def test_messages_in_cloud_events() -> None:
+    codec = get_codec("debezium-json", cloud_events="structured")
+    for name in ("postgres-noschema", "mariadb-schema"):
+        events = [
+            one
+            for change in map(CODEC.decode, ROWS[name])
+            for one in codec.encode(change[0], on_loss="ignore").messages
+            if one.value
+        ]
+        sent = [msgspec.structs.replace(one, topic="t") for one in (*events, *events)]
+        assert plain_count(sent, policy=OnLoss.WARN) > 0.2 * len(sent)
+
+
+def test_messages_in_avro() -> None:
+    with RegistryServer() as server:
+        options = {"serde": "avro-registry", "registry": server.address, "avro_names": "unicode"}
+        codec = get_codec("debezium-json", **options)
+        sent = [
+            one
+            for message in ROWS["postgres-schema"]
+            for one in codec.encode(CODEC.decode(message)[0], on_loss="ignore").messages
+            if one.value
+        ]
+        assert plain_count([*sent, *sent], options, policy=OnLoss.WARN) > 0.3 * len(sent)
 
 
 @pytest.mark.parametrize("source", ["debezium-json", "native-json"])

@@ -25,6 +25,7 @@ from changelane.errors import DecodeError
 from changelane.event import ChangeEvent, Op
 from changelane.formats.cockroachdb.decode import SOURCE, Reader
 from changelane.formats.cockroachdb.encode import Writer
+from changelane.formats.cockroachdb.lanes import lanes_of
 from changelane.formats.cockroachdb.timestamps import is_time_stamp
 from changelane.formats.cockroachdb.wire import METADATA
 from changelane.formats.contract import json
@@ -94,6 +95,7 @@ class CockroachDb:
         tables = DeclaredTables(options.schemas)
         self._read = Reader(tables, is_bare=options.envelope == "bare")
         self._write = Writer(tables.keys)
+        self.lanes = lanes_of(self._read)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (CockroachDb, (self._options,))

@@ -2,7 +2,6 @@
 """Messages of CockroachDB's changefeeds to change events."""
 
 import decimal
-from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -36,7 +35,7 @@ from changelane.formats.cockroachdb.wire import (
 )
 from changelane.formats.contract import json
 from changelane.formats.contract.bounded_cache import BoundedCache
-from changelane.formats.contract.column_values import Read, whole_unless_fraction
+from changelane.formats.contract.column_values import whole_unless_fraction
 from changelane.formats.contract.declared_tables import DeclaredTable, DeclaredTables
 from changelane.message import Message
 from changelane.position import Position
@@ -54,7 +53,7 @@ _OLD_PUBLISHED: Final = b'"value"'
 _MAX_TABLES: Final = 4096
 _MAX_SCHEMAS: Final = 1024
 _MOST_NS: Final = 253_402_300_800 * 1_000_000_000
-_NAMES: Final = ("database_name", "schema_name", "table_name")
+NAMES: Final = ("database_name", "schema_name", "table_name")
 _NO_NAMES: Final = [None, None, None]
 _SOURCE_FIELDS: Final = frozenset(
     {"database_name", "schema_name", "table_name", "primary_keys", "ts_hlc", "ts_ns"}
@@ -86,7 +85,7 @@ class SchemaBlock:
         except ValueError as error:
             code = ReasonCode.WRONG_SCHEMA
             raise DecodeError(str(error), code=code, path="$.schema.fields") from None
-        self.readers: Mapping[str, Read] = readers_of(self.schema)
+        self.readers = readers_of(self.schema)
 
 
 class Reader:
@@ -98,8 +97,8 @@ class Reader:
     """
 
     def __init__(self, declared: DeclaredTables, *, is_bare: bool) -> None:
-        self._declared = declared
-        self._is_bare = is_bare
+        self.declared = declared
+        self.is_bare = is_bare
         self._tables: BoundedCache[str, TableId] = BoundedCache(_MAX_TABLES)
         self._blocks: BoundedCache[bytes, SchemaBlock] = BoundedCache(_MAX_SCHEMAS)
 
@@ -108,21 +107,21 @@ class Reader:
         value = message.value
         if value is None:
             return (self._without_value(message),)
-        if not self._is_bare and (payload := _batch(value)) is not None:
+        if not self.is_bare and (payload := _batch(value)) is not None:
             return tuple(
                 self._event(bytes(part), message, f"$.payload[{index}]")
                 for index, part in enumerate(payload)
             )
-        published = _published(value, is_bare=self._is_bare)
+        published = _published(value, is_bare=self.is_bare)
         if published is None:
             return (self._event(value, message, "$"),)
         message = msgspec.structs.replace(message, key=bytes(published.key), topic=published.topic)
         return (self._event(bytes(published.value), message, "$.Value"),)
 
     def _event(self, value: bytes, message: Message, path: str) -> ChangeEvent:
-        if self._is_bare or _MARK in value:
+        if self.is_bare or _MARK in value:
             row = _loads(value, Row, path)
-            if self._is_bare or METADATA in row:
+            if self.is_bare or METADATA in row:
                 return self._bare(row, message, path)
         envelope: Envelope = _loads(value, Envelope, path)
         if not isinstance(envelope.payload, UnsetType):
@@ -149,14 +148,14 @@ class Reader:
             updated=metadata.updated,
             mvcc_timestamp=metadata.mvcc_timestamp,
         )
-        if _has_key_only(row, metadata.key or _message_key(message.key)):
+        if _has_key_only(row, metadata.key or message_key(message.key)):
             reason = "a row with NULL besides its key, which is also the form of a delete"
             raise DecodeError(reason, code=ReasonCode.MISSING_IMAGE, path=path)
         return self._row(Change(message, envelope, row or None), path)
 
     def _without_value(self, message: Message) -> ChangeEvent:
         """Return the event of a message without a value: of ``envelope = row``, a delete."""
-        if self._is_bare and message.key is not None:
+        if self.is_bare and message.key is not None:
             return self._row(Change(message, Envelope(), None), "$")
         return Tombstone(TableId())
 
@@ -166,8 +165,8 @@ class Reader:
         envelope, after = change.envelope, change.after
         source = envelope.source or {}
         table = self._table(change.message.topic, envelope, source, path)
-        declared = self._declared.find(table)
-        block = None if declared is not None else self._block(envelope)
+        declared = self.declared.find(table)
+        block = None if declared is not None else self.block(envelope)
         key, key_values = _key(change, declared, source, path)
         op = _operation(envelope, after, path)
         before = None if isinstance(envelope.before, UnsetType) else envelope.before
@@ -182,7 +181,7 @@ class Reader:
             schema = declared.schema_with((*(new or {}), *(old or {})))
         elif block is not None and set(new or old or ()) <= block.schema.names:
             schema = block.schema
-        position, source_time_ns = _times(envelope, source, path)
+        position, source_time_ns = times(envelope, source, path)
         holds = Completeness.FULL if schema is None else Completeness.UNKNOWN
         is_delete = op is Op.DELETE
         return DataChange(
@@ -196,15 +195,15 @@ class Reader:
             None,
             SOURCE,
             source_time_ns,
-            _process_time(envelope, path),
+            process_time(envelope, path),
             Completeness.UNKNOWN if is_delete or old is None else holds,
             Completeness.UNKNOWN if new is None else holds,
-            _details(envelope, source),
+            details_of(envelope, source),
         )
 
     def _table(self, topic: str | None, envelope: Envelope, source: Row, path: str) -> TableId:
         """Return the table of a row: from ``source``, from ``topic`` in the value, or the topic."""
-        parts = [source.get(name) for name in _NAMES] if source else _NO_NAMES
+        parts = [source.get(name) for name in NAMES] if source else _NO_NAMES
         if parts[2] is not None:
             if not all(isinstance(part, str | None) for part in parts):
                 code = ReasonCode.WRONG_TYPE
@@ -216,7 +215,8 @@ class Reader:
             table = self._tables.add(name, table_of(name))
         return table
 
-    def _block(self, envelope: Envelope) -> SchemaBlock | None:
+    def block(self, envelope: Envelope) -> SchemaBlock | None:
+        """Return the schema of a message; ``None`` if it has none."""
         if isinstance(envelope.schema, UnsetType):
             return None
         raw = bytes(envelope.schema)
@@ -273,7 +273,7 @@ def _key(
     """
     values, origin = change.envelope.key, KeyOrigin.PAYLOAD
     if values is None:
-        values, origin = _message_key(change.message.key), KeyOrigin.MESSAGE
+        values, origin = message_key(change.message.key), KeyOrigin.MESSAGE
     if declared is not None and declared.key is not None:
         return declared.key, values
     names = source.get("primary_keys") if source else None
@@ -287,7 +287,7 @@ def _key(
     return None, values
 
 
-def _message_key(key: bytes | None) -> Any:
+def message_key(key: bytes | None) -> Any:
     """Return the values in a message key; ``None`` if it is not one of a changefeed."""
     if key is None:
         return None
@@ -342,15 +342,18 @@ def _typed(declared: DeclaredTable | None, block: SchemaBlock | None, row: Row, 
             if isinstance(column.type, Json) and row.get(column.name) is not None
         }
         return declared.typed({**row, **documents}, path)
-    if block is not None:
-        return typed(block.readers, row, path)
+    return untyped(row) if block is None else typed(block.readers, row, path)
+
+
+def untyped(row: Row) -> Row:
+    """Return a row without types, with its numbers as values."""
     for name, value in row.items():
         if value.__class__ is decimal.Decimal:
             row[name] = whole_unless_fraction(value)
     return row
 
 
-def _times(envelope: Envelope, source: Row, path: str) -> tuple[Position | None, int | None]:
+def times(envelope: Envelope, source: Row, path: str) -> tuple[Position | None, int | None]:
     """Return the position and the source time.
 
     In an initial scan, ``updated`` is the time of the scan; the time of the row is
@@ -374,7 +377,12 @@ def _times(envelope: Envelope, source: Row, path: str) -> tuple[Position | None,
     return position, time_ns(row_version or position)
 
 
-def _process_time(envelope: Envelope, path: str) -> int | None:
+def process_time(envelope: Envelope, path: str) -> int | None:
+    """Return the process time in nanoseconds.
+
+    Raises:
+        DecodeError: It is out of range.
+    """
     value = envelope.ts_ns
     if value is not None and not 0 <= value < _MOST_NS:
         code = ReasonCode.VALUE_OUT_OF_RANGE
@@ -382,7 +390,8 @@ def _process_time(envelope: Envelope, path: str) -> int | None:
     return value
 
 
-def _details(envelope: Envelope, source: Row) -> Details:
+def details_of(envelope: Envelope, source: Row) -> Details:
+    """Return the details of an event."""
     if not source and envelope.mvcc_timestamp is None:
         return NO_DETAILS
     details: dict[str, object] = {}

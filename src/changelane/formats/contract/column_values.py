@@ -62,6 +62,8 @@ READABLE: Final = (
 
 _WHOLE_DIGITS: Final = 40
 """The most digits of a whole number in exponent form: more than any integer type has."""
+_FEW_DIGITS: Final = 19
+"""Digits of a number without a check for other notations: less than those of 64 bits."""
 _MOST_YEAR: Final = 9999
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]{1,9})?")
 _NON_FINITE: Final = frozenset({"NaN", "Infinity", "-Infinity"})
@@ -193,7 +195,9 @@ def _is_scalar(value: Any) -> bool:
 def _read_integer(kind: LogicalType, low: int, high: int) -> Read:
     def read(value: Any) -> int:
         number = value
-        if type(value) is not int:
+        if type(value) is str and len(value) < _FEW_DIGITS and _is_digits(value):
+            number = int(value)
+        elif type(value) is not int:
             exact = _number(kind, value)
             if exact.adjusted() >= _WHOLE_DIGITS or exact != exact.to_integral_value():
                 raise _error(kind)
@@ -203,6 +207,10 @@ def _read_integer(kind: LogicalType, low: int, high: int) -> Read:
         raise DecodeError(f"out of the range of {kind}", code=ReasonCode.VALUE_OUT_OF_RANGE)
 
     return read
+
+
+def _is_digits(text: str) -> bool:
+    return text.isascii() and text.isdecimal()
 
 
 def _read_decimal(value: Any) -> decimal.Decimal:

@@ -35,6 +35,7 @@ class DeclaredTable:
         schema: The columns in their order.
         key: The columns of the key; ``None`` if no column is declared as such.
         lobs: The columns that an update may omit although they did not change.
+        readers: The functions from the JSON of columns to their values.
     """
 
     def __init__(self, table: str, columns: Mapping[str, str], binary: Binary) -> None:
@@ -47,10 +48,10 @@ class DeclaredTable:
         keys = tuple(name for name, (_, words) in marks.items() if "key" in words)
         self.key = Key(keys, KeyOrigin.CONFIG) if keys else None
         self.lobs = frozenset(name for name, (_, words) in marks.items() if "lob" in words)
-        self._readers: dict[str, Read] = {}
+        self.readers: dict[str, Read] = {}
         typed_columns: list[Column] = []
         for name, (text, _) in marks.items():
-            kind, self._readers[name] = _type(table, name, text, binary)
+            kind, self.readers[name] = _type(table, name, text, binary)
             typed_columns.append(Column(name, kind, nullable=name not in keys))
         self.schema = TableSchema(tuple(typed_columns))
         self._extended: BoundedCache[tuple[str, ...], TableSchema] = BoundedCache(_MAX_SCHEMAS)
@@ -61,7 +62,7 @@ class DeclaredTable:
         Raises:
             DecodeError: A value is not of its type. The error has the path of the column.
         """
-        readers = self._readers
+        readers = self.readers
         typed_image = dict(image)
         for name, value in image.items():
             if value is None:
@@ -75,7 +76,7 @@ class DeclaredTable:
     def lane_columns(self) -> tuple[LaneColumn, ...]:
         """Return the columns of a lane."""
         return tuple(
-            lane_column(column, self._readers[column.name]) for column in self.schema.columns
+            lane_column(column, self.readers[column.name]) for column in self.schema.columns
         )
 
     def schema_with(self, names: Iterable[str]) -> TableSchema:

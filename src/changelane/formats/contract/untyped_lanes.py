@@ -6,7 +6,7 @@ declaration they are the names in the image of the message that opens the lane, 
 have the same names in the same order.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,7 +14,6 @@ import msgspec
 from changelane.event import DataChange, Op
 from changelane.formats.contract.declared_tables import DeclaredTable
 from changelane.formats.contract.lane import (
-    Lane,
     LaneColumn,
     NotPlainError,
     PlainChange,
@@ -23,7 +22,6 @@ from changelane.formats.contract.lane import (
     values_getter,
 )
 from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
-from changelane.message import Message
 from changelane.schema import Column
 from changelane.types import UNKNOWN
 
@@ -75,34 +73,6 @@ class EventForm(msgspec.Struct, frozen=True):
 
 ReaderOf = Callable[[EventForm], ReadEvent]
 """Returns the reader of the plain messages of a lane."""
-
-
-class ProbedLanes:
-    """The lanes of one codec; see :class:`~changelane.formats.contract.lane.Lanes`."""
-
-    header_names: frozenset[str] = frozenset()
-    version = 0
-
-    def __init__(
-        self,
-        probe: Callable[[bytes], Hashable],
-        open_lane: Callable[[Message, DataChange], Lane],
-    ) -> None:
-        """Create the lanes.
-
-        Args:
-            probe: Returns the identity of the lane of a message; any exception = not plain.
-            open_lane: Returns the lane of a message that the event path decoded into a change.
-        """
-        self._probe = probe
-        self.open = open_lane
-
-    def identity(self, value: bytes) -> Hashable | None:
-        """Return the identity of the lane of a message; ``None`` = the message is not plain."""
-        try:
-            return self._probe(value)
-        except Exception:  # noqa: BLE001 - any doubt: the message takes the event path
-            return None
 
 
 class UntypedLane:

@@ -13,8 +13,9 @@ from typing import Any, Final
 import msgspec
 
 from changelane.event import DataChange, Op
+from changelane.formats.contract.probed_lanes import ProbedLanes
 from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
-from changelane.formats.contract.untyped_lanes import EventForm, ProbedLanes, UntypedLane
+from changelane.formats.contract.untyped_lanes import EventForm, UntypedLane
 from changelane.formats.datastream.decode import Reader, operation, time_of, transaction_of
 from changelane.formats.datastream.positions import position_of
 from changelane.formats.datastream.wire import Event, SourceMetadata

@@ -23,6 +23,7 @@ from changelane.formats.debezium.decode import Decoder
 from changelane.formats.debezium.encode import Encoder
 from changelane.formats.debezium.lanes import DebeziumLanes
 from changelane.formats.debezium_envelope import cloud_events
+from changelane.formats.debezium_envelope.cloud_event_lanes import CloudEventLanes
 from changelane.formats.debezium_envelope.cloud_events import CloudEventsMode
 from changelane.formats.debezium_envelope.member_format import MemberFormat
 from changelane.formats.debezium_envelope.options import Options
@@ -80,7 +81,7 @@ def make(options: Options) -> Format:
         decode=cloud_events.reading(unwrap, decoder.decode),
         encode=cloud_events.writing(options.cloud_events, Encoder(options).encode),
         may_match=is_debezium,
-        lanes=DebeziumLanes(decoder),
+        lanes=CloudEventLanes(DebeziumLanes(decoder), unwrap),
         unwrap=unwrap,
     )
     return with_serde(make, options, inner)

@@ -49,6 +49,8 @@ _OP: Final = EXTENSION + "op"
 _CONNECTOR: Final = EXTENSION + "connector"
 _HEADER: Final = "ce_"
 _VERSION: Final = "specversion"
+BINARY_HEADER: Final = _HEADER + _VERSION
+"""The header that each event of the binary mode has."""
 _TRANSACTION: Final = ("id", "total_order", "data_collection_order")
 _IMAGES: Final = ("before", "after")
 _INTEGERS: Final = frozenset({"int64", "int32"})
@@ -58,7 +60,7 @@ _MAX_PRODUCTS: Final = 16
 _TIMES: Final = ("ts_ms", "ts_us", "ts_ns")
 _FIELDS: Final = frozenset({*_IMAGES, "source", "transaction", "op", *_TIMES})
 _NULL: Final = b"null"
-_USUAL_START: Final = b'{"id":"'
+USUAL_START: Final = b'{"id":"'
 """The start of events that Debezium writes, and of no message of its own."""
 _OBJECT_OR_NULL: Final[Any] = dict[str, Any] | None
 
@@ -224,7 +226,7 @@ def is_structured(value: bytes) -> bool:
 
 
 def _is_binary(message: Message) -> bool:
-    return any(name == _HEADER + _VERSION for name, _ in message.headers)
+    return any(name == BINARY_HEADER for name, _ in message.headers)
 
 
 def _text(header: bytes | None) -> str | None:
@@ -317,7 +319,7 @@ def reading(unwrap_event: Callable[[Message], Message | None], read: Read) -> Re
 
     def read_any(message: Message) -> tuple[ChangeEvent, ...]:
         value = message.value
-        is_usual_event = value is not None and value.startswith(_USUAL_START)
+        is_usual_event = value is not None and value.startswith(USUAL_START)
         if is_usual_event or (message.headers and _is_binary(message)):
             return read_event(message)
         try:

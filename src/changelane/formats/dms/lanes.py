@@ -15,8 +15,9 @@ import msgspec
 from changelane.event import DataChange, Op
 from changelane.formats.contract.declared_tables import DeclaredTable
 from changelane.formats.contract.lane import NotPlainError
+from changelane.formats.contract.probed_lanes import ProbedLanes
 from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
-from changelane.formats.contract.untyped_lanes import EventForm, ProbedLanes, UntypedLane
+from changelane.formats.contract.untyped_lanes import EventForm, UntypedLane
 from changelane.formats.dms.before_images import Place
 from changelane.formats.dms.decode import (
     OPERATIONS,

@@ -38,6 +38,7 @@ from changelane.formats.contract.declared_tables import DeclaredTables
 from changelane.formats.contract.format import Format, Report
 from changelane.formats.dynamodb.decode import OPERATIONS, SOURCE, Reader
 from changelane.formats.dynamodb.encode import Writer
+from changelane.formats.dynamodb.lanes import lanes_of
 from changelane.formats.dynamodb.options import Options
 from changelane.message import Message
 from changelane.schema import TableId
@@ -76,6 +77,7 @@ class DynamoDb:
         declared = DeclaredTables(options.schemas, "base64")
         keys = {table: tuple(columns) for table, columns in options.keys.items()}
         self._read = Reader(options, declared)
+        self.lanes = lanes_of(self._read)
         self._write = Writer(keys | declared.keys, is_typed=options.nested == "typed")
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -82,8 +82,13 @@ def _number(value: Any) -> int | decimal.Decimal:
     return int(number) if number.as_tuple().exponent == 0 else number
 
 
-def _number_text(value: Any) -> int | decimal.Decimal:
-    """Return a number; one with few digits needs no check of its range."""
+def number(value: Any) -> int | decimal.Decimal:
+    """Return the value of an attribute of the type ``N``.
+
+    Raises:
+        DecodeError: It is not a number, or out of range.
+    """
+    # one with few digits needs no check of its range
     if value.__class__ is str:
         if len(value) <= 18 and value.isascii() and value.isdecimal():
             return int(value)
@@ -146,7 +151,7 @@ def _set(element: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
 
 _READERS: Final[dict[str, Callable[[Any], Value]]] = {
     "S": _text,
-    "N": _number_text,
+    "N": number,
     "B": _bytes,
     "BOOL": _boolean,
     "NULL": _null,

@@ -25,7 +25,7 @@ from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.contract.declared_tables import DeclaredTable, DeclaredTables
 from changelane.formats.contract.iso_times import reader
 from changelane.formats.dynamodb.attributes import SETS as SET_TYPES
-from changelane.formats.dynamodb.attributes import read, read_typed
+from changelane.formats.dynamodb.attributes import number, read, read_typed
 from changelane.formats.dynamodb.options import Options
 from changelane.formats.dynamodb.wire import Attributes, Loaded, Record, Row, StreamRecord, load
 from changelane.position import Position, SequencePosition
@@ -67,13 +67,24 @@ _KEY: Final = Completeness.KEY
 _UNKNOWN: Final = Completeness.UNKNOWN
 
 
+ReadItem = Callable[[Any, str, dict[str, str]], dict[str, Value]]
+"""Returns the image of an item at a place, and adds the types of its sets."""
+
+
 class Reader:
-    """Decodes messages."""
+    """Decodes messages.
+
+    Attributes:
+        declared: The declared tables.
+        read_attribute: Returns the value of an attribute.
+    """
 
     def __init__(self, options: Options, declared: DeclaredTables) -> None:
-        self._read: Callable[[Row], Value] = read if options.nested == "plain" else read_typed
+        self.read_attribute: Callable[[Row], Value] = (
+            read if options.nested == "plain" else read_typed
+        )
         self._key_options = options.keys
-        self._declared = declared
+        self.declared = declared
         self._has_positions = options.order == "source"
         self._drops_expired = options.ttl_deletes == "drop"
         self._tables: BoundedCache[str, TableId] = BoundedCache(_MAX_TABLES)
@@ -98,7 +109,7 @@ class Reader:
             )
         stream = record.dynamodb
         sets: tuple[dict[str, str], dict[str, str]] = ({}, {})
-        before, after = self._images(op, stream, path, sets)
+        before, after = self.images(op, stream, path, sets)
         table = self._table(record)
         key = self._key(table, stream, path)
         before_holds = _UNKNOWN if before is None else _FULL
@@ -114,7 +125,7 @@ class Reader:
                         code=ReasonCode.MISSING_FIELD,
                         path=f"{path}.dynamodb.Keys",
                     )
-        declared = self._declared.find(table)
+        declared = self.declared.find(table)
         schema = None
         if declared is not None:
             if before is not None:
@@ -123,7 +134,7 @@ class Reader:
                 after = _typed(declared, after, path, is_whole=True)
             schema = declared.schema_with((*(before or ()), *(after or ())))
             before_holds = _UNKNOWN
-        time_ns = _time(stream, path)
+        time_ns = time_of(stream, path)
         return DataChange(
             op,
             table,
@@ -131,23 +142,39 @@ class Reader:
             before,
             after,
             schema,
-            _position(record, time_ns, path) if self._has_positions else None,
+            self.position_of(record, time_ns, path),
             None,
             SOURCE,
             time_ns,
             None,
             before_holds,
             _UNKNOWN if after is None or schema is not None else _FULL,
-            _details(loaded, sets) or NO_DETAILS,
+            details_of(loaded, sets) or NO_DETAILS,
         )
 
-    def _images(
-        self, op: Op, stream: StreamRecord, path: str, sets: tuple[dict[str, str], dict[str, str]]
+    def images(
+        self,
+        op: Op,
+        stream: StreamRecord,
+        path: str,
+        sets: tuple[dict[str, str], dict[str, str]],
+        read_item: ReadItem | None = None,
     ) -> tuple[dict[str, Value] | None, dict[str, Value] | None]:
         """Return the old and the new item; that of a delete without an old image is its key.
 
         An empty object is no image: each item has its key.
+
+        Args:
+            op: The operation.
+            stream: The items.
+            path: The place of the record.
+            sets: Takes the types of the sets in the new and the old item.
+            read_item: Returns the image of an item, if its attributes have another form.
+
+        Raises:
+            DecodeError: An image is missing or unexpected, or a value is not of its type.
         """
+        read_item = read_item or self._image
         new, old = stream.NewImage or None, stream.OldImage or None
         if op is _DELETE:
             if new is not None:
@@ -157,14 +184,14 @@ class Reader:
                     path=f"{path}.dynamodb.NewImage",
                 )
             if old is not None:
-                return self._image(old, f"{path}.dynamodb.OldImage", sets[1]), None
+                return read_item(old, f"{path}.dynamodb.OldImage", sets[1]), None
             if stream.Keys is None:
                 raise DecodeError(
                     "neither key nor old image",
                     code=ReasonCode.MISSING_IMAGE,
                     path=f"{path}.dynamodb.Keys",
                 )
-            return self._image(stream.Keys, f"{path}.dynamodb.Keys", sets[1]), None
+            return read_item(stream.Keys, f"{path}.dynamodb.Keys", sets[1]), None
         if new is None:
             raise DecodeError(
                 "no new image: set the view type of the stream to NEW_AND_OLD_IMAGES or NEW_IMAGE",
@@ -172,20 +199,21 @@ class Reader:
                 path=f"{path}.dynamodb.NewImage",
             )
         if old is None:
-            return None, self._image(new, f"{path}.dynamodb.NewImage", sets[0])
+            return None, read_item(new, f"{path}.dynamodb.NewImage", sets[0])
         if op is _CREATE:
             raise DecodeError(
                 "a new item has no old image",
                 code=ReasonCode.UNEXPECTED_IMAGE,
                 path=f"{path}.dynamodb.OldImage",
             )
-        before = self._image(old, f"{path}.dynamodb.OldImage", sets[1])
-        return before, self._image(new, f"{path}.dynamodb.NewImage", sets[0])
+        before = read_item(old, f"{path}.dynamodb.OldImage", sets[1])
+        return before, read_item(new, f"{path}.dynamodb.NewImage", sets[0])
 
     def _image(self, attributes: Attributes, path: str, sets: dict[str, str]) -> dict[str, Value]:
         """Return an image, and add the types of its sets to *sets*."""
         image: dict[str, Value] = {}
         for name, attribute in attributes.items():
+            kind = value = None
             if len(attribute) == 1:
                 ((kind, value),) = attribute.items()
                 if kind == "S" and value.__class__ is str:
@@ -194,7 +222,7 @@ class Reader:
                 if kind in SET_TYPES:
                     sets[name] = kind
             try:
-                image[name] = self._read(attribute)
+                image[name] = number(value) if kind == "N" else self.read_attribute(attribute)
             except DecodeError as error:
                 raise DecodeError(error.reason, code=error.code, path=f"{path}.{name}") from None
         return image
@@ -210,6 +238,27 @@ class Reader:
             table = self._tables.add(text, TableId(name=name))
         return table
 
+    def position_of(
+        self, record: Record, time_ns: int | None, path: str
+    ) -> SequencePosition | None:
+        """Return the position: the sequence number of the stream, or the time and the id.
+
+        Raises:
+            DecodeError: The sequence number is not one.
+        """
+        if not self._has_positions:
+            return None
+        text = record.dynamodb.SequenceNumber
+        if text is None:
+            return time_position(time_ns, record.eventID)
+        if not _SEQUENCE.fullmatch(text):
+            raise DecodeError(
+                "not a sequence number of up to 40 digits",
+                code=ReasonCode.WRONG_TYPE,
+                path=f"{path}.dynamodb.SequenceNumber",
+            )
+        return position_of(int(text))
+
     def _key(self, table: TableId, stream: StreamRecord, path: str) -> Key | None:
         """Return the key: in the order of the options, else in that of the names."""
         if stream.Keys is None:
@@ -218,7 +267,7 @@ class Reader:
         key = self._keys.get((table, names))
         if key is not None:
             return key
-        declared = self._declared.find(table)
+        declared = self.declared.find(table)
         if declared is not None and declared.key is not None:
             columns: tuple[str, ...] = declared.key.columns
         else:
@@ -230,20 +279,6 @@ class Reader:
                 path=f"{path}.dynamodb.Keys",
             )
         return self._keys.add((table, names), Key(columns, KeyOrigin.PAYLOAD))
-
-
-def _position(record: Record, time_ns: int | None, path: str) -> SequencePosition | None:
-    """Return the position: the sequence number of the stream, or the time and the id."""
-    text = record.dynamodb.SequenceNumber
-    if text is None:
-        return time_position(time_ns, record.eventID)
-    if not _SEQUENCE.fullmatch(text):
-        raise DecodeError(
-            "not a sequence number of up to 40 digits",
-            code=ReasonCode.WRONG_TYPE,
-            path=f"{path}.dynamodb.SequenceNumber",
-        )
-    return position_of(int(text))
 
 
 def time_position(time_ns: int | None, event_id: str | None) -> SequencePosition | None:
@@ -288,12 +323,16 @@ def is_expired(record: Record) -> bool:
 
 
 def _typed(declared: DeclaredTable, image: Row, path: str, *, is_whole: bool) -> Row:
-    """Return the image of a declared table: values of its types, NULL for missing attributes."""
+    """Return the image of a declared table: values of its types, NULL for missing attributes.
+
+    Raises:
+        DecodeError: A value is not of its type.
+    """
     by_name = declared.schema.by_name
     values: dict[str, Any] = {}
     for name, value in image.items():
         column = by_name.get(name)
-        values[name] = value if column is None else _json_value(value, column.type)
+        values[name] = value if column is None else json_value(value, column.type)
     typed: Row = declared.typed(values, f"{path}.dynamodb")
     if is_whole:
         for name in declared.schema.names - typed.keys():
@@ -301,8 +340,12 @@ def _typed(declared: DeclaredTable, image: Row, path: str, *, is_whole: bool) ->
     return typed
 
 
-def _json_value(value: Value, kind: object) -> Value:
-    """Return a value as JSON of a declared type: a nested value, or one of a text type, is text."""
+def json_value(value: Value, kind: object) -> Value:
+    """Return a value as JSON of a declared type: a nested value, or one of a text type, is text.
+
+    Raises:
+        EncodeError: A nested value has no JSON form.
+    """
     if type(value) is bytes:
         return base64.b64encode(value).decode("ascii")
     is_text = isinstance(kind, String | Json)
@@ -313,8 +356,12 @@ def _json_value(value: Value, kind: object) -> Value:
     return value
 
 
-def _time(stream: StreamRecord, path: str) -> int | None:
-    """Return the time of a change: seconds, milliseconds or microseconds, or ISO text."""
+def time_of(stream: StreamRecord, path: str) -> int | None:
+    """Return the time of a change: seconds, milliseconds or microseconds, or ISO text.
+
+    Raises:
+        DecodeError: It is not a time, or out of range.
+    """
     value = stream.ApproximateCreationDateTime
     if value is None:
         return None
@@ -336,7 +383,8 @@ def _time(stream: StreamRecord, path: str) -> int | None:
     return int(value * size)
 
 
-def _details(loaded: Loaded, sets: tuple[dict[str, str], dict[str, str]]) -> dict[str, Any]:
+def details_of(loaded: Loaded, sets: tuple[dict[str, str], dict[str, str]]) -> dict[str, Any]:
+    """Return the details of an event."""
     record, stream = loaded.record, loaded.record.dynamodb
     details: dict[str, Any] = dict(loaded.fields)
     if loaded.stream_fields:

@@ -12,8 +12,9 @@ from typing import Any, Final
 import msgspec
 
 from changelane.event import Completeness, DataChange, Op
+from changelane.formats.contract.probed_lanes import ProbedLanes
 from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
-from changelane.formats.contract.untyped_lanes import EventForm, ProbedLanes, UntypedLane
+from changelane.formats.contract.untyped_lanes import EventForm, UntypedLane
 from changelane.formats.maxwell.decode import (
     Reader,
     details_of,

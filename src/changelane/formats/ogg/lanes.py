@@ -14,8 +14,9 @@ from msgspec import UnsetType
 
 from changelane.event import Completeness, DataChange, Op
 from changelane.formats.contract.lane import NotPlainError
+from changelane.formats.contract.probed_lanes import ProbedLanes
 from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
-from changelane.formats.contract.untyped_lanes import EventForm, ProbedLanes, UntypedLane
+from changelane.formats.contract.untyped_lanes import EventForm, UntypedLane
 from changelane.formats.ogg.decode import MISSING, Reader
 from changelane.formats.ogg.options import Model
 from changelane.formats.ogg.wire import Operation

@@ -14,8 +14,9 @@ import msgspec
 
 from changelane.event import DataChange, KeyOrigin, Op
 from changelane.formats.contract.lane import NotPlainError
+from changelane.formats.contract.probed_lanes import ProbedLanes
 from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
-from changelane.formats.contract.untyped_lanes import EventForm, ProbedLanes, UntypedLane
+from changelane.formats.contract.untyped_lanes import EventForm, UntypedLane
 from changelane.formats.plain.changelog_wire import BEFORE, KINDS, Change
 from changelane.formats.plain.tables import WRAPPED, Keys, Tables, with_key
 from changelane.message import Message

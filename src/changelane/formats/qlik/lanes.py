@@ -13,8 +13,9 @@ import msgspec
 from changelane.event import Completeness, DataChange, Op
 from changelane.formats.contract.declared_tables import DeclaredTable
 from changelane.formats.contract.lane import NotPlainError
+from changelane.formats.contract.probed_lanes import ProbedLanes
 from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
-from changelane.formats.contract.untyped_lanes import EventForm, ProbedLanes, UntypedLane
+from changelane.formats.contract.untyped_lanes import EventForm, UntypedLane
 from changelane.formats.qlik.decode import (
     OPERATIONS,
     Reader,

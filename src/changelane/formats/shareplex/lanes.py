@@ -12,8 +12,9 @@ import msgspec
 
 from changelane.event import Completeness, DataChange, Op
 from changelane.formats.contract.json import decoder
+from changelane.formats.contract.probed_lanes import ProbedLanes
 from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
-from changelane.formats.contract.untyped_lanes import EventForm, ProbedLanes, UntypedLane
+from changelane.formats.contract.untyped_lanes import EventForm, UntypedLane
 from changelane.formats.shareplex.decode import Coordinates, Reader, change_of
 from changelane.formats.shareplex.operations import OPERATIONS, Operation
 from changelane.formats.shareplex.wire import KnownChange, KnownTextChange

@@ -37,6 +37,7 @@ from changelane.formats.contract.capabilities import Carries, Extreme, SchemaDet
 from changelane.formats.contract.format import Format, Report
 from changelane.formats.spanner.decode import OPERATIONS, SOURCE, Reader
 from changelane.formats.spanner.encode import encode
+from changelane.formats.spanner.lanes import lanes_of
 from changelane.formats.spanner.wire import load
 from changelane.message import Message
 from changelane.schema import TableId
@@ -92,6 +93,7 @@ class Spanner:
 
     def __init__(self) -> None:
         self._read = Reader()
+        self.lanes = lanes_of(self._read)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (Spanner, ())

@@ -56,8 +56,9 @@ DETAILS: Final = (
 )
 """The keys of a record that are details of its events."""
 
+WHOLE_ROWS: Final = frozenset({NEW_ROW, NEW_ROW_AND_OLD_VALUES})
 _CAPTURE_TYPES: Final = frozenset({OLD_AND_NEW_VALUES, NEW_VALUES, NEW_ROW, NEW_ROW_AND_OLD_VALUES})
-_WITH_OLD_ROWS: Final = frozenset({OLD_AND_NEW_VALUES, NEW_ROW_AND_OLD_VALUES})
+WITH_OLD_ROWS: Final = frozenset({OLD_AND_NEW_VALUES, NEW_ROW_AND_OLD_VALUES})
 _MAX_TABLES: Final = 4096
 _MAX_COLUMNS: Final = 10_000
 _TIME: Final = reader(dt.UTC)
@@ -73,7 +74,7 @@ _CHANGED: Final = Completeness.CHANGED
 _UNKNOWN: Final = Completeness.UNKNOWN
 
 
-class _Columns(msgspec.Struct, frozen=True):
+class Columns(msgspec.Struct, frozen=True):
     """The columns of a record: schema, key, and the functions that read values."""
 
     schema: TableSchema
@@ -86,7 +87,7 @@ class Reader:
 
     def __init__(self) -> None:
         self._tables: BoundedCache[str, TableId] = BoundedCache(_MAX_TABLES)
-        self._columns: BoundedCache[bytes, _Columns] = BoundedCache(_MAX_TABLES)
+        self._columns: BoundedCache[bytes, Columns] = BoundedCache(_MAX_TABLES)
 
     def __call__(self, value: bytes) -> tuple[ChangeEvent, ...]:
         """Return the events of a message's value: one for each mod, and for each other record."""
@@ -110,8 +111,8 @@ class Reader:
                 ReasonCode.UNKNOWN_KIND,
                 f"{path}.value_capture_type",
             )
-        time_ns = _time(change_record, path)
-        sequence = _sequence(change_record, path)
+        time_ns = commit_time(change_record, path)
+        sequence = sequence_of(change_record, path)
         details: dict[str, Any] = dict(loaded.fields)
         for name in DETAILS:
             if (field := getattr(change_record, name)) is not None:
@@ -122,7 +123,7 @@ class Reader:
             else Transaction(change_record.server_transaction_id)
         )
         table = self._table(change_record.table_name)
-        columns = self._columns_of(change_record, path)
+        columns = self.columns_of(change_record, path)
         for index, mod in enumerate(change_record.mods):
             position = None
             if time_ns is not None and time_ns >= 0 and sequence is not None:
@@ -152,7 +153,12 @@ class Reader:
         table = self._tables.get(name)  # shared, because reducers cache by identity
         return self._tables.add(name, table_of(name)) if table is None else table
 
-    def _columns_of(self, change_record: DataChangeRecord, path: str) -> _Columns:
+    def columns_of(self, change_record: DataChangeRecord, path: str) -> Columns:
+        """Return the columns of a record.
+
+        Raises:
+            DecodeError: They are not columns.
+        """
         raw = change_record.column_types
         identity = bytes(raw) if isinstance(raw, msgspec.Raw) else msgspec.json.encode(raw)
         columns = self._columns.get(identity)
@@ -161,7 +167,7 @@ class Reader:
         return columns
 
 
-def _columns(column_types: list[ColumnType], path: str) -> _Columns:
+def _columns(column_types: list[ColumnType], path: str) -> Columns:
     ordered = sorted(column_types, key=lambda column: column.ordinal_position)
     if len({column.name for column in ordered}) < len(ordered):
         raise _wrong("two columns of one name", ReasonCode.WRONG_SCHEMA, f"{path}.column_types")
@@ -171,7 +177,7 @@ def _columns(column_types: list[ColumnType], path: str) -> _Columns:
         Column(column.name, logical_type(column.type), type_text(column.type)) for column in ordered
     )
     key = tuple(column.name for column in ordered if column.is_primary_key)
-    return _Columns(
+    return Columns(
         TableSchema(columns),
         Key(key, KeyOrigin.PAYLOAD) if key else None,
         {column.name: value_reader(column.type) for column in columns},
@@ -187,7 +193,7 @@ def _schema_with(schema: TableSchema, names: tuple[str, ...]) -> TableSchema:
 
 
 def _images(
-    op: Op, capture: str, mod: Mod, columns: _Columns, path: str
+    op: Op, capture: str, mod: Mod, columns: Columns, path: str
 ) -> tuple[dict[str, Value] | None, dict[str, Value] | None, Completeness, Completeness]:
     """Return the before and the after image of a mod, and the part of the row in each.
 
@@ -208,7 +214,7 @@ def _images(
             )
         return None, keys | new, _UNKNOWN, _UNKNOWN
     if op is _UPDATE:
-        is_whole = capture in {NEW_ROW, NEW_ROW_AND_OLD_VALUES}
+        is_whole = capture in WHOLE_ROWS
         after_holds = _UNKNOWN if is_whole else _CHANGED
         if not old:
             return None, keys | new, _UNKNOWN, after_holds
@@ -218,10 +224,10 @@ def _images(
         raise _wrong(
             "a deleted row has no new values", ReasonCode.UNEXPECTED_IMAGE, f"{path}.new_values"
         )
-    return keys | old, None, _UNKNOWN if capture in _WITH_OLD_ROWS else _KEY, _UNKNOWN
+    return keys | old, None, _UNKNOWN if capture in WITH_OLD_ROWS else _KEY, _UNKNOWN
 
 
-def _values(image: Row, columns: _Columns, path: str) -> dict[str, Value]:
+def _values(image: Row, columns: Columns, path: str) -> dict[str, Value]:
     readers = columns.readers
     values: dict[str, Value] = {}
     for name, value in image.items():
@@ -254,7 +260,12 @@ def position_of(time_ns: int, sequence: int, index: int) -> SequencePosition:
     return SequencePosition((time_ns << 32) | sequence, index)
 
 
-def _time(change_record: DataChangeRecord, path: str) -> int | None:
+def commit_time(change_record: DataChangeRecord, path: str) -> int | None:
+    """Return the time of a record's commit in nanoseconds.
+
+    Raises:
+        DecodeError: The text is not a time.
+    """
     if change_record.commit_timestamp is None:
         return None
     try:
@@ -263,7 +274,12 @@ def _time(change_record: DataChangeRecord, path: str) -> int | None:
         raise _wrong("not a time", ReasonCode.WRONG_TYPE, f"{path}.commit_timestamp") from None
 
 
-def _sequence(change_record: DataChangeRecord, path: str) -> int | None:
+def sequence_of(change_record: DataChangeRecord, path: str) -> int | None:
+    """Return the number of a record in its transaction.
+
+    Raises:
+        DecodeError: The text is not a number.
+    """
     text = change_record.record_sequence
     if text is None:
         return None

@@ -31,6 +31,7 @@ from changelane.formats.contract.format import Format, Report
 from changelane.formats.contract.postgres_text import TYPES, DateOrder
 from changelane.formats.wal2json.decode import ACTIONS, KINDS, SOURCE, Reader
 from changelane.formats.wal2json.encode import Writer
+from changelane.formats.wal2json.lanes import lanes_of
 from changelane.formats.wal2json.stream import Stream
 from changelane.formats.wal2json.wire import Action, Change, ChangeSet, load
 from changelane.message import Message
@@ -78,6 +79,7 @@ class Wal2Json:
         self._options = options
         self._read = Reader(options.keys, options.date_order)
         self._write = Writer()
+        self.lanes = lanes_of(self._read)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (Wal2Json, (self._options,))

@@ -49,9 +49,10 @@ class ColumnPlan:
     Attributes:
         schema: The columns; ``None`` if a type is unknown.
         names: Their names in order.
+        readers: The functions from their JSON to their values.
     """
 
-    __slots__ = ("_integers", "_others", "_readers", "_texts", "names", "schema")
+    __slots__ = ("_integers", "_others", "_texts", "names", "readers", "schema")
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class ColumnPlan:
             )
         )
         self.schema = None if None in types else schema
-        self._readers = tuple(
+        self.readers = tuple(
             column_reader(kind, date_order, is_nullable=nullable is not False)
             for kind, nullable in zip(kinds, optionals, strict=True)
         )
@@ -82,7 +83,7 @@ class ColumnPlan:
         self._texts: list[str] = []
         self._integers: list[tuple[str, int, int]] = []
         self._others: list[tuple[str, Read]] = []
-        for name, kind, read in zip(columns, kinds, self._readers, strict=True):
+        for name, kind, read in zip(columns, kinds, self.readers, strict=True):
             if isinstance(kind, Integer):
                 self._integers.append((name, *kind.range()))
             elif not isinstance(kind, Boolean | Unknown) and reader(kind) is None:
@@ -120,7 +121,7 @@ class ColumnPlan:
         """Return the same image, or raise the error with its path."""
         image: dict[str, Value] = {}
         for index, (name, read, value) in enumerate(
-            zip(self.names, self._readers, values, strict=True)
+            zip(self.names, self.readers, values, strict=True)
         ):
             try:
                 image[name] = read(value)

@@ -131,8 +131,8 @@ class Reader:
         name = action.action or ""
         op = OPERATIONS.get(name)
         if op is not None:
-            new = self._row(action.columns, "$.columns")
-            old = self._row(action.identity, "$.identity")
+            new = self.row(action.columns, "$.columns")
+            old = self.row(action.identity, "$.identity")
             pk = None if action.pk is None else tuple(column.name for column in action.pk)
             table = self._table(action.schema, action.table, "$")
             return self._data(RowChange(op, table, new, old, pk, "$"), coordinates)
@@ -148,7 +148,8 @@ class Reader:
         code = ReasonCode.UNKNOWN_OPERATION
         raise DecodeError("an unknown action", code=code, path="$.action")
 
-    def _row(self, columns: list[Column] | None, path: str) -> Row | None:
+    def row(self, columns: list[Column] | None, path: str) -> Row | None:
+        """Return the row of columns of version 2."""
         if columns is None:
             return None
         identity = tuple([(c.name, c.type, c.optional) for c in columns])

@@ -89,7 +89,7 @@ class ChangeSet(Head, gc=False):
     change: list[Change] | None = None
 
 
-_decode: Final = msgspec.json.Decoder(Action, float_hook=decimal.Decimal).decode
+decode_action: Final = msgspec.json.Decoder(Action, float_hook=decimal.Decimal).decode
 _END: Final = b"]}"
 """The end of a transaction of version 1, a message of its own with ``write-in-chunks``."""
 _OPEN: Final = b"["
@@ -104,7 +104,7 @@ def load(value: bytes) -> Action | ChangeSet | Change | None:
         DecodeError: The value is not a message of wal2json.
     """
     try:
-        action = _decode(value)
+        action = decode_action(value)
     except _READ_ERRORS:
         return _chunk(value)
     if action.action is not None:

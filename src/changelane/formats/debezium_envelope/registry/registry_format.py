@@ -42,8 +42,8 @@ from changelane.formats.debezium_envelope.registry.framing import (
     may_be_framed,
 )
 from changelane.formats.debezium_envelope.registry.options import Serde, SerdeOptions
-from changelane.formats.debezium_envelope.registry.registry_lanes import RegistryLanes
 from changelane.formats.debezium_envelope.rows.connect_schema import parse, unwrap
+from changelane.formats.debezium_envelope.wrapped_lanes import WrappedLanes
 from changelane.message import Message
 from changelane.reason_codes import ReasonCode
 
@@ -176,7 +176,9 @@ class RegistryFormat:
         self._last: tuple[bytes, bytes] = (b"", b"")
         self.carries = inner.carries
         lanes: Lanes | None = getattr(inner, "lanes", None)
-        self.lanes = None if lanes is None else RegistryLanes(lanes, self._json_message)
+        self.lanes = (
+            None if lanes is None else WrappedLanes(lanes, self._json_message, HEADER_NAMES)
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         return self._make, (self._options,)

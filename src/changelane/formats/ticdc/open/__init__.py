@@ -32,6 +32,7 @@ from changelane.formats.contract.format import Format, Report
 from changelane.formats.ticdc import SOURCE
 from changelane.formats.ticdc.open.decode import Reader
 from changelane.formats.ticdc.open.encode import Writer
+from changelane.formats.ticdc.open.lanes import lanes_of
 from changelane.formats.ticdc.open.wire import VERSION, Row, Statement, frames
 from changelane.message import Message
 from changelane.types import (
@@ -100,6 +101,7 @@ class TicdcOpen:
         has_old_values = options.output_old_value
         self._read = Reader(parse_zone(options.time_zone), has_old_values=has_old_values)
         self._write = Writer(options.time_zone, has_old_values=has_old_values)
+        self.lanes = lanes_of(self._read)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (TicdcOpen, (self._options,))

@@ -67,7 +67,7 @@ _SIMPLE: Final[dict[int, tuple[str, LogicalType]]] = {
     247: ("enum", Integer(16, unsigned=True)),
     248: ("set", Integer(64, unsigned=True)),
 }
-_TEXTS: Final[dict[int, tuple[str, str]]] = {
+TEXTS: Final[dict[int, tuple[str, str]]] = {
     15: ("varchar", "varbinary"),
     253: ("varchar", "varbinary"),
     254: ("char", "binary"),
@@ -84,13 +84,13 @@ _BASE64: Final[dict[int, tuple[str, str]]] = {
 CODES: Final[Mapping[str, int]] = {
     **{name: code for code, (name, _) in _INTEGERS.items()},
     **{name: code for code, (name, _) in reversed(_SIMPLE.items())},
-    **{name: code for code, names in (_TEXTS | _BASE64).items() for name in names if code != 253},
+    **{name: code for code, names in (TEXTS | _BASE64).items() for name in names if code != 253},
 }
 """MySQL's name of a type -> its code."""
 
 BLANK_WHEN_EMPTY: Final = frozenset({7, 10, 11, 12, 14, 225, 245, 246, 247, 248})
 """Types of which ``p`` has null instead of a zero value (:func:`is_blank`)."""
-TEXT_TYPES: Final = frozenset({*_TEXTS, *_BASE64})
+TEXT_TYPES: Final = frozenset({*TEXTS, *_BASE64})
 """Types of which ``p`` has null instead of an empty value (:func:`is_blank`)."""
 
 
@@ -108,7 +108,7 @@ def type_of(code: int, flags: int) -> tuple[str, LogicalType] | None:
         name, kind = simple
         is_unsigned = flags & UNSIGNED and isinstance(kind, Decimal | Float)
         return f"{name} unsigned" if is_unsigned else name, kind
-    names = _TEXTS.get(code) or _BASE64.get(code)
+    names = TEXTS.get(code) or _BASE64.get(code)
     if names is not None:
         return (names[1], Bytes()) if flags & BINARY else (names[0], String())
     return ("null", UNKNOWN) if code == NULL_TYPE else None
@@ -119,7 +119,7 @@ def column_reader(code: int, flags: int, kind: LogicalType, zone: dt.tzinfo) -> 
     is_bytes = bool(flags & BINARY)
     if code in _BASE64:
         return _read_base64 if is_bytes else _read_base64_text
-    if code in _TEXTS and is_bytes:
+    if code in TEXTS and is_bytes:
         return _read_quoted
     if code == NULL_TYPE:
         return _read_null

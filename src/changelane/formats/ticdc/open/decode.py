@@ -152,11 +152,14 @@ class Reader:
     Args:
         zone: The zone of TIMESTAMP values.
         has_old_values: Updates have their old row, so that a row without it is an insert.
+
+    Attributes:
+        op_without_old_row: The operation of a row without its old row.
     """
 
     def __init__(self, zone: dt.tzinfo, *, has_old_values: bool) -> None:
         self._zone = zone
-        self._op_without_old_row = _CREATE if has_old_values else _UPDATE
+        self.op_without_old_row = _CREATE if has_old_values else _UPDATE
         self._tables: BoundedCache[tuple[str | None, str | None], TableId]
         self._tables = BoundedCache(_MAX_TABLES)
         self._plans: BoundedCache[tuple[str | None, str | None, int], RowPlan]
@@ -219,18 +222,18 @@ class Reader:
                 code = ReasonCode.UNEXPECTED_IMAGE
                 raise DecodeError("a deleted row has no other image", code=code, path=f"{path}.d")
             op = _DELETE
-            before, plan = self._image(key, row.d, f"{path}.d")
+            before, plan = self.image(key, row.d, f"{path}.d")
         else:
             if row.u is None:
                 raise DecodeError("no row", code=ReasonCode.MISSING_FIELD, path=f"{path}.u")
             if key.ohk:
                 reason = "the message has only the key of the row"
                 raise _incomplete(reason, f"$.key[{index}].ohk")
-            after, plan = self._image(key, row.u, f"{path}.u")
-            op = self._op_without_old_row
+            after, plan = self.image(key, row.u, f"{path}.u")
+            op = self.op_without_old_row
             if row.p is not None:
                 op = _UPDATE
-                before, before_plan = self._image(key, row.p, f"{path}.p")
+                before, before_plan = self.image(key, row.p, f"{path}.p")
                 if before_plan is not plan:
                     if not row.p.keys() >= row.u.keys():
                         before = {**after, **before, **_blanks(row.p, f"{path}.p")}
@@ -253,7 +256,7 @@ class Reader:
             _details(key),
         )
 
-    def _image(self, key: EventKey, columns: _Columns, path: str) -> tuple[Image, RowPlan]:
+    def image(self, key: EventKey, columns: _Columns, path: str) -> tuple[Image, RowPlan]:
         """Return a row and its plan."""
         plan = self._plans.get((key.scm, key.tbl, len(columns)))
         if plan is not None:

@@ -32,6 +32,7 @@ from changelane.formats.contract.format import Format, Report
 from changelane.formats.ticdc import SOURCE
 from changelane.formats.ticdc.simple.decode import TYPES, Reader
 from changelane.formats.ticdc.simple.encode import Writer
+from changelane.formats.ticdc.simple.lanes import lanes_of
 from changelane.formats.ticdc.simple.stream import Stream
 from changelane.formats.ticdc.simple.tables import Tables, Timestamps
 from changelane.formats.ticdc.simple.wire import SimpleMessage
@@ -70,6 +71,7 @@ class TicdcSimple:
         self.carries: Final = _carries(has_tables=bool(tables))
         self._read = Reader(tables.find, timestamps, verifies=options.verify_checksums)
         self._write = Writer(tables)
+        self.lanes = lanes_of(self._read)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (TicdcSimple, (self._options,))

@@ -66,9 +66,9 @@ class Reader:
     """
 
     def __init__(self, find: Find, timestamps: Timestamps, *, verifies: bool) -> None:
-        self._find = find
-        self._timestamps = timestamps
-        self._verifies = verifies
+        self.find = find
+        self.timestamps = timestamps
+        self.verifies = verifies
 
     def __call__(self, value: bytes) -> ChangeEvent:
         """Return the event of a message's value."""
@@ -96,14 +96,14 @@ class Reader:
         data, old = message.data, message.old
         _check_images(op, message)
         names = message.database or None, message.table or None
-        table = self._find(*names, message.schemaVersion)
+        table = self.find(*names, message.schemaVersion)
         holds = Completeness.KEY if message.handleKeyOnly else Completeness.FULL
         after = None if data is None else self._image(table, data, "$.data")
         before = None if old is None else self._image(table, old, "$.old")
         schema = None
         if table is not None:
             schema = table.schema_of({**(old or {}), **(data or {})})
-            if self._verifies and not message.handleKeyOnly:
+            if self.verifies and not message.handleKeyOnly:
                 _verify(table, message, before, after)
             holds = Completeness.UNKNOWN
         return DataChange(
@@ -117,7 +117,7 @@ class Reader:
             None,
             SOURCE,
             time_ns(message.commitTs),
-            _build_time(message),
+            build_time(message),
             Completeness.UNKNOWN if before is None else holds,
             Completeness.UNKNOWN if after is None else holds,
             _details(message),
@@ -131,7 +131,7 @@ class Reader:
         try:
             for name, value in row.items():
                 is_value = value is None or type(value) is str
-                image[name] = value if is_value else self._timestamps.untyped(value)
+                image[name] = value if is_value else self.timestamps.untyped(value)
         except DecodeError as error:
             raise DecodeError(error.reason, code=error.code, path=f"{path}.{name}") from None
         return image
@@ -154,7 +154,7 @@ class Reader:
             position_of(definition.version, "$.tableSchema.version"),
             SOURCE,
             None,
-            _build_time(message),
+            build_time(message),
             {"type": BOOTSTRAP, **_of_table(definition)},
         )
 
@@ -171,7 +171,7 @@ class Reader:
             "position": position_of(message.commitTs, "$.commitTs"),
             "source": SOURCE,
             "source_time_ns": time_ns(message.commitTs),
-            "process_time_ns": _build_time(message),
+            "process_time_ns": build_time(message),
             "details": {} if definition is None else _of_table(definition),
         }
         if action == "truncate":
@@ -188,7 +188,7 @@ class Reader:
             DecodeError: The description is not valid, or the type of a column is unknown.
         """
         try:
-            return Table(definition, self._timestamps, KeyOrigin.PAYLOAD)
+            return Table(definition, self.timestamps, KeyOrigin.PAYLOAD)
         except DecodeError as error:
             path = f"$.tableSchema{error.path.removeprefix('$')}"
             raise DecodeError(error.reason, code=error.code, path=path) from None
@@ -259,10 +259,15 @@ def _watermark(message: SimpleMessage) -> Watermark:
     position = position_of(message.commitTs, "$.commitTs")
     if position is None:
         raise DecodeError("no time stamp", code=ReasonCode.MISSING_FIELD, path="$.commitTs")
-    return Watermark("resolved", position, SOURCE, time_ns(message.commitTs), _build_time(message))
+    return Watermark("resolved", position, SOURCE, time_ns(message.commitTs), build_time(message))
 
 
-def _build_time(message: SimpleMessage) -> int | None:
+def build_time(message: SimpleMessage) -> int | None:
+    """Return the process time of a message in nanoseconds.
+
+    Raises:
+        DecodeError: It is out of range.
+    """
     value = message.buildTs
     if not value:
         return None

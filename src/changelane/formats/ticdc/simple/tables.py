@@ -155,6 +155,7 @@ class Table:
         version: The version that rows name.
         schema: The columns in the order of their ids.
         key: The primary key, else a unique key without NULL.
+        readers: The functions from the JSON of columns to their values.
     """
 
     def __init__(
@@ -185,7 +186,7 @@ class Table:
             raise DecodeError(str(error), code=code, path=".columns") from None
         columns_of_key = _key_columns(definition)
         self.key = Key(columns_of_key, origin) if columns_of_key else None
-        self._readers = {column.name: _reader(column.type, timestamps) for column in columns}
+        self.readers = {column.name: _reader(column.type, timestamps) for column in columns}
         self._partial: BoundedCache[frozenset[str], TableSchema] = BoundedCache(_MAX_SCHEMAS)
 
     def image(self, row: JsonRow, path: str) -> dict[str, Any]:
@@ -194,7 +195,7 @@ class Table:
         Raises:
             DecodeError: A value is not of its type, or a column is not in the schema.
         """
-        readers = self._readers
+        readers = self.readers
         image: dict[str, Any] = {}
         name = ""
         try:
@@ -238,7 +239,7 @@ class Table:
             try:
                 written_row[name] = None if text is None else _written(column.type, text)
                 if text is not None:
-                    self._readers[name](written_row[name])
+                    self.readers[name](written_row[name])
             except (ValueError, DecodeError):
                 msg = f"column {name!r} has a value that is not of its declared type"
                 raise EncodeError(msg) from None
