@@ -58,9 +58,9 @@ LONG_PARTS: Final = (
         "transforms",
     ),
     (
-        *("capture_engine", "catalogs", "dispatch", "expressions", "fence", "new_format", "purge"),
-        *("query_page", "readme_blocks", "schema_changes", "seed_jobs", "sequence", "shared_names"),
-        "verify",
+        *("capture_cluster", "capture_engine", "catalogs", "dispatch", "expressions", "fence"),
+        *("new_format", "purge", "query_page", "readme_blocks", "schema_changes", "seed_jobs"),
+        *("sequence", "shared_names", "verify"),
     ),
     (
         *("additions", "capture_mariadb", "check", "files_in_folders", "kafka_sink", "keeping"),
