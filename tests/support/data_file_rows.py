@@ -21,7 +21,7 @@ def opened(data: bytes, path: str, options: RowOptions | None) -> DataFile:
 def messages(data: bytes, path: str, options: RowOptions | None) -> list[Message]:
     file = opened(data, path, options)
     file.check()
-    return [message for message, error in file.messages() if error is None]
+    return [message for message, error, _ in file.messages() if error is None]
 
 
 def changes(data: bytes, path: str, options: RowOptions) -> list[DataChange]:

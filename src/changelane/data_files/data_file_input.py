@@ -35,7 +35,7 @@ class DataFileBlock(msgspec.Struct, frozen=True):
 
     def contents(self) -> Iterator[Content]:
         """Yield the messages, or the errors in their place."""
-        for number, (message, error) in enumerate(self.messages, self.number):
+        for number, (message, error, _) in enumerate(self.messages, self.number):
             yield number, message.value or b"", message if error is None else error
 
 

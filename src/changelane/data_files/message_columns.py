@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from changelane import types as t
+from changelane.conversion.message_files import record_of
 from changelane.data_files.row_file import RowFile, malformed
 from changelane.errors import DecodeError
+from changelane.formats.contract import json
 from changelane.formats.contract.iso_times import reader
 from changelane.message import Message
 from changelane.reason_codes import ReasonCode
@@ -42,10 +44,13 @@ class FileMessage(NamedTuple):
     Attributes:
         message: The message.
         error: The reason why its row is no valid message, if any.
+        is_line: The value of an invalid message is a record
+            (:mod:`changelane.conversion.message_files`), which is rejected until it is repaired.
     """
 
     message: Message
     error: DecodeError | None = None
+    is_line: bool = False
 
 
 def has_messages(columns: tuple[Column, ...]) -> bool:
@@ -101,7 +106,12 @@ def _message(fields: dict[str, Any], topic: str, number: int) -> FileMessage:
             place = fields.get("topic") or topic, fields.get("partition") or 0, offset
             _check_place(*place)
     except DecodeError as error:
-        return FileMessage(Message(value, key, (), topic, 0, number), error)
+        record = record_of(Message(value, key)) | {
+            name: fields.get(name)
+            for name in ("topic", "partition", "offset", "timestamp", "headers")
+        }
+        line = Message(json.dumps(record), None, (), topic, 0, number)
+        return FileMessage(line, error, is_line=True)
     return FileMessage(Message(value, key, headers, *place, timestamp_ms))
 
 
@@ -123,7 +133,8 @@ def _headers(value: Any) -> tuple[tuple[str, bytes | None], ...]:
     """
     pairs: list[tuple[str, bytes | None]] = []
     for header in value or ():
-        name, content = tuple(header.values() if isinstance(header, dict) else header)[:2]
+        pair = tuple(header.values()) if isinstance(header, dict) else header
+        name, content = pair if isinstance(pair, tuple | list) and len(pair) == 2 else (None, None)
         if not isinstance(name, str) or not isinstance(content, str | bytes | None):
             raise DecodeError(
                 "a header is neither text nor bytes", code=ReasonCode.NOT_A_RECORD, path="$.headers"

@@ -11,6 +11,8 @@ from changelane.schema import TableId
 
 NATIVE: Final = "native-json"
 """The format of the messages that rows become."""
+_LAYOUT_OF: Final = {"table": "table", "partition_folders": "table", "timestamp_column": "dms"}
+"""The layout of options that have no effect with another one."""
 _DELIMITERS: Final = frozenset('"\r\n')
 
 
@@ -43,8 +45,8 @@ class RowOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             ``layout: table``, and not with ``layout: dms``.
         delimiter: The character between the fields of a CSV file.
         quoting: ``rfc4180`` (fields may be quoted; a quote in them is doubled) or ``none``.
-        null: The unquoted text of NULL in a CSV file; by default nothing with ``layout: table``,
-            and ``NULL`` with ``layout: dms``.
+        null_value: The unquoted text of NULL in a CSV file; by default nothing with
+            ``layout: table``, and ``NULL`` with ``layout: dms``.
         binary: The text of bytes in a CSV file: ``hex`` or ``base64``.
     """
 
@@ -61,21 +63,16 @@ class RowOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     header: bool | None = None
     delimiter: str = ","
     quoting: Literal["rfc4180", "none"] = "rfc4180"
-    null: str | None = None
+    null_value: str | None = None
     binary: Literal["hex", "base64"] = "hex"
 
     def __post_init__(self) -> None:
         """Reject options that contradict each other."""
         if len(self.delimiter) != 1 or self.delimiter in _DELIMITERS:
             raise ValueError("rows.delimiter must be one character, and no quote or line end")
-        only_of = {
-            "table": ("table", ("table", "partition_folders")),
-            "dms": ("dms", ("timestamp_column",)),
-        }
-        for layout, names in only_of.values():
-            for name in names:
-                if self.layout != layout and getattr(self, name) is not None:
-                    raise ValueError(f"rows.{name} needs layout: {layout}")
+        for name, layout in _LAYOUT_OF.items():
+            if self.layout != layout and getattr(self, name) is not None:
+                raise ValueError(f"rows.{name} needs layout: {layout}")
         if self.table is not None:
             table_id(self.table)
         try:
@@ -91,7 +88,9 @@ class RowOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     @property
     def null_text(self) -> str:
         """The unquoted text of NULL in a CSV file."""
-        return ("NULL" if self.layout == "dms" else "") if self.null is None else self.null
+        return (
+            ("NULL" if self.layout == "dms" else "") if self.null_value is None else self.null_value
+        )
 
 
 def table_id(name: str) -> TableId:

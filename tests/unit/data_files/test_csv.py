@@ -30,7 +30,7 @@ def test_a_quoted_field_is_text_and_an_empty_one_is_null() -> None:
 
 
 def test_the_text_of_null_and_the_delimiter_are_options() -> None:
-    assert rows(b'a;b\nNULL;"NULL"\n;x', null="NULL", delimiter=";") == [
+    assert rows(b'a;b\nNULL;"NULL"\n;x', null_value="NULL", delimiter=";") == [
         {"a": None, "b": "NULL"},
         {"a": "", "b": "x"},
     ]

@@ -41,8 +41,11 @@ def data_file_rows(
     """
     file = _opened(raw, size, topic, options)
     file.check()
-    for message, error in file.messages():
-        rows = builder.rows(message) if error is None else [builder.error_row(message, error)]
+    for message, error, is_line in file.messages():
+        if error is None:
+            rows = builder.rows(message)
+        else:
+            rows = [builder.error_row(message, error, is_line=is_line)]
         yield len(message.value or b""), rows
 
 
