@@ -24,6 +24,7 @@ COLUMNS: Final = (
     *("key", "value", "headers", "topic", "partition", "offset", "timestamp", "timestampType"),
 )
 """The columns of messages."""
+_ROWS: Final = "if its rows are rows of a table, set source.rows (or -f native-json)"
 _MS: Final = 1_000_000
 _TIME: Final = reader(dt.UTC)
 _DATA: Final = (t.Bytes, t.String)
@@ -81,15 +82,12 @@ def column_messages(file: RowFile, topic: str) -> Iterator[FileMessage]:
 def _indexes(columns: tuple[Column, ...]) -> dict[str, int]:
     indexes = {column.name: index for index, column in enumerate(columns) if column.name in _KINDS}
     if "value" not in indexes:
-        raise malformed(
-            "the file has no column `value`: set source.rows if its rows are no messages"
-        )
+        raise malformed("the file has no column `value`: " + _ROWS)
     for name, index in indexes.items():
         kind = columns[index].type
         if not isinstance(kind, (*_KINDS[name], t.Unknown)):
             raise malformed(
-                f"the column `{name}` has the type {kind}, so that its rows are no messages: set "
-                "source.rows if they are rows of a table"
+                f"the column `{name}` has the type {kind}, unlike that of messages: {_ROWS}"
             )
     return indexes
 

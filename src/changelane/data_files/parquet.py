@@ -89,6 +89,7 @@ class ParquetRows:
                 pa.PythonFile(self._stream, mode="r"),
                 buffer_size=_BUFFER_BYTES,
                 pre_buffer=False,
+                page_checksum_verification=True,
                 coerce_int96_timestamp_unit=int96_unit,
                 arrow_extensions_enabled=True,
             )
@@ -229,4 +230,4 @@ def _arrow_errors(stream: _CheckedStream) -> Iterator[None]:
     except (pa.ArrowException, OSError, ValueError, OverflowError):
         if stream.error is not None:
             raise stream.error from None
-        raise malformed("the Parquet file is damaged, or is none") from None
+        raise malformed("the file is damaged, or no Parquet file") from None
