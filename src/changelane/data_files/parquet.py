@@ -49,26 +49,17 @@ class ParquetRows:
             OSError: The file cannot be read at the moment.
         """
         self._stream = _CheckedStream(stream)
-        self._size = size
         file = self._open()
-        metadata = file.metadata
-        expanded = sum(
-            metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups)
-        )
-        if max(expanded, metadata.num_rows) > max(FREE_EXPANSION, MAX_EXPANSION * size):
-            raise expansion_error()
-        self._batch_rows = max(
-            1, min(MAX_BATCH_ROWS, _BATCH_BYTES * metadata.num_rows // max(1, expanded))
-        )
-        self._int96 = _int96_columns(file)
-        names = file.schema_arrow.names
-        if len(set(names)) != len(names):
-            raise malformed("two columns of the file have one name")
-        if not names:
-            raise malformed("the file has no columns")
-        self.columns, self._values = self._column_readers(file.schema_arrow)
+        with _arrow_errors(self._stream):
+            self._batch_rows = _batch_rows(file.metadata, size)
+            self._int96 = _int96_columns(file)
+            self.columns, self._values = self._column_readers(file.schema_arrow)
 
     def _column_readers(self, schema: Any) -> tuple[tuple[Column, ...], list[Values]]:
+        if len(set(schema.names)) != len(schema.names):
+            raise malformed("two columns of the file have one name")
+        if not schema.names:
+            raise malformed("the file has no columns")
         columns: list[Column] = []
         readers: list[Values] = []
         for field in schema:
@@ -134,6 +125,21 @@ class ParquetRows:
                 )
             ]
         return list(zip(*values, strict=True))
+
+
+def _batch_rows(metadata: Any, size: int) -> int:
+    """Return the number of rows of a batch.
+
+    Raises:
+        DecodeError: The file expands too much.
+    """
+    expanded: int = sum(
+        metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups)
+    )
+    if max(expanded, metadata.num_rows) > max(FREE_EXPANSION, MAX_EXPANSION * size):
+        raise expansion_error()
+    row_count: int = metadata.num_rows
+    return max(1, min(MAX_BATCH_ROWS, _BATCH_BYTES * row_count // max(1, expanded)))
 
 
 def _int96_columns(file: Any) -> list[str]:

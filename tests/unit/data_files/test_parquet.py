@@ -187,6 +187,14 @@ def test_a_file_with_damaged_pages_is_malformed_before_a_row_of_it_is_read() -> 
     assert error.value.code == "malformed_file"
 
 
+def test_a_name_that_is_not_utf_8_is_malformed() -> None:
+    data = written(pa.table({"marker": [1]}), store_schema=False)
+    data = data.replace(b"marker", b"mark\xc3r")
+    with pytest.raises(DecodeError) as error:
+        opened(data, "x.parquet", RowOptions(table="t"))
+    assert error.value.code == "malformed_file"
+
+
 def test_a_file_that_expands_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     data = written(pa.table({"id": pa.array([1] * 3_000_000)}))
     opened(data, "x.parquet", ORDERS)

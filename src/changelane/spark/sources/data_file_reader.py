@@ -14,8 +14,10 @@ from urllib.parse import unquote
 from changelane.conversion.message_files import record_of
 from changelane.data_files.data_file import DataFile, Place
 from changelane.data_files.message_columns import FileMessage
+from changelane.errors import ChangelaneError, DecodeError
 from changelane.formats.contract import json
 from changelane.pipeline.row_options import RowOptions
+from changelane.reason_codes import ReasonCode
 from changelane.spark.rows.builder import RowBuilder
 
 Row = tuple[Any, ...]
@@ -39,8 +41,14 @@ def data_file_rows(
         DecodeError: The file is damaged, or does not fit the options; it has no event row then.
         OSError: The file cannot be read at the moment.
     """
-    file = _opened(raw, size, topic, options)
-    file.check()
+    try:
+        file = _opened(raw, size, topic, options)
+        file.check()
+    except (ChangelaneError, OSError):
+        raise
+    except Exception as defect:  # noqa: BLE001 - a defect must not stop the other files
+        reason = f"a defect of changelane ({type(defect).__name__}): please report it"
+        raise DecodeError(reason, code=ReasonCode.DEFECT) from None
     for message, error, is_line in file.messages():
         if error is None:
             rows = builder.rows(message)
