@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import BinaryIO, Final, NamedTuple
 
+import msgspec
+
 from changelane.conversion.compression import compression, expanded_stream
 from changelane.data_files.csv import CsvRows
 from changelane.data_files.datastream_layout import DatastreamMessages
@@ -16,8 +18,9 @@ from changelane.data_files.table_layout import table_messages, table_of
 from changelane.errors import MissingExtraError
 from changelane.pipeline.row_options import RowOptions
 
-MAX_BUFFERED_VALUES: Final = 200_000
-"""Up to this number of values :func:`checked` keeps the rows, and the second pass is free."""
+MAX_BUFFERED_BYTES: Final = 8 << 20
+"""Up to this size of its rows as JSON, :meth:`DataFile.check` keeps a file in memory."""
+_encode: Final = msgspec.json.Encoder().encode
 
 
 class Place(NamedTuple):
@@ -128,13 +131,11 @@ class DataFile:
             OSError: The file cannot be read at the moment.
         """
         kept: list[list[Row]] | None = []
-        value_count = 0
+        size = 0
         for rows in self.rows.batches():
-            value_count += len(rows) * len(self.rows.columns)
-            if value_count > MAX_BUFFERED_VALUES:
-                kept = None
             if kept is not None:
-                kept.append(rows)
+                size += len(_encode(rows))
+                kept = None if size > MAX_BUFFERED_BYTES else [*kept, rows]
         if kept is not None:
             self.rows = _KeptRows(self.rows, kept)
 

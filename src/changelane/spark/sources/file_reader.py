@@ -181,11 +181,16 @@ class FileReader:
                 yield from self._compressed_rows(piece, spool, piece.size)
 
     def _data_file_rows(self, piece: Piece, raw: IO[bytes]) -> Iterator[SizedRows]:
+        is_begun = False
         try:
-            yield from data_file_rows(
+            for sized in data_file_rows(
                 self._builder, raw, piece.size, piece.topic, self._row_options
-            )
+            ):
+                is_begun = True
+                yield sized
         except DecodeError as error:
+            if is_begun:  # the file passed the check, and changed since then
+                raise ReadingError(f"{piece.path}: {error.reason}") from None
             yield self._error_row(piece, error)
 
     def _compressed_rows(

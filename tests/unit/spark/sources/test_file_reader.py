@@ -317,11 +317,11 @@ def data_rows(piece: Piece, data: bytes | None = None) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("name", DATA)
-@pytest.mark.parametrize("buffered", [0, 1_000_000])
+@pytest.mark.parametrize("buffered", [0, 100_000_000])
 def test_a_data_file_is_read_the_same_on_every_file_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, buffered: int
 ) -> None:
-    monkeypatch.setattr(data_file, "MAX_BUFFERED_VALUES", buffered)
+    monkeypatch.setattr(data_file, "MAX_BUFFERED_BYTES", buffered)
     path, data = tmp_path / name, DATA[name](2_500)
     path.write_bytes(data)
     for made in (data_rows(of(path)), data_rows(of(path), data)):
@@ -372,3 +372,16 @@ def test_a_data_file_is_one_task_however_large(monkeypatch: pytest.MonkeyPatch) 
         "/in/a.csv",
     ]
     assert len(pieces) == 6
+
+
+def test_a_data_file_that_changes_between_both_passes_stops_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_file, "MAX_BUFFERED_BYTES", 0)
+    path, data = tmp_path / "a.csv", csv(25_000)
+    path.write_bytes(data)
+    rows = FileReader(builder(), None, ROWS).rows(of(path))
+    next(rows)
+    path.write_bytes(data[:-9] + b",,,,,,,,\n")
+    with pytest.raises(ReadingError, match="CSV file"):
+        list(rows)
