@@ -81,7 +81,7 @@ class DataFile:
         if kind == "csv":
             return self._opened_csv(stream)
         if compression(path):
-            raise malformed("a compressed Parquet or Avro file: decompress it, its content is so")
+            raise malformed("Parquet and Avro files are compressed inside: decompress this file")
         if kind == "avro":
             from changelane.data_files.avro import AvroRows
 

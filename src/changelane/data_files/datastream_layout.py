@@ -52,8 +52,7 @@ class DatastreamMessages:
             raise malformed("the file has no events of Datastream: no payload or source_metadata")
         self._file = file
         self._names = names
-        self._payload_index = names.index(PAYLOAD)
-        payload = file.columns[self._payload_index].type
+        payload = file.columns[names.index(PAYLOAD)].type
         if not isinstance(payload, t.Record):
             raise malformed("the payload of the file is not a record")
         self._topic = topic
@@ -91,10 +90,10 @@ class DatastreamMessages:
         value = _encode({name: field for name, field in event.items() if field is not None})
         try:
             change = self._read(value)
+            writer = self._writer(change)
         except DecodeError as error:
             return FileMessage(Message(value, None, (), self._topic, 0, number), error)
         values = tuple(payload[column.name] for column in self._columns)
-        writer = self._writer(change)
         return FileMessage(writer.message(values, number, _row_change(change)))
 
     def _converted(self, payload: dict[str, Any]) -> dict[str, Any]:

@@ -37,8 +37,12 @@ _OPERATIONS: Final = {_INSERT: Op.CREATE.value, "U": Op.UPDATE.value, "D": Op.DE
 _WITHOUT_OP: Final = {"insert": Op.CREATE.value, "upsert": Op.UPDATE.value}
 _LOAD: Final = re.compile(r"LOAD([0-9A-Fa-f]{1,16})")
 _CHANGES: Final = re.compile(r"([0-9]{8})-([0-9]{6})([0-9]{0,9})")
-_DATE_FOLDER: Final = re.compile(r"[0-9]{2}|[0-9]{4}(?:[-_]?[0-9]{2}){0,3}|[0-9]{2}[-_]?[0-9]{4}")
-"""A folder of ``DatePartitionEnabled``, such as ``2026``, ``20261126`` or ``2026-11-26-17``."""
+_DATE_FOLDERS: Final = re.compile(
+    r"(?:19|20)[0-9]{2}[/_-]?[0-9]{2}(?:[/_-]?[0-9]{2}){0,2}"
+    r"|[0-9]{2}[/_-]?(?:[0-9]{2}[/_-]?)?(?:19|20)[0-9]{2}(?:[/_-]?[0-9]{2})?"
+)
+"""The folders of ``DatePartitionEnabled``: ``2026/11/26/17``, ``20261126``, ``26-11-2026``, ..."""
+_MOST_DATE_FOLDERS: Final = 4
 _TIME: Final = reader(dt.UTC)
 _SOURCE: Final = Source(connector="dms")
 _LOADED: Final = Source(connector="dms", snapshot="load")
@@ -69,21 +73,28 @@ def read_path(folders: Sequence[str], name: str, options: RowOptions) -> DmsPath
     Raises:
         DecodeError: It is no path of DMS.
     """
-    table_folders = list(folders)
-    while len(table_folders) > 2 and _DATE_FOLDER.fullmatch(table_folders[-1]):
-        table_folders.pop()
+    stem = name.partition(".")[0]
+    load, changes = _LOAD.fullmatch(stem), _CHANGES.fullmatch(stem)
+    table_folders = folders if changes is None else _without_dates(folders)
     if len(table_folders) < 2:
         raise malformed("the file is not in a folder SCHEMA/TABLE of source.path, as DMS writes it")
     owner, table_name = table_folders[-2:]
     is_schema = options.owner == "schema"
     table = TableId(None if is_schema else owner, owner if is_schema else None, table_name)
-    stem = name.partition(".")[0]
-    if (load := _LOAD.fullmatch(stem)) is not None:
+    if load is not None:
         return DmsPath(table, is_load=True, sequence=int(load[1], 16))
-    if (changes := _CHANGES.fullmatch(stem)) is None:
+    if changes is None:
         raise malformed("the name of the file is not one of DMS, such as 20141029-1134010000.csv")
     day, time, fraction = changes.groups()
     return DmsPath(table, is_load=False, sequence=int(day + time + fraction.ljust(9, "0")))
+
+
+def _without_dates(folders: Sequence[str]) -> Sequence[str]:
+    """Return the folders before those of a date; a table has two folders of its own."""
+    for count in range(min(_MOST_DATE_FOLDERS, len(folders) - 2), 0, -1):
+        if _DATE_FOLDERS.fullmatch("/".join(folders[-count:])):
+            return folders[:-count]
+    return folders
 
 
 def csv_columns(dms_path: DmsPath, options: RowOptions) -> tuple[str, ...] | None:
@@ -126,9 +137,8 @@ def dms_messages(
     for rows in file.batches():
         for row in rows:
             time = None if time_index is None else _time(row[time_index])
-            times = (
-                (None, time) if dms_path.is_load else (time, None)
-            )  # a load has that of its transfer
+            # a row of the load has the time of its transfer
+            times = (None, time) if dms_path.is_load else (time, None)
             position = SequencePosition(dms_path.sequence, number)
             change = RowChange(operation(row), position, source, *times)
             yield FileMessage(writer.message(tuple(row[i] for i in kept), number, change))

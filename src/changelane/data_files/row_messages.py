@@ -45,7 +45,7 @@ Convert = Callable[[str], Any]
 
 
 class RowChange(msgspec.Struct, frozen=True):
-    """What a row says beside its columns.
+    """The operation of a row, and its coordinates.
 
     Attributes:
         op: The operation, or a text that is no operation in ``native-json``.

@@ -125,7 +125,9 @@ def test_dms_changes_have_the_order_of_their_files_and_lines() -> None:
         "hr/employee/2014/10/29/11/20141029-1134010000.csv",
         "hr/employee/20141029/20141029-1134010000.csv",
         "hr/employee/2014-10-29-11/20141029-1134010000.csv",
-        "hr/employee/10_2014/20141029-1134010000.csv",
+        "hr/employee/201410/20141029-1134010000.csv",
+        "hr/employee/10_2014_29/20141029-1134010000.csv",
+        "hr/employee/29/10/2014/20141029-1134010000.csv",
         "bucket/folder/hr/employee/20141029-1134010000.csv",
     ],
 )
@@ -133,6 +135,18 @@ def test_dms_folders_of_dates_are_no_tables(path: str) -> None:
     rows = changes(CHANGES, path, DMS)
     assert {str(row.table) for row in rows} == {"hr.employee"}
     assert orders_of(rows) == orders_of(changes(CHANGES, NAME, DMS))
+
+
+def test_a_number_is_the_name_of_a_table_of_dms_unless_it_is_a_date() -> None:
+    options = RowOptions(layout="dms", header=True)
+    for path, table in (
+        ("bucket/hr/12/20141029-1134010000.csv", "hr.12"),
+        ("bucket/hr/2014/LOAD1.csv", "hr.2014"),
+        ("bucket/hr/7/2014/10/29/20141029-1134010000.csv", "hr.7"),
+        ("2014/10/20141029-1134010000.csv", "2014.10"),
+    ):
+        (row,) = changes(b"Op,id\nI,1\n", path, options)
+        assert str(row.table) == table
 
 
 @pytest.mark.parametrize(
