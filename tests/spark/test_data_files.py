@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -83,6 +84,7 @@ def test_files_of_dms_are_applied_in_the_order_of_their_names(
     ]
 
 
+@pytest.mark.long
 def test_messages_that_spark_wrote_are_messages_of_their_topic(
     spark: SparkSession, tmp_path: Path
 ) -> None:
