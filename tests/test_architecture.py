@@ -19,8 +19,8 @@ PACKAGE = SOURCE / "changelane"
 # functions and under TYPE_CHECKING count; names in a table for importlib do not.
 ORDER = """
     reason_codes errors position validation types sql_types schema ddl event message formats codec
-    profiles apply transforms schema_registries pipeline conversion datahub capture spark cli
-    testing
+    profiles apply transforms schema_registries pipeline conversion data_files datahub capture spark
+    cli testing
 """.split()
 
 # The packages of spark/, in the same way; all may import the modules directly in spark/.

@@ -194,6 +194,11 @@ class ReasonCode(StrEnum):
         "A compressed file expands to more than 1000 times its size.",
         "If you trust the file, replace it with a decompressed one, then replay.",
     )
+    MALFORMED_FILE = (
+        "malformed_file",
+        "A Parquet, Avro or CSV file is damaged, or its content does not fit `source.rows`.",
+        "Replace the file or correct `source.rows`, then replay.",
+    )
     UNREADABLE_FILE = (
         "unreadable_file",
         "A file cannot be read.",

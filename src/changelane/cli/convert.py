@@ -18,7 +18,6 @@ from changelane.conversion.jobs import Jobs, check_independence, job_count
 from changelane.conversion.join_update_halves import Orphans
 from changelane.conversion.lines import Conversion, StopAtFailureError
 from changelane.conversion.message_files import (
-    Input,
     LineFormat,
     Lines,
     is_plain_stream,
@@ -26,8 +25,11 @@ from changelane.conversion.message_files import (
     open_input,
     open_output,
 )
+from changelane.conversion.message_input import MessageInput, OpenedInput
 from changelane.conversion.summary import Summary
-from changelane.conversion.topic_input import TopicInput, is_topic_url, open_topic
+from changelane.conversion.topic_input import is_topic_url, open_topic
+from changelane.data_files.data_file_input import open_data_file
+from changelane.data_files.row_file import kind_of
 from changelane.errors import (
     ConfigError,
     DecodeError,
@@ -149,6 +151,7 @@ _FORMS = click.Choice(["auto", *(form.value for form in LineFormat)])
     help="The number of partitions of each topic, for --profile.",
 )
 @options("from", "format of --from")
+@options("rows", "rows of a Parquet, Avro or CSV file, such as table=shop.orders (docs/files.md)")
 @options("to", "format of --to")
 @options("profile", "producer of --profile")
 @options("kafka", "Kafka client, such as kafka.security.protocol=SASL_SSL; for IN that is a topic")
@@ -185,6 +188,7 @@ def convert(
     patterns: tuple[str, ...],
     transforms_path: str | None,
     from_options: dict[str, str],
+    rows_options: dict[str, str],
     to_options: dict[str, str],
     profile_name: str | None,
     partitions: int | None,
@@ -197,6 +201,9 @@ def convert(
 
     IN and OUT are paths or - (the default); files with the suffixes .gz, .zst and .bz2 are
     compressed. OUT appears when it is complete. A summary is written to stderr.
+
+    IN may be a Parquet or Avro file of messages (columns value, key, topic ...), or, with -f
+    native-json, a Parquet, Avro or CSV file of rows.
 
     IN may be a topic: its present messages are read, partition after partition. The URL may set the
     maximum number of messages (max=100), the last ones (from=latest) or one partition
@@ -227,7 +234,14 @@ def convert(
     reported_errors = 0
     stop_cleanly_when_terminated()
     with ExitStack() as stack:
-        opened, lines = _open_lines(stack, input_path, input_line_format, kafka_options)
+        opened, lines = _open_messages(
+            stack,
+            input_path,
+            source,
+            line_format=input_line_format,
+            rows_options=rows_options,
+            kafka_options=kafka_options,
+        )
         failures = stack.enter_context(open_output(failures_path)) if failures_path else None
         make_conversion = partial(
             Conversion,
@@ -292,13 +306,30 @@ def _writer(
     return None, get_codec(target, **to_options)
 
 
-def _open_lines(
-    stack: ExitStack, path: str, line_format: str, kafka_options: dict[str, str]
-) -> tuple[Input | TopicInput, Lines | TopicInput]:
-    """Open the input, and return it with its messages."""
+def _open_messages(
+    stack: ExitStack,
+    path: str,
+    source: str,
+    *,
+    line_format: str,
+    rows_options: dict[str, str],
+    kafka_options: dict[str, str],
+) -> tuple[OpenedInput, MessageInput]:
+    """Open the input, and return it with its messages.
+
+    Raises:
+        ConfigError: An option does not fit the kind of the input.
+    """
     if is_topic_url(path):
         topic = stack.enter_context(open_topic(path, kafka_options, os.environ))
         return topic, topic
+    if kind_of(path):
+        if line_format != "auto":
+            raise ConfigError("a data file has no lines: remove --input-line-format")
+        data_file = stack.enter_context(open_data_file(path, rows_options, source))
+        return data_file, data_file
+    if rows_options:
+        raise ConfigError("--rows-option needs a file .parquet, .avro or .csv as IN")
     opened = stack.enter_context(open_input(path))
     form = None if line_format == "auto" else LineFormat(line_format)
     return opened, Lines(opened.stream, form)

@@ -20,10 +20,13 @@ from changelane.codec import Codec, detect, get_codec
 from changelane.conversion.message_files import Line, Lines, open_input
 from changelane.conversion.terminal_text import printable, shortened_text
 from changelane.conversion.topic_input import is_topic_url, open_topic
+from changelane.data_files.data_file_input import open_data_file
+from changelane.data_files.row_file import kind_of
 from changelane.errors import ConfigError, DecodeError
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Image, Op
 from changelane.formats.contract import json
 from changelane.message import Message
+from changelane.pipeline.row_options import NATIVE
 from changelane.schema import TableSchema
 from changelane.types import UNAVAILABLE, UNKNOWN, Value
 from changelane.types.values import value_text
@@ -52,6 +55,7 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 @click.argument("path", metavar="[IN]", default="-")
 @click.option("-f", "--from", "source", metavar="FORMAT", help="The format; default: detected.")
 @options("from", "format of --from")
+@options("rows", "rows of a Parquet, Avro or CSV file, such as table=shop.orders (docs/files.md)")
 @options("kafka", "Kafka client, such as kafka.security.protocol=SASL_SSL; for IN that is a topic")
 @click.option(
     "--limit",
@@ -70,6 +74,7 @@ def inspect(
     *,
     source: str | None,
     from_options: dict[str, str],
+    rows_options: dict[str, str],
     kafka_options: dict[str, str],
     limit: int | None,
     form: str,
@@ -79,23 +84,29 @@ def inspect(
     IN is a path or - (the default). A line is a message or a record (see convert), or the file is
     one JSON document over many lines. A detected format is a guess: use -f if it is wrong.
 
+    IN may be a Parquet or Avro file of messages, or a Parquet, Avro or CSV file of rows.
+
     IN may be a topic: kafka://host:9092/topic?max=100 reads its first messages (default: 20), with
     equal numbers from each partition if possible. With &from=latest the last messages are read.
     Nothing is committed.
     """
-    is_topic = is_topic_url(path)
+    is_topic, is_data_file = is_topic_url(path), kind_of(path) is not None
+    if kafka_options and not is_topic:
+        raise ConfigError("--kafka-option needs a topic as IN: kafka://host:9092/topic")
+    if rows_options and not is_data_file:
+        raise ConfigError("--rows-option needs a file .parquet, .avro or .csv as IN")
     if is_topic:
         sample = _of_topic(path, kafka_options, limit)
-        lines = sample[: limit or None]
     else:
-        if kafka_options:
-            raise ConfigError("--kafka-option needs a topic as IN: kafka://host:9092/topic")
-        with open_input(path) as opened:
-            data = opened.stream.read(MAX_BYTES)
         limit = USUAL_LIMIT if limit is None else limit
-        lines = sample = list(islice(_lines_of(data), limit or None))
-        if len(lines) < SAMPLE_COUNT:
-            sample = list(islice(_lines_of(data), SAMPLE_COUNT))
+        count = max(limit, SAMPLE_COUNT) if limit else None
+        if is_data_file:
+            sample, source = _of_data_file(path, rows_options, source, count)
+        else:
+            with open_input(path) as opened:
+                data = opened.stream.read(MAX_BYTES)
+            sample = list(islice(_lines_of(data), count))
+    lines = sample[: limit or None]
     if not lines:
         click.echo(f"{printable(path)} contains no messages", err=True)
         return
@@ -105,10 +116,28 @@ def inspect(
         if other_formats:
             click.echo(f"it may also be {', '.join(other_formats)}: choose with -f", err=True)
     codec = get_codec(source, **from_options)
-    noun = "message" if is_topic else "line"
+    noun = "message" if is_topic or is_data_file else "line"
     shown = _show_native(codec, lines, noun) if form == "json" else _show(codec, lines, noun)
     if not shown:
         sys.exit(1)
+
+
+def _of_data_file(
+    path: str, rows_options: dict[str, str], source: str | None, limit: int | None
+) -> tuple[list[Line], str | None]:
+    """Return messages of a data file, and their format, if it is known."""
+    sample: list[Line] = []
+    size = 0
+    with open_data_file(path, rows_options, source) as opened:
+        for line in islice(opened, limit):
+            sample.append(line)
+            size += len(line.raw)
+            if size >= MAX_BYTES:
+                break
+        if source is not None or not opened.has_rows:
+            return sample, source
+    click.echo(f"{printable(path)} has rows of a table", err=True)
+    return sample, NATIVE
 
 
 def _of_topic(url: str, kafka_options: dict[str, str], limit: int | None) -> list[Line]:

@@ -10,10 +10,9 @@ import click
 import rich.console
 import rich.progress
 
-from changelane.conversion.message_files import Input
+from changelane.conversion.message_input import OpenedInput
 from changelane.conversion.summary import SHOWN_FAILURES, Summary
 from changelane.conversion.terminal_text import printable
-from changelane.conversion.topic_input import TopicInput
 
 
 def print_failures(summary: Summary, reported_errors: int) -> int:
@@ -41,7 +40,7 @@ def stop_cleanly_when_terminated() -> None:
 class Progress:
     """A progress bar on stderr, if that is a terminal."""
 
-    def __init__(self, opened: Input | TopicInput, *, quiet: bool) -> None:
+    def __init__(self, opened: OpenedInput, *, quiet: bool) -> None:
         self._opened = opened
         console = rich.console.Console(stderr=True)
         self._bar = rich.progress.Progress(

@@ -25,10 +25,9 @@ from typing import IO, Final, Self
 import msgspec
 
 from changelane.codec import Codec
-from changelane.conversion.lines import Block, Conversion, StopAtFailureError
-from changelane.conversion.message_files import Lines
+from changelane.conversion.lines import Conversion, StopAtFailureError
+from changelane.conversion.message_input import Block, MessageInput
 from changelane.conversion.summary import Summary
-from changelane.conversion.topic_input import TopicInput
 from changelane.errors import ChangelaneError, ConfigError, DecodeError
 from changelane.transforms.route import Route
 from changelane.transforms.transform import Transform
@@ -160,7 +159,7 @@ class Jobs:
         for worker in self._workers:
             worker.stop()
 
-    def run(self, lines: Lines | TopicInput, output: IO[bytes]) -> Iterator[None]:
+    def run(self, lines: MessageInput, output: IO[bytes]) -> Iterator[None]:
         """Convert all lines; yield after each block, so that the caller can show progress.
 
         Raises:

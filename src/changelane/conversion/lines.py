@@ -18,9 +18,9 @@ from changelane.conversion.group_transactions import (
 )
 from changelane.conversion.join_update_halves import JoinHalves, Orphans
 from changelane.conversion.lanes import ConversionLanes, conversion_lanes
-from changelane.conversion.message_files import LineBlock, LineFormat, Lines, line_of, record_of
+from changelane.conversion.message_files import LineFormat, line_of, record_of
+from changelane.conversion.message_input import Block, MessageInput
 from changelane.conversion.summary import Failure, Summary
-from changelane.conversion.topic_input import MessageBlock, TopicInput
 from changelane.errors import (
     DecodeError,
     EncodeError,
@@ -39,9 +39,6 @@ from changelane.transforms.chain import Chain
 
 _MAX_EVENTS: Final = 1000
 """The maximum number of buffered events that are written at once."""
-
-
-Block = LineBlock | MessageBlock
 
 
 class _OutputPlace(NamedTuple):
@@ -135,7 +132,7 @@ class Conversion:
         lanes = self._source.lanes
         return 0 if lanes is None else lanes.version
 
-    def run(self, lines: Lines | TopicInput, output: IO[bytes]) -> Iterator[None]:
+    def run(self, lines: MessageInput, output: IO[bytes]) -> Iterator[None]:
         """Convert all lines; yield after each block, so that the caller can show progress."""
         for block in lines.blocks():
             self.convert(block, output)

@@ -193,7 +193,7 @@ class TopicInput:
         self._client = client
         self._shares = shares
         self._count = 0
-        self.size = sum(share.max_messages for share in shares)
+        self.size: int | None = sum(share.max_messages for share in shares)
         self.total = total
 
     def position(self) -> int:

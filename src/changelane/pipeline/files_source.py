@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of a ``files`` source: a folder of messages."""
+"""The options of a ``files`` source: a folder of messages, or of rows."""
 
 import re
 from typing import Annotated, Any, Final, Literal, Self
@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal, Self
 import msgspec
 
 from changelane.pipeline.interface import ResolvePath
+from changelane.pipeline.row_options import NATIVE, RowOptions
 from changelane.pipeline.source_options import SourceOptions
 
 _REJECTED_OPTIONS: Final = {
@@ -22,6 +23,13 @@ _OWN_OPTIONS: Final = {
     # without effect: the age of files is ignored, and every batch lists the folder
     *("maxfileage", "maxcachedfiles", "discardcachedinputratio"),
 }
+_LINE_ENDINGS: Final = tuple(
+    f"{ending}{compression}"
+    for compression in ("", ".gz", ".zst", ".bz2")
+    for ending in ("jsonl", "ndjson", "json", "txt")
+)
+_MESSAGE_FILES: Final = f"*.{{{','.join((*_LINE_ENDINGS, 'parquet', 'avro'))}}}"
+_ROW_FILES: Final = "*.{parquet,avro,csv,csv.gz,csv.zst,csv.bz2}"
 _UNITS: Final = {"": 0, "b": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50}
 _BYTES: Final = re.compile(r"([0-9]+)\s*([kmgtp]?)b?", re.IGNORECASE)
 
@@ -29,15 +37,21 @@ _BYTES: Final = re.compile(r"([0-9]+)\s*([kmgtp]?)b?", re.IGNORECASE)
 class FilesSource(
     SourceOptions, frozen=True, kw_only=True, tag="files", forbid_unknown_fields=True
 ):
-    """A folder (or a file) with one message per line; files that arrive later are read, too.
+    """A folder (or a file) of messages or rows; files that arrive later are read, too.
+
+    A line is a message. Parquet and Avro files have messages in their columns, or, with the option
+    ``rows``, rows of tables (`docs/files.md`).
 
     Attributes:
         path: The folder.
-        format: The format of the messages, such as ``debezium-json``.
+        format: The format of the messages, such as ``debezium-json``; not with ``rows``.
         format_options: The options of the format.
         line_format: ``value`` (a line is a message's value), ``record`` (a line is a message with
             key, topic and coordinates) or ``auto``.
-        glob: The pattern for the names of files to read.
+        rows: How the rows of Parquet, Avro and CSV files become events.
+        glob: The pattern for the names of files to read. The default is
+            ``*.{jsonl,ndjson,json,txt}``, also with the endings ``.gz``, ``.zst`` and ``.bz2``, and
+            ``*.{parquet,avro}``; with ``rows``, it is ``*.{parquet,avro,csv}`` and compressed CSV.
         max_files_per_batch: The maximum number of new files of a batch.
         follow_links: Whether symbolic links to targets outside of the folder are followed.
         spark_options: ``latestFirst``, ``cleanSource``, ``sourceArchiveDir`` and
@@ -46,10 +60,11 @@ class FilesSource(
     """
 
     path: str
-    format: str
+    format: str = ""
     format_options: dict[str, Any] = {}
     line_format: Literal["auto", "value", "record"] = "auto"
-    glob: str = "*.{jsonl,ndjson,json,txt,jsonl.gz,ndjson.gz,json.gz,txt.gz}"
+    rows: RowOptions | None = None
+    glob: str | None = None
     max_files_per_batch: Annotated[int, msgspec.Meta(ge=1)] = 1000
     follow_links: bool = False
     spark_options: dict[str, str] = {}
@@ -74,7 +89,15 @@ class FilesSource(
         return msgspec.structs.replace(self, path=resolve(self.path))
 
     def __post_init__(self) -> None:
-        """Reject options of Spark's file source that would change the messages."""
+        """Reject contradictions, and options of Spark's file source that change the messages."""
+        if self.rows is not None:
+            if self.format not in {"", NATIVE} or self.format_options or self.line_format != "auto":
+                raise ValueError(
+                    "rows has no format: remove format, format_options and line_format"
+                )
+            msgspec.structs.force_setattr(self, "format", NATIVE)
+        elif not self.format:
+            raise ValueError("format is missing: name the format of the messages, or set rows")
         for name in self.spark_options:
             if (reason := _REJECTED_OPTIONS.get(name.lower())) is not None:
                 raise ValueError(f"spark_options.{name} cannot be set: {reason}")
@@ -88,6 +111,13 @@ class FilesSource(
             raise ValueError("spark_options.maxFilesPerTrigger must be a whole number, at least 1")
         if (size := self._option("maxBytesPerTrigger")) and _BYTES.fullmatch(size) is None:
             raise ValueError("spark_options.maxBytesPerTrigger must be a size such as 512m")
+
+    @property
+    def name_pattern(self) -> str:
+        """The pattern for the names of files to read."""
+        if self.glob is not None:
+            return self.glob
+        return _MESSAGE_FILES if self.rows is None else _ROW_FILES
 
     def _option(self, name: str) -> str:
         return next(

@@ -91,7 +91,8 @@ def _same(value: Value) -> Value:
     return value
 
 
-def _float_to(value: float) -> float | str:
+def float_form(value: float) -> float | str:
+    """Return a float as JSON has it: a number, or the text of NaN and the infinities."""
     if math.isfinite(value):
         return value
     if math.isnan(value):
@@ -141,7 +142,7 @@ def to_json(kind: LogicalType) -> Convert | None:
         case Decimal():
             return str
         case Float():
-            return _float_to
+            return float_form
         case Bytes():
             return _bytes_to
         case Date() | Timestamp():
@@ -179,7 +180,7 @@ def untyped_form(value: Value) -> Value:
         return value
     match value:
         case float():
-            return _float_to(value)
+            return float_form(value)
         case dt.datetime():
             return _instant_to(value) if value.tzinfo is not None else _iso(value)
         case dt.date():
@@ -410,7 +411,7 @@ def number_form(value: Value) -> Value:
     """Return a number as untyped JSON represents it: an integer, else a decimal."""
     match value:
         case float():
-            return decimal.Decimal(repr(value)) if math.isfinite(value) else _float_to(value)
+            return decimal.Decimal(repr(value)) if math.isfinite(value) else float_form(value)
         case decimal.Decimal() if value.as_tuple().exponent == 0:
             return int(value)  # untyped JSON distinguishes integers from other numbers
         case decimal.Decimal() if value.is_finite():

@@ -11,6 +11,7 @@ from changelane.errors import ConfigError, UnknownNameError
 from changelane.pipeline.config import Pipeline, load, parse
 from changelane.pipeline.files_source import FilesSource
 from changelane.pipeline.lake_sinks import IcebergSink, Partition
+from changelane.pipeline.row_options import RowOptions
 from changelane.schema import TableId
 from changelane.spark.lake.modes import TableMode, mode_of, modes_of
 
@@ -533,6 +534,34 @@ def test_options_of_sparks_file_source_that_would_read_something_else_are_refuse
 ) -> None:
     with pytest.raises(ValueError, match=words):
         FilesSource(path="in", format="native-json", spark_options=options)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "format is missing"),
+        ({"rows": RowOptions(), "format": "debezium-json"}, "rows has no format"),
+        ({"rows": RowOptions(), "line_format": "value"}, "rows has no format"),
+    ],
+)
+def test_a_files_source_has_messages_of_a_format_or_rows(
+    options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        FilesSource(path="in", **options)
+
+
+def test_rows_of_files_have_the_native_form_and_names_of_their_own() -> None:
+    lines, rows = (
+        FilesSource(path="in", format="canal-json"),
+        FilesSource(path="in", rows=RowOptions()),
+    )
+    assert rows.format == "native-json"
+    assert "csv" in rows.name_pattern
+    assert "jsonl.zst" in lines.name_pattern
+    assert "parquet" in lines.name_pattern
+    assert "csv" not in lines.name_pattern
+    assert FilesSource(path="in", rows=RowOptions(), glob="*.csv").name_pattern == "*.csv"
 
 
 def test_options_of_sparks_file_source_that_make_sense_are_taken() -> None:

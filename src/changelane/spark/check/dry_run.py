@@ -100,7 +100,7 @@ def _sample_finding(
     try:
         detected, other_formats = detect(decoded)
     except DecodeError:
-        fix = "no format recognises them"
+        fix = "no format recognises them" if decoded else ""
     else:
         names = (detected, *other_formats)
         fix = f"they look like {' or '.join(names)}: set source.format"

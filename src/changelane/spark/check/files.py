@@ -40,7 +40,7 @@ def _folder_sample(spark: SparkSession, source: FilesSource) -> SampleFindings:
     for path, reason in sorted(sample.unlisted.items())[:MAX_SHOWN]:
         yield warning("source", f"{path} is skipped: {reason}")
     if not (count := len(sample.files)):
-        text = f"no file in {source.path} matches {source.glob}"
+        text = f"no file in {source.path} matches {source.name_pattern}"
         yield warning("source", text, "check source.glob, or wait for files")
         return None
     suffix = f"; the first {MAX_FILES} of them are sampled" if count > MAX_FILES else ""

@@ -100,7 +100,7 @@ def root_of(spark: SparkSession, source: FilesSource) -> Root:
     if not system.exists(folder):
         raise ConfigError(f"there is no folder {source.path}")
     jvm: Any = spark._jvm
-    pattern = str(jvm.org.apache.hadoop.fs.GlobPattern(source.glob).compiled().pattern())
+    pattern = str(jvm.org.apache.hadoop.fs.GlobPattern(source.name_pattern).compiled().pattern())
     qualified = system.makeQualified(folder)
     is_local = str(qualified.toUri().getScheme()) == "file"
     return Root(_local_path(str(qualified.toString())), is_local, pattern)
@@ -213,7 +213,7 @@ def _list_hadoop_folder(spark: SparkSession, source: FilesSource) -> Listing:
     reader = (
         spark.read.format("text")
         .options(**source.hadoop)
-        .option("pathGlobFilter", source.glob)
+        .option("pathGlobFilter", source.name_pattern)
         .option("recursiveFileLookup", "true")
         .option("__globPaths__", "false")
     )

@@ -7,6 +7,7 @@ limits. A file that cannot be read becomes one ``error`` row; a replay of this r
 
 import io
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -21,11 +22,14 @@ from changelane.conversion.message_files import (
     read_record,
     too_long_error,
 )
+from changelane.data_files.row_file import kind_of
 from changelane.errors import ChangelaneError, DecodeError
 from changelane.message import Message
+from changelane.pipeline.row_options import RowOptions
 from changelane.reason_codes import ReasonCode
 from changelane.spark.rows.builder import RowBuilder
 from changelane.spark.rows.rejected import Coordinates
+from changelane.spark.sources.data_file_reader import data_file_rows, first_records
 from changelane.spark.sources.file_listing import is_within, path_of
 
 T = TypeVar("T")
@@ -90,11 +94,15 @@ class FileReader:
     Args:
         builder: The row builder.
         form: The form of the lines; ``None`` = the first JSON object of each piece decides.
+        row_options: How rows of data files become events; ``None`` = they are messages.
     """
 
-    def __init__(self, builder: RowBuilder, form: LineFormat | None) -> None:
+    def __init__(
+        self, builder: RowBuilder, form: LineFormat | None, row_options: RowOptions | None = None
+    ) -> None:
         self._builder = builder
         self._form = form
+        self._row_options = row_options
 
     def rows(self, piece: Piece) -> Iterator[SizedRows]:
         """Yield the rows of a piece of a local file.
@@ -117,6 +125,9 @@ class FileReader:
             yield self._error_row(piece, error)
             return
         with closing(raw):
+            if kind_of(piece.path):
+                yield from self._data_file_rows(piece, raw)
+                return
             if compression(piece.path):
                 yield from self._compressed_rows(piece, raw, piece.size)
                 return
@@ -143,7 +154,8 @@ class FileReader:
             yield self._error_row(piece, _unreadable_error(SHORTER))
             return
         chunks = Chunks(lines)
-        if not compression(piece.path):
+        is_data_file = kind_of(piece.path) is not None
+        if not compression(piece.path) and not is_data_file:
             yield from self._line_rows(
                 piece, _limited_stream(io.BufferedReader(chunks, _BLOCK), piece.size)
             )
@@ -159,10 +171,27 @@ class FileReader:
             while part := chunks.read(_BLOCK):
                 spool.write(part)
             spool.truncate(min(spool.tell(), size))
-            if spool.seek(0, os.SEEK_END) < size:
+            # a byte order mark is missing in a CSV file
+            missing_bytes = size - spool.seek(0, os.SEEK_END)
+            if missing_bytes > (3 if is_data_file and not compression(piece.path) else 0):
                 yield self._error_row(piece, _cut_error())
-                return
-            yield from self._compressed_rows(piece, spool, piece.size)
+            elif is_data_file:
+                yield from self._data_file_rows(piece, spool)
+            else:
+                yield from self._compressed_rows(piece, spool, piece.size)
+
+    def _data_file_rows(self, piece: Piece, raw: IO[bytes]) -> Iterator[SizedRows]:
+        is_begun = False
+        try:
+            for sized in data_file_rows(
+                self._builder, raw, piece.size, piece.topic, self._row_options
+            ):
+                is_begun = True
+                yield sized
+        except DecodeError as error:
+            if is_begun:  # the file passed the check, and changed since then
+                raise ReadingError(f"{piece.path}: {error.reason}") from None
+            yield self._error_row(piece, error)
 
     def _compressed_rows(
         self, piece: Piece, raw: IO[bytes], size: int | None
@@ -390,13 +419,17 @@ def chunk_rows(
 
 
 def first_lines(
-    piece: Piece, count: int, rows: Iterator[tuple[bytes, str, int]] | None = None
+    piece: Piece,
+    count: int,
+    row_options: RowOptions | None,
+    rows: Iterator[tuple[bytes, str, int]] | None = None,
 ) -> list[bytes]:
-    """Return the first lines of a file.
+    """Return the first lines of a file, or the first messages of a data file as records.
 
     Args:
         piece: The whole file.
         count: The number of lines.
+        row_options: How rows of data files become events; ``None`` = they are messages.
         rows: The bytes of a file of Hadoop, as in :func:`chunk_rows`.
 
     Raises:
@@ -407,5 +440,11 @@ def first_lines(
         _open_file(piece) if rows is None else io.BufferedReader(Chunks(row[0] for row in rows))
     )
     with closing(raw):
+        if kind_of(piece.path):
+            with tempfile.SpooledTemporaryFile(max_size=MAX_BUFFER_BYTES) as spool:
+                if rows is not None:
+                    shutil.copyfileobj(raw, spool)
+                file = raw if rows is None else spool
+                return first_records(file, piece.size, piece.topic, row_options, count)
         stream = expanded_stream(_limited_stream(raw, piece.size), piece.path)
         return [line.raw for line in islice(raw_lines(stream), count) if not line.is_too_long]

@@ -19,7 +19,9 @@ from pyspark.sql import functions as F
 
 from changelane.conversion.compression import compression
 from changelane.conversion.message_files import MAX_LINE_BYTES, LineFormat
+from changelane.data_files.row_file import kind_of
 from changelane.pipeline.files_source import FilesSource
+from changelane.pipeline.row_options import RowOptions
 from changelane.spark.rows import schema
 from changelane.spark.rows.builder import RowBuilder
 from changelane.spark.sources.file_listing import Root, is_local, is_within
@@ -53,6 +55,7 @@ _EXTENSION_KEYS: Final = (
 )
 
 MakeBuilder = Callable[[], RowBuilder]
+MakeReader = Callable[[], FileReader]
 
 
 def pieces_of(
@@ -78,8 +81,11 @@ def pieces_of(
             required_folder=required_folder,
             rejection=rejections.get(path),
         )
-        is_small = size is None or size <= PIECE_BYTES or bool(compression(path))
-        if size is None or is_small or not is_local(path) or not is_readable(piece):
+        is_whole = bool(compression(path)) or kind_of(path) is not None
+        if size is None or size <= PIECE_BYTES or is_whole or not is_local(path):
+            pieces.append(piece)
+            continue
+        if not is_readable(piece):
             pieces.append(piece)
             continue
         begins = range(0, size, PIECE_BYTES)
@@ -109,10 +115,11 @@ def file_rows(
     hadoop_pieces = sorted(set(pieces) - set(local_pieces))
     tasks = distribute(local_pieces, int(spark.sparkContext.defaultParallelism))
     task_numbers = spark.range(0, len(tasks), 1, len(tasks))
-    frames = [task_numbers.mapInArrow(partial(_local_rows, make_builder, form, tasks), schema.DDL)]
+    make_reader = partial(_reader, make_builder, form, source.rows)
+    frames = [task_numbers.mapInArrow(partial(_local_rows, make_reader, tasks), schema.DDL)]
     for chunks, chunk_pieces in hadoop_chunks(spark, source, hadoop_pieces):
         frames.append(
-            chunks.mapInArrow(partial(_hadoop_rows, make_builder, form, chunk_pieces), schema.DDL)
+            chunks.mapInArrow(partial(_hadoop_rows, make_reader, chunk_pieces), schema.DDL)
         )
     return reduce(DataFrame.unionByName, frames)
 
@@ -120,15 +127,16 @@ def file_rows(
 def read_first_lines(
     spark: SparkSession, source: FilesSource, piece: Piece, count: int
 ) -> list[bytes]:
-    """Return the first lines of a file.
+    """Return the first lines of a file, or the first messages of a data file as records.
 
     Raises:
         DecodeError: The file is corrupt or cannot be read.
     """
     if is_local(piece.path):
-        return first_lines(piece, count)
+        return first_lines(piece, count, source.rows)
     (chunks,) = hadoop_chunks(spark, source, [piece])
-    rows = chunks[0].mapInArrow(partial(_hadoop_first_lines, piece, count), "line BINARY").collect()
+    read = partial(_hadoop_first_lines, piece, count, source.rows)
+    rows = chunks[0].mapInArrow(read, "line BINARY").collect()
     return [bytes(row["line"]) for row in rows]
 
 
@@ -199,13 +207,18 @@ def cloned_session(spark: SparkSession) -> SparkSession:
 # -- on the workers
 
 
+def _reader(
+    make_builder: MakeBuilder, form: LineFormat | None, row_options: RowOptions | None
+) -> FileReader:
+    return FileReader(make_builder(), form, row_options)
+
+
 def _local_rows(
-    make_builder: MakeBuilder,
-    form: LineFormat | None,
+    make_reader: MakeReader,
     tasks: Sequence[Sequence[Piece]],
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    reader = FileReader(make_builder(), form)
+    reader = make_reader()
     for batch in batches:
         for number in batch.column(0).to_pylist():
             yield from schema.arrow_batches(
@@ -214,20 +227,17 @@ def _local_rows(
 
 
 def _hadoop_rows(
-    make_builder: MakeBuilder,
-    form: LineFormat | None,
+    make_reader: MakeReader,
     pieces: dict[str, Piece],
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    yield from schema.arrow_batches(
-        chunk_rows(FileReader(make_builder(), form), pieces, _chunk_rows(batches))
-    )
+    yield from schema.arrow_batches(chunk_rows(make_reader(), pieces, _chunk_rows(batches)))
 
 
 def _hadoop_first_lines(
-    piece: Piece, count: int, batches: Iterator[pa.RecordBatch]
+    piece: Piece, count: int, row_options: RowOptions | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    lines = first_lines(piece, count, _chunk_rows(batches))
+    lines = first_lines(piece, count, row_options, _chunk_rows(batches))
     yield pa.RecordBatch.from_arrays([pa.array(lines, pa.binary())], ["line"])
 
 

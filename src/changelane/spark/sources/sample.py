@@ -13,6 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from changelane.conversion.message_files import LineFormat, line_format_of, read_record
+from changelane.data_files.row_file import kind_of
 from changelane.errors import ConfigError, DecodeError
 from changelane.message import Message
 from changelane.pipeline.files_source import FilesSource
@@ -159,7 +160,11 @@ def sample_files(spark: SparkSession, source: FilesSource) -> tuple[Listing, Sam
     for file in sorted(listing.files)[:MAX_FILES]:
         piece = Piece(file.path, root.topic(file.path), file.size)
         try:
-            file_sample = _messages(read_first_lines(spark, source, piece, MAX_MESSAGES), source)
+            lines = read_first_lines(spark, source, piece, MAX_MESSAGES)
+            form = None if source.line_format == "auto" else LineFormat(source.line_format)
+            if kind_of(file.path):
+                form = LineFormat.RECORD
+            file_sample = _messages(lines, form)
         except DecodeError as error:
             file_sample = [error]
         except OSError as error:
@@ -168,9 +173,8 @@ def sample_files(spark: SparkSession, source: FilesSource) -> tuple[Listing, Sam
     return listing, samples
 
 
-def _messages(lines: list[bytes], source: FilesSource) -> list[Message | DecodeError]:
+def _messages(lines: list[bytes], form: LineFormat | None) -> list[Message | DecodeError]:
     """Return the messages of lines, as the ``files`` source reads them."""
-    form = None if source.line_format == "auto" else LineFormat(source.line_format)
     messages: list[Message | DecodeError] = []
     for number, line in enumerate(lines):
         if not line or line.isspace():

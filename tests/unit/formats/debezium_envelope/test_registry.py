@@ -29,8 +29,8 @@ from changelane.cli import main
 from changelane.conversion.message_files import read_record
 from changelane.errors import UnreachableError
 from changelane.event import DataChange, Key, Op
+from changelane.formats.contract.avro_readers import read_float
 from changelane.formats.contract.schema_registry import RegisteredSchema
-from changelane.formats.debezium_envelope.registry.avro_readers import read_float
 from changelane.formats.debezium_envelope.registry.avro_schemas import compile_schema
 from changelane.formats.debezium_envelope.registry.avro_writers import avro_writer
 from changelane.formats.debezium_envelope.rows.connect_schema import parse

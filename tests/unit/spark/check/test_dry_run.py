@@ -102,6 +102,8 @@ def test_where_none_fits_the_format_that_they_look_like_is_named() -> None:
     assert (one.state, one.fix) == ("problem", "they look like native-json: set source.format")
     (one,) = tables(broken())
     assert (one.state, one.fix) == ("problem", "no format recognises them")
+    (one,) = tables(DecodeError("the file is damaged", code="malformed_file"))
+    assert (one.state, one.fix) == ("problem", "")
     keyed = tables(told(1, after={"v": "x"}, schema=FIELDS[1:]))
     assert keyed[0].state == "problem"
     assert keyed[0].fix.startswith("the format is right: check ")

@@ -10,10 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zstandard
 
 from changelane.conversion import compression, message_files
+from changelane.conversion.message_files import read_record
+from changelane.data_files import data_file
+from changelane.errors import DecodeError
+from changelane.pipeline.row_options import RowOptions
 from changelane.spark.rows.builder import RowBuilder, row_builder
 from changelane.spark.rows.rejected import read_details
 from changelane.spark.rows.schema import FIELD_INDEX
@@ -269,3 +276,112 @@ def test_tasks_have_about_as_much_to_read(tmp_path: Path) -> None:
     assert min(distribute([*small, large], 2), key=len) == (large,)
     assert distribute([], 4) == [()]
     del tmp_path
+
+
+# -- data files
+
+
+def parquet(count: int) -> bytes:
+    stream = io.BytesIO()
+    table = pa.table({"id": range(count), "note": [f"line\n{number}" for number in range(count)]})
+    pq.write_table(table, stream, row_group_size=1_000)
+    return stream.getvalue()
+
+
+def avro(count: int) -> bytes:
+    stream = io.BytesIO()
+    schema = {"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]}
+    fastavro.writer(stream, schema, [{"id": number} for number in range(count)], codec="deflate")
+    return stream.getvalue()
+
+
+def csv(count: int) -> bytes:
+    return b"\xef\xbb\xbfid,note\n" + b"".join(b'%d,"a\n,b"\n' % n for n in range(count))
+
+
+DATA: Any = {"a.parquet": parquet, "a.avro": avro, "a.csv": csv}
+ROWS = RowOptions(table="t", keys={"t": ["id"]}, schemas={"t": {"id": "int64"}})
+
+
+def data_rows(piece: Piece, data: bytes | None = None) -> list[tuple[Any, ...]]:
+    """Return the rows of a data file on the local file system, or as Hadoop brings its bytes."""
+    reader = FileReader(builder(), None, ROWS)
+    if data is None:
+        return [row for _, sized in reader.rows(piece) for row in sized]
+    listed = len(data)
+    data = data.removeprefix(b"\xef\xbb\xbf")  # as Hadoop does
+    parts = data.split(b"\n")
+    parts = parts[:-1] if not parts[-1] else parts
+    lines = ((part, piece.path, listed) for part in parts)
+    return [row for _, sized in chunk_rows(reader, {piece.path: piece}, lines) for row in sized]
+
+
+@pytest.mark.parametrize("name", DATA)
+@pytest.mark.parametrize("buffered", [0, 100_000_000])
+def test_a_data_file_is_read_the_same_on_every_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, buffered: int
+) -> None:
+    monkeypatch.setattr(data_file, "MAX_BUFFERED_BYTES", buffered)
+    path, data = tmp_path / name, DATA[name](2_500)
+    path.write_bytes(data)
+    for made in (data_rows(of(path)), data_rows(of(path), data)):
+        assert ids(made) == list(range(2_500))
+        places = [row[FIELD_INDEX["offset"]] for row in made if row[FIELD_INDEX["kind"]] == "data"]
+        assert places == list(range(2_500))
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_a_data_file_that_is_cut_is_one_error_and_none_of_its_rows(
+    tmp_path: Path, name: str
+) -> None:
+    path, data = tmp_path / name, DATA[name](5_000)
+    path.write_bytes(data[:-3])
+    for made in (data_rows(of(path)), data_rows(of(path), data[:-3])):
+        assert refused(made) == ["malformed_file"]
+        (row,) = made
+        assert read_details(row[FIELD_INDEX["after"]]).file == str(path)
+
+
+def test_a_data_file_that_grew_is_read_as_it_was_listed(tmp_path: Path) -> None:
+    for name, make in DATA.items():
+        path = tmp_path / name
+        path.write_bytes(make(10))
+        piece = of(path)
+        path.write_bytes(make(10) + make(5))
+        assert ids(data_rows(piece)) == list(range(10))
+
+
+def test_the_first_messages_of_a_data_file_are_records(tmp_path: Path) -> None:
+    for name, make in DATA.items():
+        path = tmp_path / name
+        path.write_bytes(make(10))
+        lines = file_reader.first_lines(of(path), 3, ROWS)
+        assert [read_record(line).offset for line in lines] == [0, 1, 2]
+    with pytest.raises(DecodeError):
+        file_reader.first_lines(of(tmp_path / "a.parquet"), 3, None)
+
+
+def test_a_data_file_is_one_task_however_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_tasks, "is_readable", lambda _: True)
+    size = file_tasks.PIECE_BYTES * 3
+    files = [File(f"/in/a{ending}", size, 0) for ending in (".jsonl", ".parquet", ".avro", ".csv")]
+    pieces = file_tasks.pieces_of(files, Root("/in", True, ".*"), {}, follow_links=True)
+    assert [piece.path for piece in pieces if piece.is_whole_file] == [
+        "/in/a.parquet",
+        "/in/a.avro",
+        "/in/a.csv",
+    ]
+    assert len(pieces) == 6
+
+
+def test_a_data_file_that_changes_between_both_passes_stops_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_file, "MAX_BUFFERED_BYTES", 0)
+    path, data = tmp_path / "a.csv", csv(25_000)
+    path.write_bytes(data)
+    rows = FileReader(builder(), None, ROWS).rows(of(path))
+    next(rows)
+    path.write_bytes(data[:-9] + b",,,,,,,,\n")
+    with pytest.raises(ReadingError, match="CSV file"):
+        list(rows)

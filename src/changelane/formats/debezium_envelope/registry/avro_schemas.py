@@ -15,10 +15,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from changelane.errors import DecodeError
-from changelane.formats.contract import avro_binary, json
+from changelane.formats.contract import avro_binary, avro_readers, json
+from changelane.formats.contract.avro_readers import Read
 from changelane.formats.contract.schema_registry import RegisteredSchema
-from changelane.formats.debezium_envelope.registry import avro_readers
-from changelane.formats.debezium_envelope.registry.avro_readers import Read
 from changelane.formats.debezium_envelope.rows.connect_schema import UNSET, Schema, check
 from changelane.formats.debezium_envelope.rows.semantic_types import CONNECT
 from changelane.reason_codes import ReasonCode

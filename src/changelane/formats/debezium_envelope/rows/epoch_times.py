@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Final
 
 from changelane.errors import EncodeError
+from changelane.types.far_dates import date_text
 
 _EPOCH_ORDINAL: Final = 719_163
 _EPOCH: Final = dt.datetime(1970, 1, 1)
@@ -49,32 +50,12 @@ class Inexact(EncodeError):  # noqa: N818 - a reason, reported as a loss
     """A value without an exact number. The message is the reason of the loss."""
 
 
-def _civil(days: int) -> tuple[int, int, int]:
-    # http://howardhinnant.github.io/date_algorithms.html#civil_from_days
-    shifted = days + 719_468
-    era, day_of_era = divmod(shifted, 146_097)
-    year_of_era = (
-        day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096
-    ) // 365
-    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-    month_index = (5 * day_of_year + 2) // 153
-    month = month_index + 3 if month_index < 10 else month_index - 9
-    year = year_of_era + era * 400 + (month <= 2)
-    return year, month, day_of_year - (153 * month_index + 2) // 5 + 1
-
-
 def _days_from_civil(year: int, month: int, day: int) -> int:
     year -= month <= 2
     era, year_of_era = divmod(year, 400)
     day_of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
     day_of_era = year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year
     return era * 146_097 + day_of_era - 719_468
-
-
-def _date_text(days: int) -> str:
-    year, month, day = _civil(days)
-    sign = "-" if year < 0 else "+" if year > 9999 else ""
-    return f"{sign}{abs(year):04d}-{month:02d}-{day:02d}"
 
 
 def _date_days(text: str) -> int:
@@ -100,7 +81,7 @@ def date_of(days: int) -> dt.date | str:
     try:
         return dt.date.fromordinal(days + _EPOCH_ORDINAL)
     except (ValueError, OverflowError):
-        return _INFINITE_DAYS.get(days) or _date_text(days)
+        return _INFINITE_DAYS.get(days) or date_text(days)
 
 
 def days_of(value: dt.date | str) -> int:
@@ -147,7 +128,7 @@ def _timestamp_text(ticks: int, digits: int) -> str:
     days, second = divmod(seconds, _DAY_SECONDS)
     clock = f"{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}"
     tail = f".{fraction:0{digits}d}" if fraction else ""
-    return f"{_date_text(days)}T{clock}{tail}"
+    return f"{date_text(days)}T{clock}{tail}"
 
 
 def timestamp_ticks(value: dt.datetime | str, digits: int) -> int:

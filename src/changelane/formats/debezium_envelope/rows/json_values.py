@@ -21,6 +21,7 @@ from changelane.types import Geometry, Instant
 from changelane.types.values import (
     EXACT,
     MAX_DECIMAL_DIGITS,
+    float_form,
     parse_timestamp,
     plain,
     scaled,
@@ -107,15 +108,6 @@ def number_out(value: decimal.Decimal | int) -> str:
 def float_in(value: float | str) -> float:
     """Return a float. NaN and infinity are text in JSON."""
     return _FLOATS[value] if type(value) is str else value  # type: ignore[return-value]
-
-
-def float_out(value: float) -> float | str:
-    """Return a float in the form of Connect."""
-    if math.isfinite(value):
-        return value
-    if math.isnan(value):
-        return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"
 
 
 def bytes_in(text: str) -> bytes:
@@ -366,4 +358,4 @@ def point_out(value: Geometry) -> dict[str, object]:
         raise Inexact("not a point; written as null") from None
     if kind & 0xFF != 1:
         raise Inexact("not a point; written as null")
-    return {"x": float_out(x), "y": float_out(y), **geometry_out(value)}
+    return {"x": float_form(x), "y": float_form(y), **geometry_out(value)}

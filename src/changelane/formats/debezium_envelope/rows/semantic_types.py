@@ -19,7 +19,7 @@ from changelane.formats.debezium_envelope.rows.connect_schema import UNSET, Sche
 from changelane.formats.debezium_envelope.rows.json_values import Convert
 from changelane.formats.debezium_envelope.rows.modes import TimePrecisionMode
 from changelane.reason_codes import ReasonCode
-from changelane.types.values import MAX_DECIMAL_DIGITS, parse_date, parse_timestamp
+from changelane.types.values import MAX_DECIMAL_DIGITS, float_form, parse_date, parse_timestamp
 
 DEBEZIUM: Final = "io.debezium."
 CONNECT: Final = "org.apache.kafka.connect.data."
@@ -145,7 +145,7 @@ def _integer(bits: int) -> Wire:
 
 
 def _float(bits: int) -> Wire:
-    return Wire(t.Float(bits), float | str, json_values.float_in, json_values.float_out)
+    return Wire(t.Float(bits), float | str, json_values.float_in, float_form)
 
 
 def _integer_parameter(schema: Schema, name: str) -> int | None:

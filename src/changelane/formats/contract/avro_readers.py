@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from changelane.formats.contract import avro_binary
 from changelane.formats.contract.avro_binary import read_count
-from changelane.formats.debezium_envelope.rows.json_values import float_out
+from changelane.types.values import float_form
 
 Read = Callable[[bytes, int], tuple[Any, int]]
 
@@ -39,7 +39,7 @@ def read_float(data: bytes, at: int) -> tuple[float | str, int]:
     """Return a 32-bit float with the fewest digits that distinguish it, as Java prints it."""
     (number,) = _FLOAT.unpack_from(data, at)
     if not math.isfinite(number):
-        return float_out(number), at + 4
+        return float_form(number), at + 4
     packed = data[at : at + 4]
     for digits in (6, 7, 8) if abs(number) >= _LEAST_NORMAL else range(2, 9):
         short = float(f"{number:.{digits}g}")
@@ -51,7 +51,7 @@ def read_float(data: bytes, at: int) -> tuple[float | str, int]:
 def read_double(data: bytes, at: int) -> tuple[float | str, int]:
     """Return a 64-bit float."""
     (number,) = _DOUBLE.unpack_from(data, at)
-    return float_out(number), at + 8
+    return float_form(number), at + 8
 
 
 def fixed_reader(size: int) -> Read:

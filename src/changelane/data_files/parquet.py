@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parquet files, read in batches of rows with pyarrow.
+
+Documentation: https://parquet.apache.org/docs/file-format/. The types are those that Arrow reads.
+INT96 is a point in time: Spark, Hive and Impala write it in UTC.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from changelane import types as t
+from changelane.conversion.compression import FREE_EXPANSION, MAX_EXPANSION
+from changelane.data_files.arrow_values import Values, reader_of
+from changelane.data_files.epoch_text import timestamp_writer
+from changelane.data_files.row_file import (
+    MAX_BLOCK_BYTES,
+    Row,
+    expansion_error,
+    malformed,
+)
+from changelane.errors import DecodeError
+from changelane.schema import Column
+
+MAX_BATCH_ROWS: Final = 1024
+_BATCH_BYTES: Final = 16 << 20
+_BUFFER_BYTES: Final = 1 << 20
+_INT96: Final = "INT96"
+_MICROS: Final = timestamp_writer(6, is_instant=True)
+_NANOS: Final = timestamp_writer(9, is_instant=True)
+
+
+class ParquetRows:
+    """An opened Parquet file; see :class:`~changelane.data_files.row_file.RowFile`."""
+
+    def __init__(self, stream: BinaryIO, size: int) -> None:
+        """Read the footer of a file.
+
+        Args:
+            stream: The file, which is read with random access.
+            size: The size of the file in bytes.
+
+        Raises:
+            DecodeError: The file is no Parquet file, has a type that is not supported, or expands
+                too much.
+            OSError: The file cannot be read at the moment.
+        """
+        self._stream = _CheckedStream(stream)
+        file = self._open()
+        with _arrow_errors(self._stream):
+            self._batch_rows = _batch_rows(file.metadata, size)
+            self._int96 = _int96_columns(file)
+            self.columns, self._values = self._column_readers(file.schema_arrow)
+
+    def _column_readers(self, schema: Any) -> tuple[tuple[Column, ...], list[Values]]:
+        if len(set(schema.names)) != len(schema.names):
+            raise malformed("two columns of the file have one name")
+        if not schema.names:
+            raise malformed("the file has no columns")
+        columns: list[Column] = []
+        readers: list[Values] = []
+        for field in schema:
+            try:
+                kind, values = reader_of(field.type)
+            except DecodeError as error:
+                raise malformed(f"column {field.name!r}: {error.reason}") from None
+            if field.name in self._int96:
+                kind = t.InstantType(6)
+            columns.append(Column(field.name, kind, nullable=field.nullable))
+            readers.append(values)
+        return tuple(columns), readers
+
+    def _open(self, *, int96_unit: str = "us") -> Any:
+        self._stream.seek(0)
+        with _arrow_errors(self._stream):
+            return pq.ParquetFile(
+                pa.PythonFile(self._stream, mode="r"),
+                buffer_size=_BUFFER_BYTES,
+                pre_buffer=False,
+                page_checksum_verification=True,
+                coerce_int96_timestamp_unit=int96_unit,
+                arrow_extensions_enabled=True,
+            )
+
+    def batches(self) -> Iterator[list[Row]]:
+        """Yield the rows in batches.
+
+        Raises:
+            DecodeError: The file is damaged, or a batch is too large.
+            OSError: The file cannot be read at the moment.
+        """
+        batches = self._record_batches(self._open(), None)
+        if not self._int96:
+            for batch in batches:
+                yield self._rows(batch, {})
+            return
+        exact_batches = self._record_batches(self._open(int96_unit="ns"), self._int96)
+        for batch, exact_batch in zip(batches, exact_batches, strict=True):
+            instants = {
+                name: _instants(batch.column(name), exact_batch.column(name))
+                for name in self._int96
+            }
+            yield self._rows(batch, instants)
+
+    def _record_batches(self, file: Any, columns: list[str] | None) -> Iterator[Any]:
+        batches = file.iter_batches(self._batch_rows, columns=columns, use_threads=False)
+        while True:
+            with _arrow_errors(self._stream):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            if batch.nbytes > MAX_BLOCK_BYTES:
+                raise expansion_error()
+            yield batch
+
+    def _rows(self, batch: Any, instants: dict[str, list[Any]]) -> list[Row]:
+        with _arrow_errors(self._stream):
+            values = [
+                instants[column.name] if column.name in instants else read(array)
+                for column, read, array in zip(
+                    self.columns, self._values, batch.columns, strict=True
+                )
+            ]
+        return list(zip(*values, strict=True))
+
+
+def _batch_rows(metadata: Any, size: int) -> int:
+    """Return the number of rows of a batch.
+
+    Raises:
+        DecodeError: The file expands too much.
+    """
+    expanded: int = sum(
+        metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups)
+    )
+    if max(expanded, metadata.num_rows) > max(FREE_EXPANSION, MAX_EXPANSION * size):
+        raise expansion_error()
+    row_count: int = metadata.num_rows
+    return max(1, min(MAX_BATCH_ROWS, _BATCH_BYTES * row_count // max(1, expanded)))
+
+
+def _int96_columns(file: Any) -> list[str]:
+    """Return the columns of the physical type INT96.
+
+    Raises:
+        DecodeError: An INT96 is within a nested column.
+    """
+    schema = file.schema
+    paths = [
+        schema.column(index).path
+        for index in range(len(schema))
+        if schema.column(index).physical_type == _INT96
+    ]
+    names = [name for name in file.schema_arrow.names if name in paths]
+    if len(names) < len(paths):
+        raise malformed("a timestamp of the type INT96 is within a nested column")
+    return names
+
+
+def _instants(micros: pa.Array, nanos: pa.Array) -> list[Any]:
+    """Return the texts of INT96 from counts of microseconds and of nanoseconds.
+
+    Counts of nanoseconds overflow outside of the years 1678 to 2261, and those of microseconds lack
+    digits.
+    """
+    texts: list[Any] = []
+    for micro, nano in zip(_counts(micros), _counts(nanos), strict=True):
+        if micro is None:
+            texts.append(None)
+        elif nano // 1000 == micro:
+            texts.append(_NANOS(nano))
+        else:
+            texts.append(_MICROS(micro))
+    return texts
+
+
+def _counts(array: pa.Array) -> list[Any]:
+    counts: list[Any] = array.view(pa.int64()).to_pylist()
+    return counts
+
+
+class _CheckedStream:
+    """A file for Arrow, which remembers errors of the disk: Arrow's errors have the same class.
+
+    Attributes:
+        error: The error of the newest read, if it failed.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self.error: OSError | None = None
+        self.closed = False
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        """Keep the file open: its owner closes it."""
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._stream.seek(offset, whence)
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            return self._stream.read(size)
+        except OSError as error:
+            self.error = error
+            raise
+
+
+@contextmanager
+def _arrow_errors(stream: _CheckedStream) -> Iterator[None]:
+    """Translate Arrow's errors, except those of the disk.
+
+    Raises:
+        DecodeError: The file is damaged, or a part of it does not fit the memory.
+        OSError: The file cannot be read at the moment.
+    """
+    stream.error = None
+    try:
+        yield
+    except MemoryError:
+        raise expansion_error() from None
+    except (pa.ArrowException, OSError, ValueError, OverflowError):
+        if stream.error is not None:
+            raise stream.error from None
+        raise malformed("the file is damaged, or no Parquet file") from None
