@@ -19,7 +19,7 @@ MAX_MESSAGES: Final = 200_000
 MAX_BYTES: Final = 100 << 20
 """The same for the size of input files, and of the tables: their keys are read."""
 _MAX_FILES: Final = 5_000
-_COMPRESSED: Final = (".gz", ".zst", ".parquet", ".avro")
+_COMPRESSED: Final = (".gz", ".zst", ".bz2", ".parquet", ".avro")
 _COMPRESSION: Final = 8
 _BROKER_S: Final = 2.0
 
