@@ -64,7 +64,8 @@ LONG_PARTS: Final = (
     ),
     (
         *("additions", "capture_mariadb", "check", "files_in_folders", "kafka_sink", "keeping"),
-        *("killed_run", "merge_on_read", "postgres_snapshot", "repeats", "small_batches"),
+        *("killed_run", "mariadb_snapshot", "merge_on_read", "postgres_snapshot", "repeats"),
+        "small_batches",
         *("soft_deletes", "status", "tombstones"),
     ),
 )

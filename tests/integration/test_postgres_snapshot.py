@@ -3,8 +3,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +13,13 @@ import pytest
 pytest.importorskip("jpype", reason="jpype1 is not installed: changelane[capture]")
 
 from postgres_server import PostgresServer
+from snapshot_records import (
+    changing,
+    read_in_processes,
+    records_of,
+    rows_by_topic,
+    values_by_column,
+)
 
 from changelane.capture.database_capture import DatabaseCapture
 from changelane.capture.engine import CaptureError
@@ -23,17 +29,14 @@ from changelane.capture.postgres.publication import Publication
 from changelane.capture.postgres.snapshot_tables import chunk_query, chunks_of, snapshot_tables
 from changelane.capture.postgres.tables import read_relations, read_tables, selection_of
 from changelane.capture.segment_store import CaptureLog, SegmentWriter
+from changelane.capture.snapshot.first_load import ReadChunks
 from changelane.capture.snapshot.plan import CompleteChunk, SnapshotProgress
-from changelane.capture.snapshot.postgres_snapshot import ReadChunks
 from changelane.capture.snapshot.reader_config import (
     ReaderConfig,
     ReaderEnd,
-    encode_reader_config,
 )
-from changelane.capture.snapshot.reader_start import run_reader
 from changelane.capture.storage import LocalFolder
 from changelane.pipeline.postgres_source import PostgresSource
-from changelane.spark.sources.segments import record_lines
 
 TYPES: Final = {
     "numeric": ("1.50", "-99999999999999999999.0000000001", "0"),
@@ -87,8 +90,6 @@ TYPES: Final = {
 """Values of each type; a NULL is added to each."""
 COLLATION: Final = "en-x-icu"
 
-Row = tuple[str | None, str]
-
 
 class Source:
     """A database, and captures of it."""
@@ -132,21 +133,7 @@ class Source:
         return CaptureLog(LocalFolder(source.segments))
 
     def records(self, source: PostgresSource) -> list[CapturedRecord]:
-        """The records of the log, whose segments have all of them."""
-        log = self.log(source)
-        records = []
-        for manifest in log.manifests_after(0):
-            for segment in manifest.segments:
-                assert segment.first_offset == len(records)
-                lines = [json.loads(line) for line in record_lines(log.folder, segment)]
-                assert len(lines) == segment.record_count
-                records += [CapturedRecord(x["topic"], x["key"], x["value"]) for x in lines]
-        return records
-
-
-def read_in_processes(configs: Sequence[ReaderConfig]) -> list[ReaderEnd]:
-    with ThreadPoolExecutor(len(configs)) as pool:
-        return list(pool.map(run_reader, map(encode_reader_config, configs)))
+        return records_of(self.log(source))
 
 
 @pytest.fixture
@@ -231,29 +218,6 @@ def insert_types(source: Source, start: int) -> int:
     return row_count
 
 
-def rows_by_topic(records: Sequence[CapturedRecord], op: str) -> dict[str, Counter[Row]]:
-    """The rows of an operation with their schemas, as the texts that the log has."""
-    rows: dict[str, Counter[Row]] = {}
-    for record in records:
-        envelope = json.loads(record.value or "null")
-        if envelope is None or envelope["payload"].get("op") != op:
-            continue
-        text = json.dumps([envelope["schema"], envelope["payload"]["after"]])
-        rows.setdefault(record.topic, Counter())[record.key, text] += 1
-    return rows
-
-
-def values_by_column(rows: Counter[Row]) -> dict[tuple[int, int], str]:
-    """The type and the value of each column, by the row's id and the column's place."""
-    values = {}
-    for _, text in rows:
-        schema, after = json.loads(text)
-        (fields,) = (part["fields"] for part in schema["fields"] if part["field"] == "after")
-        for index, field in enumerate(fields):
-            values[after["id"], index] = json.dumps([field, after[field["field"]]])
-    return values
-
-
 def test_rows_are_those_of_the_engine_and_of_the_stream(source: Source) -> None:
     make_tables(source)
     row_count = insert_types(source, 0)
@@ -302,19 +266,6 @@ def test_rows_are_those_of_the_engine_and_of_the_stream(source: Source) -> None:
     notes = {json.loads(text)[1]["note"] for _, text in rows[f"{server}.public.parent"]}
     assert notes == {"p"}
     assert all('"gen"' not in text for _, text in rows[f"{server}.public.ids"])
-
-
-def changing(changes: Sequence[Callable[[], object]], attempts: list[list[int]]) -> ReadChunks:
-    """Return a function that runs readers after a change of the first attempts."""
-
-    def read_chunks(configs: Sequence[ReaderConfig]) -> list[ReaderEnd]:
-        attempts.append(sorted(chunk.number for config in configs for chunk in config.chunks))
-        index = len(attempts) - 1
-        if index < len(changes):
-            changes[index]()
-        return read_in_processes(configs[:1] if index < len(changes) else configs)
-
-    return read_chunks
 
 
 def test_a_lost_snapshot_continues_and_a_changed_table_begins_anew(source: Source) -> None:

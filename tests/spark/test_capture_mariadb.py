@@ -4,6 +4,8 @@
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -17,7 +19,16 @@ import msgspec
 import pytest
 from mariadb_server import MariadbServer
 from pyspark.sql import SparkSession
+from snapshot_processes import (
+    complete_numbers,
+    kill,
+    reader_pids,
+    wait_for_chunks,
+    wait_for_readers,
+)
 
+from changelane.capture.segment_store import CaptureLog
+from changelane.capture.storage import LocalFolder
 from changelane.cli.capture import started_capture
 from changelane.pipeline.config import Pipeline, load
 from changelane.schema import TableId
@@ -63,6 +74,15 @@ class Shop:
     @property
     def pipeline(self) -> Pipeline:
         return load(self.file, {"MYSQL_PASSWORD_OF_TEST": self.server.password})
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "MYSQL_PASSWORD_OF_TEST": self.server.password}
+
+    def capture_until_now(self) -> "subprocess.Popen[bytes]":
+        """Start ``changelane capture``."""
+        command = [sys.executable, "-m", "changelane", "capture", str(self.file), "--until-now"]
+        return subprocess.Popen(command, env=self.environment, stderr=subprocess.PIPE)
 
     def run(self, *statements: str) -> list[tuple[Any, ...]]:
         return self.server.run(*statements, database=self.database)
@@ -170,3 +190,66 @@ def test_tables_are_the_rows_of_a_mariadb_whose_capture_is_killed(
     for path in shop.folder.rglob("*"):
         if path.is_file():
             assert shop.server.password.encode() not in path.read_bytes(), path
+
+
+def test_tables_are_the_rows_of_a_mariadb_whose_snapshot_is_killed(
+    spark: SparkSession, shop: Shop
+) -> None:
+    config = msgspec.json.decode(shop.file.read_bytes())
+    config["source"] |= {"snapshot": "spark", "snapshot_readers": 2, "snapshot_chunk_rows": 100}
+    config["options"] = {"tables_without_key": "append"}
+    shop.file.write_bytes(msgspec.json.encode(config))
+    shop.run(
+        "CREATE TABLE events (n int)",
+        "INSERT INTO events SELECT seq FROM seq_1_to_100",
+        "CREATE TABLE stock (id int PRIMARY KEY, note varchar(200))",
+        "INSERT INTO stock SELECT seq, repeat('x', 100) FROM seq_1_to_20000",
+        "INSERT INTO pairs VALUES (1, 'é', 0.1)",
+    )
+    seed = random.SystemRandom().randrange(1 << 32)
+    choose = random.Random(seed)
+    stop = threading.Event()
+    log = CaptureLog(LocalFolder(shop.folder / "capture"))
+
+    def change_rows() -> None:
+        changes = random.Random(seed)
+        statements = (
+            "UPDATE IGNORE stock SET id = id + 10000 WHERE id = {0}",
+            "UPDATE stock SET note = concat(note, '.') WHERE id BETWEEN {0} AND {0} + 3",
+            "DELETE FROM stock WHERE id = {0}",
+            "REPLACE INTO stock VALUES ({0}, 'new')",
+            "UPDATE orders SET v = {0} WHERE id = {0} % 200",
+        )
+        with shop.server.connect(shop.database) as connection, connection.cursor() as cursor:
+            for number in range(101, 1_000_000):
+                if stop.wait(0.02):
+                    return
+                cursor.execute("INSERT INTO events VALUES (%s)", [number])
+                cursor.execute(changes.choice(statements).format(changes.randrange(1, 20000)))
+
+    with ThreadPoolExecutor(1) as pool:
+        worker = pool.submit(change_rows)
+        try:
+            process = shop.capture_until_now()
+            wait_for_chunks(shop.folder, process, choose.randrange(5, 30))
+            kill(process)
+            count = len(complete_numbers(shop.folder))
+            process = shop.capture_until_now()
+            wait_for_chunks(shop.folder, process, count + choose.randrange(5, 30))
+            killed = choose.choice(reader_pids(process))
+            os.kill(killed, signal.SIGKILL)
+            # the other reader ends, and the command continues with the chunks of the killed one
+            wait_for_readers(process, {killed})
+            assert log.newest() is None, "nothing is visible before the end"
+        finally:
+            stop.set()
+        worker.result()
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors.decode()
+    epochs = {segment.name.partition("-")[0] for segment in log.manifest(1).segments}
+    assert len(epochs) >= 3, "the snapshot began anew"
+    assert not run(spark, shop.pipeline).quarantined
+    columns = {**COLUMNS, "events": ("n",), "stock": ("id", "note")}
+    for table, names in columns.items():
+        found = shop.table_rows(spark, table, names)
+        assert found == shop.source_rows(table, names), f"{table}, seed {seed}"

@@ -1,25 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real PostgreSQL into tables, by readers in tasks of Spark: the tables are its rows."""
 
-import contextlib
 import os
 import random
 import signal
-import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from child_processes import descendants, is_running
 from pyspark.sql import SparkSession
+from snapshot_processes import (
+    complete_numbers,
+    kill,
+    progress_of,
+    reader_pids,
+    wait_for_chunks,
+    wait_for_readers,
+)
 from test_capture import COLUMNS, Shop, fill, shop
 
 from changelane.capture.segment_store import CaptureLog
-from changelane.capture.snapshot.plan import SnapshotProgress
 from changelane.capture.storage import LocalFolder
 from changelane.cli.capture import started_capture
 from changelane.spark.run.tables import run
@@ -34,17 +37,6 @@ def read_by_spark(shop: Shop, **options: Any) -> None:
     config = msgspec.json.decode(shop.file.read_bytes())
     config["source"] |= {"snapshot": "spark", "snapshot_readers": 2} | options
     shop.file.write_bytes(msgspec.json.encode(config))
-
-
-def progress_of(shop: Shop) -> SnapshotProgress:
-    return SnapshotProgress(LocalFolder(shop.folder / "capture"))
-
-
-def complete_numbers(shop: Shop) -> set[int]:
-    """The complete chunks of the snapshot that runs."""
-    progress = progress_of(shop)
-    plan = progress.plan()
-    return set() if plan is None else progress.complete_numbers(plan)
 
 
 def test_rows_before_and_after_the_slot_are_equal_in_the_tables(
@@ -63,7 +55,7 @@ def test_rows_before_and_after_the_slot_are_equal_in_the_tables(
     assert not run(spark, shop.pipeline).quarantined
     for table in TABLES:
         assert shop.table_rows(spark, table) == shop.source_rows(table), table
-    assert progress_of(shop).plan() is None
+    assert progress_of(shop.folder).plan() is None
 
 
 STOCK_COUNT = 40_000
@@ -119,49 +111,6 @@ def change_rows(shop: Shop, choose: random.Random, stop: threading.Event) -> Non
             time.sleep(choose.random() / 10)
 
 
-def wait_for_chunks(shop: Shop, process: "subprocess.Popen[bytes]", count: int) -> None:
-    """Wait for a number of chunks, those of the tables that cannot continue among them."""
-    deadline = time.monotonic() + 180
-    while time.monotonic() < deadline:
-        numbers = complete_numbers(shop)
-        if numbers >= {0, 1} and len(numbers) >= count:
-            return
-        assert process.poll() is None, process.stderr.read().decode() if process.stderr else ""
-        time.sleep(0.02)
-    raise AssertionError(f"there were no {count} complete chunks")
-
-
-def wait_for_readers(process: "subprocess.Popen[bytes]", former: set[int]) -> None:
-    """Wait until all former readers have ended, and others run."""
-    deadline = time.monotonic() + 180
-    former |= set(reader_pids(process))
-    while time.monotonic() < deadline:
-        if set(reader_pids(process)) - former:
-            return
-        time.sleep(0.02)
-    raise AssertionError("no readers followed the former ones")
-
-
-def reader_pids(process: "subprocess.Popen[bytes]") -> list[int]:
-    pids = []
-    for pid in descendants(process.pid):
-        with contextlib.suppress(OSError):  # it has ended
-            if b".reader_process" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                pids.append(pid)
-    return pids
-
-
-def kill(process: "subprocess.Popen[bytes]") -> None:
-    """Kill a capture; its readers end with it."""
-    readers = reader_pids(process)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate(timeout=120)
-    deadline = time.monotonic() + 60
-    while any(map(is_running, readers)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not any(map(is_running, readers))
-
-
 @pytest.mark.long
 def test_tables_are_the_rows_of_a_database_whose_snapshot_is_killed(
     spark: SparkSession, busy_shop: Shop
@@ -175,18 +124,18 @@ def test_tables_are_the_rows_of_a_database_whose_snapshot_is_killed(
         worker = pool.submit(change_rows, shop, random.Random(seed), stop)
         try:
             process = shop.capture("--until-now")
-            wait_for_chunks(shop, process, choose.randrange(5, 30))
-            plan = progress_of(shop).plan()
+            wait_for_chunks(shop.folder, process, choose.randrange(5, 30))
+            plan = progress_of(shop.folder).plan()
             kill(process)
-            count = len(complete_numbers(shop))
+            count = len(complete_numbers(shop.folder))
             process = shop.capture("--until-now")
-            wait_for_chunks(shop, process, count + choose.randrange(5, 30))
+            wait_for_chunks(shop.folder, process, count + choose.randrange(5, 30))
             killed = choose.choice(reader_pids(process))
             os.kill(killed, signal.SIGKILL)
             # the other reader ends, and the command continues with the chunks of the killed one
             wait_for_readers(process, {killed})
-            count = len(complete_numbers(shop))
-            wait_for_chunks(shop, process, count + choose.randrange(1, 10))
+            count = len(complete_numbers(shop.folder))
+            wait_for_chunks(shop.folder, process, count + choose.randrange(1, 10))
             kill(process)
             assert log.newest() is None, "nothing is visible before the end"
         finally:

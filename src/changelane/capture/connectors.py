@@ -14,6 +14,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from changelane.capture.mysql.connection import MysqlConnection
+from changelane.capture.mysql.connection import SslMode as MysqlSslMode
 from changelane.capture.postgres.connection import PostgresConnection, SslMode
 from changelane.capture.postgres.replication import MARKER_PREFIX, PLUGIN
 from changelane.capture.postgres.sql_text import lsn_text
@@ -33,7 +35,7 @@ _SERVER_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
 _PLAIN_CHARACTER: Final = re.compile(r"[A-Za-z0-9_]")
 _PORTS: Final[dict[Product, int]] = {"postgres": 5432, "mysql": 3306, "mariadb": 3306}
-_MYSQL_SSL_MODES: Final[dict[SslMode, str]] = {
+_MYSQL_SSL_MODES: Final[dict[SslMode, MysqlSslMode]] = {
     "disable": "disabled",
     "allow": "preferred",
     "prefer": "preferred",
@@ -133,6 +135,18 @@ class ConnectorOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             sslrootcert=self.sslrootcert,
             sslcert=self.sslcert,
             sslkey=self.sslkey,
+        )
+
+    @property
+    def mysql_connection(self) -> MysqlConnection:
+        """The login for SQL; MySQL and MariaDB only."""
+        return MysqlConnection(
+            host=self.host,
+            port=self.effective_port,
+            user=self.user,
+            password=self.password,
+            ssl_mode=_MYSQL_SSL_MODES[self.sslmode],
+            ssl_ca=self.sslrootcert,
         )
 
     @property

@@ -23,7 +23,9 @@ from changelane.capture.mysql.captured_mysql import CapturedMysql
 from changelane.capture.postgres.captured_postgres import CapturedPostgres
 from changelane.capture.publication import PublicationLimits
 from changelane.capture.segment_store import CaptureLog, SegmentWriter
-from changelane.capture.snapshot.postgres_snapshot import PostgresSnapshot, ReadChunks
+from changelane.capture.snapshot.binlog_snapshot import BinlogSnapshot
+from changelane.capture.snapshot.first_load import DatabaseSnapshot, FirstLoad, ReadChunks
+from changelane.capture.snapshot.postgres_snapshot import PostgresSnapshot
 from changelane.capture.storage import Folder, LocalFolder, folder_of
 from changelane.errors import ConfigError
 from changelane.formats.contract.options import milliseconds, seconds
@@ -204,9 +206,10 @@ class DatabaseCapture:
 
     def _take_snapshot(self, connector: ConnectorOptions) -> None:
         """Read all rows with the readers, before the engine starts."""
-        if not isinstance(self._source, PostgresSource) or self._read_chunks is None:
-            raise ConfigError("snapshot: spark needs PostgreSQL and a Spark session: use engine")
-        PostgresSnapshot(
+        if self._read_chunks is None:
+            raise ConfigError("snapshot: spark needs a Spark session: use engine")
+        FirstLoad(
+            self._database_snapshot(connector),
             self._source,
             connector,
             folder=self._folder,
@@ -215,6 +218,17 @@ class DatabaseCapture:
             read_chunks=self._read_chunks,
             notify=self._notify,
         ).run()
+
+    def _database_snapshot(self, connector: ConnectorOptions) -> DatabaseSnapshot:
+        match self._source:
+            case PostgresSource() as source:
+                return PostgresSnapshot(source, connector, work=self._work)
+            case MysqlSource() as source:
+                return BinlogSnapshot(
+                    source, connector, work=self._work, jars=self._jars, log=self._log
+                )
+            case _:
+                raise ConfigError(f"no snapshot of {self._source.type_name} by readers")
 
     def _begin_history(self) -> None:
         """Begin a history of the log, if it is not empty, and forget the server's position.
@@ -225,7 +239,7 @@ class DatabaseCapture:
         if self._source.snapshot == "none":
             raise ConfigError(
                 "--new-snapshot reads all rows, and the source has `snapshot: none`: set "
-                "`snapshot: engine`, or `snapshot: spark` for PostgreSQL"
+                "`snapshot: engine` or `snapshot: spark`"
             )
         recorded = read_origin(self._folder)
         if recorded is not None:

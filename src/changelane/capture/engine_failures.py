@@ -89,6 +89,11 @@ _FAULTS: Final = (
         is_retriable=True,
     ),
     _Fault(
+        r"Table definition has changed, please retry|Lock wait timeout exceeded",
+        "a statement alters or truncates a table that is being read",
+        is_retriable=True,
+    ),
+    _Fault(
         r"permission denied for (?:table|schema|relation|view|sequence) [^\s,;]+",
         (
             'user {user} may not read a captured table ({match}): GRANT SELECT ON it TO "{user}", '

@@ -82,7 +82,8 @@ class EngineRun:
         """Capture until the end, and return the last status.
 
         Raises:
-            ChangelaneError: The capture cannot start, or another process took over the log.
+            ChangelaneError: The capture cannot start, the first rows are missing, or another
+                process took over the log.
         """
         config = self._config
         self._work.mkdir(parents=True, exist_ok=True)
@@ -90,6 +91,11 @@ class EngineRun:
         folder = folder_of(config.log)
         writer = SegmentWriter(folder, self._work / "spool")
         try:
+            if _offset_of(writer.newest) is None and config.snapshot == "spark":
+                raise ChangelaneError(
+                    f"the capture log {config.log} waits for a new snapshot, which another "
+                    "capture began after this one had started: start this capture again"
+                )
             if config.connector.product == "postgres":
                 self._prepare_slot(writer)
             else:
@@ -105,17 +111,11 @@ class EngineRun:
         """Check the slot; without a snapshot, the first manifest has its position.
 
         Raises:
-            ChangelaneError: The slot does not fit, or the first rows are missing.
+            ChangelaneError: The slot does not fit.
         """
         connector = self._config.connector
         guard = SlotGuard(connector, self._work)
-        snapshot = self._config.snapshot
-        if _offset_of(writer.newest) is None and snapshot == "spark":
-            raise ChangelaneError(
-                f"the capture log {self._config.log} waits for a new snapshot, which another "
-                "capture began after this one had started: start this capture again"
-            )
-        if _offset_of(writer.newest) is None and snapshot == "none":
+        if _offset_of(writer.newest) is None and self._config.snapshot == "none":
             offset = guard.start_without_snapshot()
             writer.publish(offset, detail=manifest_detail(connector, offset))
         guard.prepare(_offset_of(writer.newest))

@@ -16,6 +16,9 @@ Snapshot = Literal["spark", "engine", "none"]
 """What reads all rows before the changes."""
 HEAP: Final = re.compile(r"[1-9][0-9]*[kmgKMG]")
 """The size of a heap, as an argument of the JVM."""
+_ENGINE_PROPERTIES: Final = ("snapshot.", "post.processors", "slot.failover")
+"""The beginnings of properties of Debezium that act in a snapshot or at the creation of the slot,
+which ``snapshot: spark`` does itself."""
 
 
 class DatabaseSource(SourceOptions, frozen=True, kw_only=True):
@@ -34,7 +37,10 @@ class DatabaseSource(SourceOptions, frozen=True, kw_only=True):
         topic_prefix: The name of the server in topics and in the tables' order; by default the
             database.
         snapshot: The first load: ``engine`` reads all rows with one connection before the
-            changes, ``spark`` with several (PostgreSQL only), ``none`` begins with the changes.
+            changes, ``spark`` with several, ``none`` begins with the changes.
+        snapshot_readers: The number of connections that read rows, with ``snapshot: spark``.
+        snapshot_chunk_rows: The maximum number of rows that a reader reads at once; after a
+            failure, the snapshot continues with the next chunk.
         publish_interval: The time after which captured changes become visible, such as ``200ms``.
         heartbeat_interval: The interval of heartbeats, which move the position of an idle
             database.
@@ -55,6 +61,8 @@ class DatabaseSource(SourceOptions, frozen=True, kw_only=True):
     sslrootcert: str | None = None
     topic_prefix: str | None = None
     snapshot: Snapshot = "engine"
+    snapshot_readers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
+    snapshot_chunk_rows: Annotated[int, msgspec.Meta(ge=1)] = 50_000
     publish_interval: str = "5 seconds"
     heartbeat_interval: str = "10 seconds"
     retention: str = "7 days"
@@ -81,6 +89,11 @@ class DatabaseSource(SourceOptions, frozen=True, kw_only=True):
                 raise ValueError(f"{name}: {error}") from None
             if name == "heartbeat_interval" and span == 0:
                 raise ValueError("heartbeat_interval is 0: without heartbeats, the log grows")
+        if self.snapshot == "spark" and (
+            ignored := [name for name in self.debezium if name.startswith(_ENGINE_PROPERTIES)]
+        ):
+            names = ", ".join(sorted(ignored))
+            raise ValueError(f"debezium has {names}, which needs snapshot: engine, not spark")
         if self.topic_prefix is not None and _PREFIX.fullmatch(self.topic_prefix) is None:
             raise ValueError("topic_prefix has other characters than letters, digits, . _ and -")
 

@@ -38,8 +38,6 @@ class MysqlSource(
     def __post_init__(self) -> None:
         """Reject tables of other databases, and names that Debezium rejects."""
         super().__post_init__()
-        if self.snapshot == "spark":
-            raise ValueError("snapshot: spark reads PostgreSQL only, so use engine")
         check_table_names(self.tables, "database")
         if [name for name in self.tables if name.partition(".")[0] != self.database]:
             raise ValueError("tables has names of another database than database")

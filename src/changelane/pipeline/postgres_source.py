@@ -13,9 +13,6 @@ from changelane.pipeline.database_source import (
 )
 
 _SLOT: Final = re.compile(r"[a-z0-9_]{1,63}")
-_ENGINE_PROPERTIES: Final = ("snapshot.", "post.processors", "slot.failover")
-"""The beginnings of properties of Debezium that act in a snapshot or at the creation of the slot,
-which ``snapshot: spark`` does itself."""
 
 
 class PostgresSource(
@@ -34,9 +31,6 @@ class PostgresSource(
         port: The port of the server.
         slot: The replication slot; by default ``changelane_`` and the database.
         publication: The publication; by default the name of the slot.
-        snapshot_readers: The number of connections that read rows, with ``snapshot: spark``.
-        snapshot_chunk_rows: The maximum number of rows that a reader reads at once; after a
-            failure, the snapshot continues with the next chunk.
     """
 
     database: str
@@ -44,8 +38,6 @@ class PostgresSource(
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 5432
     slot: str | None = None
     publication: str | None = None
-    snapshot_readers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
-    snapshot_chunk_rows: Annotated[int, msgspec.Meta(ge=1)] = 50_000
 
     def __post_init__(self) -> None:
         """Reject names that PostgreSQL or Debezium rejects."""
@@ -54,11 +46,6 @@ class PostgresSource(
             raise ValueError("slot has other characters than a-z, 0-9 and _, or more than 63")
         if self.publication is not None and not 1 <= len(self.publication.encode()) <= 63:
             raise ValueError("publication must have 1 to 63 bytes")
-        if self.snapshot == "spark" and (
-            ignored := [name for name in self.debezium if name.startswith(_ENGINE_PROPERTIES)]
-        ):
-            names = ", ".join(sorted(ignored))
-            raise ValueError(f"debezium has {names}, which needs snapshot: engine, not spark")
         check_table_names(self.tables, "schema")
 
     @property

@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from changelane.capture.connectors import ConnectorOptions
-from changelane.capture.manifest import CapturedRecord, Segment
+from changelane.capture.manifest import CapturedRecord, EngineOffset, Segment
 from changelane.capture.postgres.snapshot_tables import chunk_query
-from changelane.capture.segment_store import SegmentWriter
+from changelane.capture.segment_store import CaptureLog, SegmentWriter
+from changelane.capture.snapshot.binlog_snapshot import BinlogSnapshot
 from changelane.capture.snapshot.plan import (
     CompleteChunk,
     KeyColumn,
@@ -29,7 +30,7 @@ from changelane.capture.snapshot.reader_process import SnapshotReader
 from changelane.capture.snapshot.reader_start import run_reader
 from changelane.capture.storage import LocalFolder
 from changelane.errors import ConfigError
-from changelane.pipeline.config import parse
+from changelane.pipeline.mysql_source import MariadbSource
 
 TABLE = SnapshotTable(
     schema="public",
@@ -46,7 +47,7 @@ PLAN = SnapshotPlan(
     id="first",
     settings="",
     follows=0,
-    lsn=1,
+    offset={"lsn": 1},
     created_ms=1,
     tables=(TABLE,),
     chunks=(SnapshotChunk(0, 0, None, ("1", "a")), SnapshotChunk(1, 0, ("1", "a"), None)),
@@ -194,16 +195,41 @@ def test_a_reader_without_a_last_line_ends_with_a_reason(
     assert run_reader(b"x" * (1 << 20) + b"\n") == end
 
 
-def test_readers_are_for_postgres_only() -> None:
-    source = {
-        "type": "mariadb",
-        "host": "h",
-        "user": "u",
-        "database": "d",
-        "tables": ["d.*"],
-        "segments": "log",
-        "snapshot": "spark",
-    }
-    raw = {"name": "shop", "source": source, "sink": {"type": "delta", "path": "lake"}}
-    with pytest.raises(ConfigError, match="snapshot: spark reads PostgreSQL only, so use engine"):
-        parse(raw)
+def test_tables_without_a_key_are_read_first_and_the_log_continues_at_their_position(
+    tmp_path: Path,
+) -> None:
+    source = MariadbSource(
+        host="h",
+        user="u",
+        database="shop",
+        tables=["shop.*"],
+        segments=str(tmp_path / "log"),
+        snapshot="spark",
+        snapshot_readers=2,
+    )
+    options = ConnectorOptions(product="mariadb", name="shop", host="h", database="shop", user="u")
+    keyless = msgspec.structs.replace(TABLE, name="events", key=(), is_continuable=False)
+    chunks = (SnapshotChunk(0, 1), SnapshotChunk(1, 2), *(SnapshotChunk(n, 0) for n in (2, 3, 4)))
+    plan = msgspec.structs.replace(
+        PLAN, tables=(TABLE, keyless, keyless), chunks=chunks, offset={"file": "b.1", "pos": 4}
+    )
+    snapshot = BinlogSnapshot(
+        source,
+        options,
+        work=tmp_path,
+        jars=tmp_path,
+        log=CaptureLog(LocalFolder(tmp_path / "log")),
+    )
+    numbers = [
+        [[chunk.number for chunk in share] for share in shares]
+        for shares in snapshot.rounds(plan, chunks)
+    ]
+    assert numbers == [[[0, 1]], [[2, 4], [3]]]
+    assert snapshot.rounds(plan, chunks[2:3]) == [[[chunks[2]]]]
+    assert snapshot.rounds(plan, ()) == []
+    exact: EngineOffset = {"file": "b.2", "pos": 9, "gtids": "0-1-7"}
+    later: EngineOffset = {"file": "b.3", "pos": 1}
+    complete = [CompleteChunk(n, (), exact if n < 2 else later) for n in range(5)]
+    assert snapshot.end(plan, complete, 1) == exact
+    keyed = msgspec.structs.replace(plan, chunks=chunks[2:])
+    assert snapshot.end(keyed, complete[2:], 1) == plan.offset

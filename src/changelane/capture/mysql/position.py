@@ -157,6 +157,13 @@ def begin_snapshot(connection: Connection) -> BinlogPosition:
     )
 
 
+def gtid_position(connection: Connection, file: str, offset: int) -> str | None:
+    """Return the GTIDs of MariaDB at a position; ``None`` = the log has no event there."""
+    with database_errors("the position of the log"):
+        ((gtid,),) = read_rows(connection, "SELECT binlog_gtid_pos(%s, %s)", file, offset)
+    return None if gtid is None else str(gtid)
+
+
 class LogFile(msgspec.Struct, frozen=True):
     """A file of the binary log, with its size in bytes."""
 

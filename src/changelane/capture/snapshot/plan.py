@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from changelane.capture.manifest import Segment
+from changelane.capture.manifest import EngineOffset, Segment
 from changelane.capture.storage import Folder
 
 _FOLDER: Final = "snapshot"
@@ -42,27 +42,33 @@ class SnapshotTable(msgspec.Struct, frozen=True, kw_only=True):
     """A table of a snapshot.
 
     Attributes:
-        schema, name: Its name.
-        oid: Its id in the catalog.
-        is_partitioned: It is a partitioned table, whose rows are those of its partitions.
+        schema: The schema; MySQL and MariaDB: the database.
+        name: Its name.
+        oid: Its id in the catalog; PostgreSQL only.
+        is_partitioned: It is a partitioned table, whose rows are those of its partitions;
+            PostgreSQL only.
         columns: The columns that the log has, too.
+        types: The types of the columns; MySQL and MariaDB only.
         key: The columns by which it is divided into chunks; empty = it has no key.
+        index: The index of the key; MySQL and MariaDB only.
         row_filter: The condition of the publication on its rows, in SQL; empty = none.
         row_bytes: The average size of a row.
-        version: A digest of its definition and its files, which changes with every statement that
-            alters, truncates or rewrites the table.
+        version: A digest of its definition, which changes with every statement that alters the
+            table, and for PostgreSQL of its files, which one that truncates or rewrites it changes.
         is_continuable: Whether rows of a later snapshot may follow those of the first one.
     """
 
     schema: str
     name: str
-    oid: int
-    is_partitioned: bool
     columns: tuple[str, ...]
     key: tuple[KeyColumn, ...]
-    row_filter: str
     row_bytes: int
     version: str
+    oid: int = 0
+    is_partitioned: bool = False
+    types: tuple[str, ...] = ()
+    index: str = ""
+    row_filter: str = ""
     is_continuable: bool = True
 
     @property
@@ -77,7 +83,8 @@ class SnapshotChunk(msgspec.Struct, frozen=True):
     Attributes:
         number: Its number in the plan.
         table: The index of its table in the plan.
-        lower, upper: Values of the key columns as texts of the database; ``None`` = no bound.
+        lower, upper: Values of the key columns as texts of the database, for MySQL and MariaDB as
+            literals of SQL; ``None`` = no bound.
     """
 
     number: int
@@ -94,18 +101,24 @@ class SnapshotPlan(msgspec.Struct, frozen=True, kw_only=True):
         settings: A digest of the options that the content of a chunk depends on.
         follows: The number of the newest manifest before it; 0 = there was none. A later one
             deleted the segments of the snapshot, which were not published.
-        lsn: The consistent point of the slot: the log has everything that was committed after it.
+        offset: A position of the log that has everything which was committed after the rows were
+            read; for PostgreSQL the consistent point of the slot, which is that of all rows.
         created_ms: The time of the snapshot, milliseconds since 1970-01-01 UTC.
         tables: The tables.
+        schemas: A digest of the definitions of all tables of the database at *offset*; MySQL and
+            MariaDB only.
+        log_mark: What identifies the log at *offset*; MySQL and MariaDB only.
         chunks: The chunks of all tables; those of tables that cannot continue come first.
     """
 
     id: str
     settings: str
     follows: int
-    lsn: int
+    offset: EngineOffset
     created_ms: int
     tables: tuple[SnapshotTable, ...]
+    schemas: str = ""
+    log_mark: str | None = ""
     chunks: tuple[SnapshotChunk, ...]
 
 
@@ -115,10 +128,12 @@ class CompleteChunk(msgspec.Struct, frozen=True):
     Attributes:
         number: Its number in the plan.
         segments: Its segments in order; their first offsets are 0. Empty = it has no row.
+        offset: The position of its rows; empty = that of the plan.
     """
 
     number: int
     segments: tuple[Segment, ...]
+    offset: EngineOffset = {}
 
 
 class SnapshotProgress:

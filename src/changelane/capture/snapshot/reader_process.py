@@ -20,8 +20,6 @@ import msgspec
 
 from changelane.capture.engine_failures import failure_of, without_secrets
 from changelane.capture.manifest import Segment
-from changelane.capture.postgres.connection import connect
-from changelane.capture.postgres.snapshot_tables import chunk_query, table_versions
 from changelane.capture.segment_file import SegmentFile
 from changelane.capture.segment_store import SEGMENT_BYTES, segment_name
 from changelane.capture.snapshot.plan import (
@@ -39,17 +37,12 @@ from changelane.capture.storage import folder_of
 from changelane.errors import ChangelaneError, MissingExtraError, UnreachableError
 
 if TYPE_CHECKING:
-    from changelane.capture.postgres.connection import Connection
-    from changelane.capture.snapshot.debezium_rows import DebeziumRows
+    from changelane.capture.snapshot.chunk_rows import ChunkRows
 
 _SEGMENTS_PER_CHUNK: Final = 1_000_000
 """The numbers of segments that belong to one chunk."""
 _JVM_OPTIONS: Final = ("-XX:TieredStopAtLevel=1",)
 """The optimising compiler needs more time than it saves in the life of a reader."""
-
-
-class _ChangedError(ChangelaneError):
-    """A table was altered, truncated or rewritten during the snapshot."""
 
 
 class SnapshotReader:
@@ -91,8 +84,12 @@ class SnapshotReader:
         log = jvm_engine.EngineLog(Path(config.work), config.connector.secrets)
         import jpype
 
+        from changelane.capture.snapshot.chunk_rows import ChangedTableError
+
         try:
             self._read_chunks(chunks)
+        except ChangedTableError as error:
+            return ReaderEnd(str(error), is_changed=True)
         except jpype.JException as error:
             messages = [*log.errors, *jvm_engine.error_messages(error)]
             log_file = str(Path(config.work) / "engine.0.log")
@@ -101,30 +98,21 @@ class SnapshotReader:
         return ReaderEnd()
 
     def _read_chunks(self, chunks: Sequence[SnapshotChunk]) -> None:
-        from changelane.capture.snapshot.debezium_rows import DebeziumRows
-
-        config = self._config
-        plan = config.plan
-        rows = DebeziumRows(config.connector, snapshot_ms=plan.created_ms, lsn=plan.lsn)
-        with contextlib.closing(connect(config.connector.postgres_connection)) as connection:
+        plan = self._config.plan
+        with contextlib.closing(_rows_of(self._config)) as rows:
             for chunk in chunks:
-                table = plan.tables[chunk.table]
-                rows.begin(config.snapshot)
-                segments = tuple(self._segments(rows, table, chunk))
-                # the transaction still locks the table against statements that would alter it
-                _check_version(connection, table)
-                rows.end()
+                segments = tuple(self._segments(rows, plan.tables[chunk.table], chunk))
                 for segment in segments:
                     self._folder.put(self._spool / segment.name, f"segments/{segment.name}")
-                self._progress.complete(plan, CompleteChunk(chunk.number, segments))
+                self._progress.complete(plan, CompleteChunk(chunk.number, segments, rows.offset))
 
     def _segments(
-        self, rows: "DebeziumRows", planned_table: SnapshotTable, chunk: SnapshotChunk
+        self, rows: "ChunkRows", planned_table: SnapshotTable, chunk: SnapshotChunk
     ) -> Iterator[Segment]:
         """Write the rows of a chunk into segments of the spool."""
         number = chunk.number * _SEGMENTS_PER_CHUNK
         segment: SegmentFile | None = None
-        for line in rows.read(planned_table, chunk_query(planned_table, chunk)):
+        for line in rows.read(planned_table, chunk):
             if segment is None:
                 number += 1
                 name = segment_name(self._config.epoch, number)
@@ -137,13 +125,17 @@ class SnapshotReader:
             yield segment.close()
 
 
-def _check_version(connection: "Connection", planned_table: SnapshotTable) -> None:
-    oid = planned_table.oid
-    if table_versions(connection, [oid]).get(oid) != planned_table.version:
-        raise _ChangedError(
-            f"the table {planned_table.label} was altered, truncated or rewritten during the "
-            "snapshot"
-        )
+def _rows_of(config: ReaderConfig) -> "ChunkRows":
+    """Return the rows of the product of a configuration."""
+    match config.connector.product:
+        case "postgres":
+            from changelane.capture.snapshot.postgres_rows import PostgresRows
+
+            return PostgresRows(config)
+        case "mysql" | "mariadb":
+            from changelane.capture.snapshot.binlog_rows import BinlogRows
+
+            return BinlogRows(config)
 
 
 def _end_of(config: ReaderConfig) -> ReaderEnd:
@@ -153,11 +145,7 @@ def _end_of(config: ReaderConfig) -> ReaderEnd:
         return SnapshotReader(config).run()
     except ChangelaneError as error:
         reason = without_secrets(str(error), secrets)
-        return ReaderEnd(
-            reason,
-            is_changed=isinstance(error, _ChangedError),
-            is_retriable=isinstance(error, UnreachableError),
-        )
+        return ReaderEnd(reason, is_retriable=isinstance(error, UnreachableError))
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         reason = f"the snapshot cannot read or write its files{where}: {error.strerror}"

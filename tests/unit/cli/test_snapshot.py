@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``changelane snapshot status``."""
+
+from pathlib import Path
+
+import msgspec
+from click.testing import CliRunner
+
+from changelane.capture.manifest import Segment
+from changelane.capture.snapshot.plan import (
+    CompleteChunk,
+    SnapshotChunk,
+    SnapshotPlan,
+    SnapshotProgress,
+    SnapshotTable,
+)
+from changelane.capture.storage import LocalFolder
+from changelane.cli import main
+
+
+def planned(name: str) -> SnapshotTable:
+    return SnapshotTable(
+        schema="shop", name=name, columns=("id",), key=(), row_bytes=1, version="1"
+    )
+
+
+def run_status(folder: Path, *arguments: str) -> str:
+    source = {
+        "type": "mariadb",
+        "host": "h",
+        "user": "u",
+        "database": "shop",
+        "tables": ["shop.*"],
+        "segments": str(folder / "log"),
+        "snapshot": "spark",
+    }
+    sink = {"type": "delta", "path": str(folder / "lake")}
+    file = folder / "shop.yaml"
+    file.write_bytes(msgspec.json.encode({"name": "shop", "source": source, "sink": sink}))
+    result = CliRunner().invoke(main, ["snapshot", "status", str(file), *arguments])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_status_counts_the_chunks_and_rows_of_each_table(tmp_path: Path) -> None:
+    assert run_status(tmp_path) == "no snapshot by readers runs, and none was interrupted\n"
+    assert run_status(tmp_path, "--output", "json") == "null\n"
+    plan = SnapshotPlan(
+        id="first",
+        settings="",
+        follows=0,
+        offset={},
+        created_ms=1,
+        tables=(planned("orders"), planned("[empty]")),
+        chunks=(SnapshotChunk(0, 0), SnapshotChunk(1, 0), SnapshotChunk(2, 1)),
+    )
+    progress = SnapshotProgress(LocalFolder(tmp_path / "log"))
+    progress.start(plan)
+    segments = (Segment("a", 0, 1000, 9, "00"), Segment("b", 0, 234, 9, "00"))
+    progress.complete(plan, CompleteChunk(1, segments))
+    progress.complete(plan, CompleteChunk(2, ()))
+    lines = run_status(tmp_path).splitlines()
+    assert [line.split() for line in lines[1:3]] == [
+        ["shop.orders", "2", "1", "1,234"],
+        ["shop.[empty]", "1", "1", "0"],
+    ]
+    assert lines[3] == "2 of 3 chunks of the snapshot are complete, with 1,234 rows"
+    figures = msgspec.json.decode(run_status(tmp_path, "--output", "json"))
+    assert (figures["chunk_count"], figures["complete_count"], figures["row_count"]) == (3, 2, 1234)
+    assert figures["tables"][1] == {
+        "table": "shop.[empty]",
+        "chunk_count": 1,
+        "complete_count": 1,
+        "row_count": 0,
+    }
