@@ -443,6 +443,21 @@ MINIMUM = {
         process_time="ms",
         details=True,
     ),
+    # MongoDB's manual, "Change Events": a row is a document
+    "mongodb-change-stream-json": Carries(
+        operations=frozenset(Op),
+        before=True,
+        types=frozenset({Json, String}),
+        key=True,
+        table=frozenset({"database", "name"}),
+        positions=frozenset({"sequence"}),
+        shared_positions=frozenset({"sequence"}),
+        transaction=frozenset({"id"}),
+        source=frozenset({"snapshot"}),
+        stamp=Source(product="mongodb", connector="change-streams"),
+        source_time="ms",
+        details=True,
+    ),
     # "TiCDC Open Protocol" of TiDB's documentation
     "ticdc-open-json": Carries(
         operations=frozenset({Op.CREATE, Op.UPDATE, Op.DELETE}),

@@ -31,6 +31,7 @@ FORMATS: Final[dict[str, str]] = {
     "lindorm-json": "changelane.formats.lindorm",
     "cockroachdb-json": "changelane.formats.cockroachdb",
     "debezium-mongodb-json": "changelane.formats.mongodb.debezium",
+    "mongodb-change-stream-json": "changelane.formats.mongodb.change_stream",
     "debezium-json": "changelane.formats.debezium",
     "debezium-flat-json": "changelane.formats.debezium_flat",
     "shareplex-json": "changelane.formats.shareplex",
@@ -64,7 +65,10 @@ REGISTRY: Final = (
 _HINTS: Final[dict[str, str]] = {
     "avro protobuf jsonschema confluent apicurio registry": REGISTRY,
     "cloudevents": "debezium-json reads Debezium's CloudEvents, and writes them with cloud_events",
-    "mongodb bson": "Debezium's messages about MongoDB are debezium-mongodb-json",
+    "mongodb mongo bson": (
+        "Debezium's messages about MongoDB are debezium-mongodb-json, the events of its change "
+        "streams and of its Kafka connector mongodb-change-stream-json"
+    ),
     "ticdc tidb": (
         "TiCDC's open protocol is ticdc-open-json, its simple protocol is ticdc-simple-json, its "
         "Canal JSON is canal-json with the dialect ticdc, and its Debezium JSON is debezium-json"

@@ -52,9 +52,11 @@ from changelane.formats.mongodb.documents import (
     ID,
     SCHEMA,
     Form,
+    Patch,
     completeness,
     document_of,
     id_of,
+    id_of_row,
     patched_row,
     row_of,
 )
@@ -202,15 +204,9 @@ class DebeziumMongoDb:
         updated = {}
         if description.updatedFields is not None:
             updated = _parsed(description.updatedFields, f"{path}.updatedFields")
-        if description.truncatedArrays:
-            raise DecodeError(
-                "an array that was cut: let the connector send full documents",
-                code=ReasonCode.INCOMPLETE_ROW,
-                path=f"{path}.truncatedArrays",
-            )
-        removed = description.removedFields or []
+        patch = Patch(updated, description.removedFields or [], description.truncatedArrays or [])
         identity = key_text(_required_id(key)) if self._form == "columns" else ""
-        return patched_row(identity, updated, removed, self._form, path)
+        return patched_row(identity, patch, self._form, path)
 
     def _table(self, source: Row) -> TableId:
         names = source.get("db"), source.get("collection")
@@ -244,7 +240,7 @@ class DebeziumMongoDb:
         before = after = None
         is_key = event.op is Op.DELETE and row.keys() == {ID} and isinstance(row[ID], str)
         if is_key:
-            identity = _key_value(str(row[ID]), report)
+            identity = id_of_row(str(row[ID]), report)
         else:
             document = document_of(row, key or tuple(row)[:1], self._form, report)
             identity = document[ID]
@@ -384,18 +380,6 @@ def _transaction(block: Row | None) -> Transaction | None:
 
 
 # -- writing -------------------------------------------------------------------------------------
-
-
-def _key_value(text: str, report: Report) -> Any:
-    """Return the canonical ``_id`` of its text in a row."""
-    try:
-        identity = id_of(text)
-        if key_text(identity) == text:
-            return identity
-    except (DecodeError, RecursionError):
-        pass
-    report(("column", "not the text of an _id"))
-    return text
 
 
 def _key_bytes(identity: Any) -> bytes:

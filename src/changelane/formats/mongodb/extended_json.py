@@ -49,9 +49,17 @@ def parse(text: str) -> Document:
     Raises:
         DecodeError: The text is no document. The error has no path.
     """
-    document = loads(text)
-    result = canonical(document)
-    if not isinstance(document, dict) or _is_wrapper(document):
+    return document(loads(text))
+
+
+def document(value: Any) -> Document:
+    """Return the canonical form of a document.
+
+    Raises:
+        DecodeError: The value is no document. The error has no path.
+    """
+    result = canonical(value)
+    if not isinstance(value, dict) or _is_wrapper(value):
         raise _wrong("a document")
     return result  # type: ignore[no-any-return]  # of a document
 

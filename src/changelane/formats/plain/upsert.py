@@ -167,7 +167,8 @@ class Plain:
         except DecodeError:
             return False
         has_added_columns = any(name.startswith(_ADDED) for name in row)
-        return found[1].items() <= row.items() and not has_added_columns
+        has_nested_key = any(isinstance(value, dict | list) for value in found[1].values())
+        return found[1].items() <= row.items() and not has_added_columns and not has_nested_key
 
 
 def _load(value: bytes) -> Row:
