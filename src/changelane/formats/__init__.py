@@ -56,7 +56,8 @@ FORMATS: Final[dict[str, str]] = {
 REGISTRY: Final = (
     "Debezium's Avro with a schema registry is read by debezium-json, and by debezium-flat-json "
     "behind ExtractNewRecordState, with the options serde=avro-registry and registry=<address or "
-    "folder> (docs/debezium.md). Protobuf is not read: let the connector write Avro, or JSON with "
+    "folder> (docs/debezium.md); plain rows in Avro are read by plain-json with these options. "
+    "Protobuf is not read: let the connector write Avro, or JSON with "
     "org.apache.kafka.connect.json.JsonConverter and `schemas.enable` true, so that messages carry "
     "the types (dts-avro is the Avro of Alibaba Cloud DTS)"
 )
@@ -78,7 +79,10 @@ _HINTS: Final[dict[str, str]] = {
         "canal-json reads its Canal JSON, in a dialect of its own (docs/formats/canal-json.md), "
         "and debezium-json its Debezium JSON"
     ),
-    "upsert plain": "plain-json reads rows whose key is the message key, null for a delete",
+    "upsert plain": (
+        "plain-json reads rows whose key is the message key, null for a delete; with the option "
+        "serde=avro-registry in Avro"
+    ),
     "streamx": "DataHub's StreamX messages are datahub-blob",
     "attunity qlik": "the JSON messages of Qlik (Attunity) Replicate are qlik-json",
     "spanner": "the records of Spanner's change streams are spanner-json",

@@ -19,7 +19,7 @@ from changelane.formats.contract import avro_binary, avro_readers, json
 from changelane.formats.contract.avro_readers import Read
 from changelane.formats.contract.schema_registry import RegisteredSchema
 from changelane.formats.debezium_envelope.rows.connect_schema import UNSET, Schema, check
-from changelane.formats.debezium_envelope.rows.semantic_types import CONNECT
+from changelane.formats.debezium_envelope.rows.semantic_types import CONNECT, DEBEZIUM
 from changelane.reason_codes import ReasonCode
 
 _MAX_DEPTH: Final = 64
@@ -37,14 +37,25 @@ _PRIMITIVES: Final[Mapping[str, tuple[str, Read]]] = {
 }
 """Avro type -> the type of Connect, and the reader."""
 _NARROW: Final = frozenset({"int8", "int16"})
+_DECIMAL: Final = CONNECT + "Decimal"
 _LOGICAL: Final[Mapping[tuple[str, str], str]] = {
-    ("bytes", "decimal"): "Decimal",
-    ("fixed", "decimal"): "Decimal",
-    ("int", "date"): "Date",
-    ("int", "time-millis"): "Time",
-    ("long", "timestamp-millis"): "Timestamp",
+    ("bytes", "decimal"): _DECIMAL,
+    ("fixed", "decimal"): _DECIMAL,
+    ("int", "date"): CONNECT + "Date",
+    ("int", "time-millis"): CONNECT + "Time",
+    ("long", "timestamp-millis"): CONNECT + "Timestamp",
 }
 """Avro type and its logical type -> the type of Connect, for types without ``connect.name``."""
+_FURTHER_LOGICAL: Final[Mapping[tuple[str, str], str]] = {
+    ("long", "time-micros"): DEBEZIUM + "time.MicroTime",
+    ("long", "timestamp-micros"): DEBEZIUM + "time.MicroTimestamp",
+    ("long", "timestamp-nanos"): DEBEZIUM + "time.NanoTimestamp",
+    ("long", "local-timestamp-millis"): DEBEZIUM + "time.Timestamp",
+    ("long", "local-timestamp-micros"): DEBEZIUM + "time.MicroTimestamp",
+    ("long", "local-timestamp-nanos"): DEBEZIUM + "time.NanoTimestamp",
+    ("string", "uuid"): DEBEZIUM + "data.Uuid",
+}
+"""Those that Connect ignores -> Debezium's type with the same values."""
 _DEFAULT_PRECISION: Final = 64
 _PRECISION: Final = "connect.decimal.precision"
 _CONFLUENT: Final = "io.confluent.connect.avro."
@@ -90,17 +101,21 @@ def _not_a_datum() -> DecodeError:
     return DecodeError(reason, code=ReasonCode.MALFORMED_AVRO)
 
 
-def compile_schema(registered: RegisteredSchema, *, restores_names: bool) -> CompiledSchema:
+def compile_schema(
+    registered: RegisteredSchema, *, restores_names: bool, has_logical_types: bool = False
+) -> CompiledSchema:
     """Compile an Avro schema.
 
     Args:
         registered: The schema of the registry.
         restores_names: ``_uXXXX`` in the names of fields is a character.
+        has_logical_types: The logical types that Connect ignores are those of Debezium.
 
     Raises:
         DecodeError: It is not an Avro schema that Connect writes.
     """
-    compiler = _Compiler(_restored if restores_names else str)
+    logical_types = {**_LOGICAL, **_FURTHER_LOGICAL} if has_logical_types else _LOGICAL
+    compiler = _Compiler(_restored if restores_names else str, logical_types)
     try:
         for text in registered.references:
             compiler.part(json.loads(text.encode(), object), "", 0)
@@ -139,8 +154,13 @@ class _Part(NamedTuple):
 class _Compiler:
     """Compiles the types of one schema; named types are compiled once."""
 
-    def __init__(self, field_name: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        field_name: Callable[[str], str],
+        logical_types: Mapping[tuple[str, str], str],
+    ) -> None:
         self._field_name = field_name
+        self._logical_types = logical_types
         self._named: dict[str, _Part | None] = {}
         self._entries: dict[str, tuple[Read, Read]] = {}
 
@@ -263,8 +283,7 @@ class _Compiler:
             part = part._replace(schema=named_schema)
         return self._add(avro, namespace, part)
 
-    @staticmethod
-    def _made(avro: Any, schema: Schema, read: Read, size: int = 0) -> _Part:
+    def _made(self, avro: Any, schema: Schema, read: Read, size: int = 0) -> _Part:
         """Return a part with the properties of Connect."""
         if size >= _MAX_PARTS:
             raise _wrong("it is too large")
@@ -272,11 +291,11 @@ class _Compiler:
         name = avro.get("connect.name")
         parameters = avro.get("connect.parameters")
         version = avro.get("connect.version")
-        logical_name = _LOGICAL.get((avro["type"], str(avro.get("logicalType"))))
+        logical_name = self._logical_types.get((avro["type"], str(avro.get("logicalType"))))
         if name is None and logical_name is not None:
-            name, version = CONNECT + logical_name, 1
-            if logical_name == "Decimal" and parameters is None:
-                parameters = _decimal_parameters(avro)
+            name, version = logical_name, 1
+            if logical_name == _DECIMAL:
+                parameters = {**_decimal_parameters(avro), **(parameters or {})}
         if name is not None:
             changes["name"] = str(name)
         if version is not None:
