@@ -494,6 +494,22 @@ MINIMUM = {
         details=True,
         text_only=True,
     ),
+    # "TiCDC Avro Protocol" of TiDB's documentation: deletes are keys without a time stamp
+    "ticdc-avro": Carries(
+        operations=frozenset({Op.CREATE, Op.UPDATE, Op.DELETE}),
+        absent_means=AbsentMeans.ERROR,
+        schema=SchemaDetail.SOURCE_TYPES,
+        types=frozenset(MYSQL_TYPES - {GeometryType}),
+        extremes=frozenset({Extreme.TEMPORAL_TEXT}),
+        key=True,
+        requires_key=True,
+        table=frozenset({"database", "name"}),
+        shared_positions=frozenset({"sequence"}),
+        stamp=Source(product="tidb", connector="ticdc"),
+        source_time="ms",
+        details=True,
+        text_only=True,
+    ),
     # CockroachDB's documentation, "Changefeed Messages" and "Changefeed Message Envelope"
     "cockroachdb-json": Carries(
         operations=frozenset({Op.CREATE, Op.UPDATE, Op.DELETE}),

@@ -42,6 +42,7 @@ FORMATS: Final[dict[str, str]] = {
     "qlik-json": "changelane.formats.qlik",
     "ticdc-open-json": "changelane.formats.ticdc.open",
     "ticdc-simple-json": "changelane.formats.ticdc.simple",
+    "ticdc-avro": "changelane.formats.ticdc.avro",
     "wal2json": "changelane.formats.wal2json",
     "pgoutput": "changelane.formats.pgoutput",
     "changelog-json": "changelane.formats.plain.changelog",
@@ -72,6 +73,7 @@ _HINTS: Final[dict[str, str]] = {
     ),
     "ticdc tidb": (
         "TiCDC's open protocol is ticdc-open-json, its simple protocol is ticdc-simple-json, its "
+        "Avro protocol is ticdc-avro, its "
         "Canal JSON is canal-json with the dialect ticdc, and its Debezium JSON is debezium-json"
     ),
     "cockroach crdb changefeed": "CockroachDB's JSON changefeeds are cockroachdb-json",
