@@ -56,6 +56,11 @@ _FURTHER_LOGICAL: Final[Mapping[tuple[str, str], str]] = {
     ("string", "uuid"): DEBEZIUM + "data.Uuid",
 }
 """Those that Connect ignores -> Debezium's type with the same values."""
+DECIMAL_TEXT: Final = "decimal"
+"""The semantic name of the text of a decimal, with the parameters of CockroachDB's own schemas."""
+PRECISION, SCALE = "precision", "scale"
+SQL_COLUMN: Final = "__crdb__"
+"""The property of a field with CockroachDB's SQL of the column."""
 _DEFAULT_PRECISION: Final = 64
 _PRECISION: Final = "connect.decimal.precision"
 _CONFLUENT: Final = "io.confluent.connect.avro."
@@ -114,8 +119,8 @@ def compile_schema(
     Raises:
         DecodeError: It is not an Avro schema that Connect writes.
     """
-    logical_types = {**_LOGICAL, **_FURTHER_LOGICAL} if has_logical_types else _LOGICAL
-    compiler = _Compiler(_restored if restores_names else str, logical_types)
+    field_name = _restored if restores_names else str
+    compiler = _Compiler(field_name, has_logical_types=has_logical_types)
     try:
         for text in registered.references:
             compiler.part(json.loads(text.encode(), object), "", 0)
@@ -157,10 +162,12 @@ class _Compiler:
     def __init__(
         self,
         field_name: Callable[[str], str],
-        logical_types: Mapping[tuple[str, str], str],
+        *,
+        has_logical_types: bool,
     ) -> None:
         self._field_name = field_name
-        self._logical_types = logical_types
+        self._has_logical_types = has_logical_types
+        self._logical_types = {**_LOGICAL, **_FURTHER_LOGICAL} if has_logical_types else _LOGICAL
         self._named: dict[str, _Part | None] = {}
         self._entries: dict[str, tuple[Read, Read]] = {}
 
@@ -225,6 +232,8 @@ class _Compiler:
 
     def _union(self, branches: list[Any], namespace: str, depth: int) -> _Part:
         values = [branch for branch in branches if _type_of(branch) != "null"]
+        if self._has_logical_types and (scale := _scale_of_text_union(values)) is not None:
+            return self._decimal_or_text(branches, scale)
         if len(values) != 1 or len(branches) > 2:
             raise _wrong("a union has several types beside null, which no connector writes")
         inner = self.part(values[0], namespace, depth + 1)
@@ -233,6 +242,17 @@ class _Compiler:
         value_branch = 0 if _type_of(branches[1]) == "null" else 1
         schema = msgspec.structs.replace(inner.schema, optional=True)
         return _Part(schema, avro_readers.optional_reader(value_branch, inner.read), inner.size)
+
+    @staticmethod
+    def _decimal_or_text(branches: list[Any], scale: int) -> _Part:
+        """Return a decimal that may be a text, which CockroachDB writes for NaN and infinity."""
+        marks = [_type_of(branch) for branch in branches]
+        decimal_branch = next(branch for branch in branches if _type_of(branch) == "bytes")
+        parameters = {PRECISION: str(int(decimal_branch["precision"])), SCALE: str(scale)}
+        schema = Schema(
+            "string", optional="null" in marks, name=DECIMAL_TEXT, parameters=parameters
+        )
+        return _Part(schema, avro_readers.decimal_text_reader(marks, scale), 1)
 
     def _array(self, avro: Any, namespace: str, depth: int) -> _Part:
         items = avro["items"]
@@ -266,6 +286,9 @@ class _Compiler:
             default = field.get("default")
             if default is not None and schema.default is UNSET:
                 schema = msgspec.structs.replace(schema, default=_default(schema, default))
+            if self._has_logical_types and isinstance(field.get(SQL_COLUMN), str):
+                parameters = {**schema.parameter, SQL_COLUMN: field[SQL_COLUMN]}
+                schema = msgspec.structs.replace(schema, parameters=parameters)
             if schema.doc is UNSET and isinstance(field.get("doc"), str):
                 schema = msgspec.structs.replace(schema, doc=field["doc"])
             members.append(schema)
@@ -316,6 +339,15 @@ def _decimal_parameters(avro: Any) -> dict[str, str]:
     if precision != _DEFAULT_PRECISION:
         parameters[_PRECISION] = str(precision)
     return parameters
+
+
+def _scale_of_text_union(values: list[Any]) -> int | None:
+    """Return the scale of the decimal in a union of a decimal and a text; else ``None``."""
+    match sorted(values, key=lambda value: isinstance(value, str)):
+        case [{"type": "bytes", "logicalType": "decimal"} as number, "string"]:
+            return int(number.get("scale", 0))
+        case _:
+            return None
 
 
 def _type_of(branch: Any) -> object:
