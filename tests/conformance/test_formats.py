@@ -443,6 +443,23 @@ MINIMUM = {
         process_time="ms",
         details=True,
     ),
+    # the plugin's pg_logicaldec.proto and decoderbufs.c: keys and positions are not in messages
+    "decoderbufs": Carries(
+        operations=frozenset({Op.CREATE, Op.UPDATE, Op.DELETE}),
+        kinds=frozenset({"transaction"}),
+        before=True,
+        partial_before=True,
+        unavailable=True,
+        schema=SchemaDetail.SOURCE_TYPES,
+        types=frozenset(SQL_TYPES | {Array, Bits, Json, Text, Uuid, Xml}),
+        extremes=frozenset(Extreme),
+        key_change=True,
+        table=frozenset({"schema", "name"}),
+        transaction=frozenset({"id"}),
+        stamp=Source(product="postgresql", connector="decoderbufs"),
+        source_time="us",
+        text_only=True,
+    ),
     # MongoDB's manual, "Change Events": a row is a document
     "mongodb-change-stream-json": Carries(
         operations=frozenset(Op),

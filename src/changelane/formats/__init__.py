@@ -45,6 +45,7 @@ FORMATS: Final[dict[str, str]] = {
     "ticdc-avro": "changelane.formats.ticdc.avro",
     "wal2json": "changelane.formats.wal2json",
     "pgoutput": "changelane.formats.pgoutput",
+    "decoderbufs": "changelane.formats.decoderbufs",
     "changelog-json": "changelane.formats.plain.changelog",
     "plain-json": "changelane.formats.plain.upsert",
     "dynamodb-json": "changelane.formats.dynamodb",
