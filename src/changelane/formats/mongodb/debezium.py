@@ -48,6 +48,7 @@ from changelane.formats.contract.details import add_further
 from changelane.formats.contract.format import Format, Report
 from changelane.formats.debezium_envelope.registry.options import SerdeOptions
 from changelane.formats.debezium_envelope.registry.registry_format import with_serde
+from changelane.formats.debezium_envelope.source_block import topic_of
 from changelane.formats.mongodb.documents import (
     ID,
     SCHEMA,
@@ -60,7 +61,14 @@ from changelane.formats.mongodb.documents import (
     patched_row,
     row_of,
 )
-from changelane.formats.mongodb.extended_json import canonical, key_text, parse, text_of, value_of
+from changelane.formats.mongodb.extended_json import (
+    canonical,
+    key_text,
+    parse,
+    strict_text,
+    text_of,
+    value_of,
+)
 from changelane.formats.mongodb.wire import (
     Envelope,
     Row,
@@ -225,7 +233,10 @@ class DebeziumMongoDb:
         """Encode a row change."""
         if not isinstance(event, DataChange):
             raise EncodeError(f"the connector has no message for {type(event).__name__}")
-        return (self._written(event, report),)
+        message = self._written(event, report)
+        if event.op is not Op.DELETE:
+            return (message,)
+        return message, Message(None, message.key, topic=message.topic)
 
     def _written(self, event: DataChange, report: Report) -> Message:
         key = () if event.key is None else event.key.columns
@@ -264,7 +275,8 @@ class DebeziumMongoDb:
             "ts_ms": time_ms,
             "transaction": _transaction_block(event, report),
         }
-        return Message(json.dumps(value), _key_bytes(identity))
+        topic = topic_of(event.source, event.table)
+        return Message(json.dumps(value), _key_bytes(identity), topic=topic or None)
 
     def detects(self, message: Message) -> bool:
         """Return whether a message is a change of the connector for MongoDB."""
@@ -383,7 +395,13 @@ def _transaction(block: Row | None) -> Transaction | None:
 
 
 def _key_bytes(identity: Any) -> bytes:
-    return json.dumps({"id": text_of(canonical(value_of(identity)))})
+    """Return the message key: an ``_id`` that is a whole number has no type in it."""
+    value = canonical(value_of(identity))
+    match value:
+        case {"$numberLong": str(text)} if len(value) == 1:
+            return json.dumps({"id": text})
+        case _:
+            return json.dumps({"id": strict_text(value)})
 
 
 def _is_description(value: object) -> bool:

@@ -300,6 +300,33 @@ def text_of(value: Any) -> str:
     return json.dumps(value).decode()
 
 
+def strict_text(value: Any) -> str:
+    """Return the text of a canonical value in the mode ``STRICT`` of MongoDB's driver for Java.
+
+    >>> strict_text({"$numberInt": "5"}), strict_text({"$oid": "67ab25755c0d5ac87eb8c632"})
+    ('5', '{"$oid": "67ab25755c0d5ac87eb8c632"}')
+    """
+    return standard_json.dumps(_strict(value), separators=(",", ": "), ensure_ascii=False)
+
+
+def _strict(value: Any) -> Any:
+    match value:
+        case {"$numberInt": str(text)} if len(value) == 1:
+            return int(text)
+        case {"$numberDouble": str(text)} if len(value) == 1:
+            return float(text)
+        case {"$date": {"$numberLong": str(text)}} if len(value) == 1:
+            return {"$date": int(text)}
+        case {"$binary": {"base64": str(data), "subType": str(kind)}} if len(value) == 1:
+            return {"$binary": data, "$type": kind}
+        case dict():
+            return {name: _strict(item) for name, item in value.items()}
+        case list():
+            return [_strict(item) for item in value]
+        case _:
+            return value
+
+
 def key_text(value: Any) -> str:
     """Return the text of a canonical ``_id``: equal for equal ids, different for others.
 
