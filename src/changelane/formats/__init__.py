@@ -58,7 +58,8 @@ FORMATS: Final[dict[str, str]] = {
 REGISTRY: Final = (
     "Debezium's Avro with a schema registry is read by debezium-json, and by debezium-flat-json "
     "behind ExtractNewRecordState, with the options serde=avro-registry and registry=<address or "
-    "folder> (docs/debezium.md); plain rows in Avro are read by plain-json with these options. "
+    "folder> (docs/debezium.md); with these options plain rows in Avro are read by plain-json, "
+    "those of TiCDC by ticdc-avro, and CockroachDB's by cockroachdb-json. "
     "Protobuf is not read: let the connector write Avro, or JSON with "
     "org.apache.kafka.connect.json.JsonConverter and `schemas.enable` true, so that messages carry "
     "the types (dts-avro is the Avro of Alibaba Cloud DTS)"

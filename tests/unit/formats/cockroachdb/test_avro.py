@@ -5,6 +5,7 @@ import datetime as dt
 import decimal
 import io
 import json
+import random
 
 import fastavro
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from changelane import DecodeError, EncodeError, Message, get_codec
 from changelane.event import Key, KeyOrigin, Op, Watermark
 from changelane.schema import TableId
+from changelane.testing.fuzz import check_input, mutated
 from changelane.types import Bits, Decimal, Instant, InstantType, Json, Uuid
 
 HLC = "1701102311425045162.0000000001"
@@ -96,7 +98,7 @@ def read(tmp_path):
         (event,) = codec.decode(Message(framed(schema_id, value), data, topic="orders"))
         return event
 
-    decode.codec = codec
+    decode.codec, decode.framed = codec, framed
     return decode
 
 
@@ -139,3 +141,11 @@ def test_wrong_bits_are_refused_and_avro_is_read_only(read):
         assert (caught.value.code, caught.value.path) == ("wrong_type", "$.payload.after.flags")
     with pytest.raises(EncodeError, match="needs the types"):
         read.codec.encode(read({"after": VALUES}), on_loss="ignore")
+
+
+def test_mutated_messages_are_refused_or_read_completely(read):
+    draw = random.Random(1)
+    value, key = read.framed(1, {"before": VALUES, "after": VALUES}), read.framed(0, {"id": 7})
+    for _ in range(300):
+        check_input(read.codec, mutated(value, draw), key)
+        check_input(read.codec, value, mutated(key, draw))

@@ -5,6 +5,7 @@ import datetime as dt
 import decimal
 import io
 import json
+import random
 import uuid
 
 import fastavro
@@ -18,6 +19,7 @@ from changelane.event import Completeness, DataChange, Key, Op
 from changelane.schema import Column, TableId, TableSchema
 from changelane.testing.compare import differences
 from changelane.testing.event_strategies import events
+from changelane.testing.fuzz import check_input, mutated
 from changelane.types import Date, Decimal, InstantType, Integer, String, Time, Timestamp, Uuid
 
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
@@ -158,7 +160,7 @@ def test_a_written_row_is_read_by_other_readers_of_avro(server):
 def test_every_event_that_avro_can_express_comes_back(server):
     codec = codec_of(server)
 
-    @settings(max_examples=40, deadline=None, derandomize=True)
+    @settings(max_examples=25, deadline=None, derandomize=True)
     @given(events(codec.carries))
     def check(event):
         try:
@@ -169,3 +171,11 @@ def test_every_event_that_avro_can_express_comes_back(server):
         assert not differences(got, event, codec.carries)
 
     check()
+
+
+def test_mutated_messages_are_refused_or_read_completely(server):
+    draw = random.Random(1)
+    value, key = framed(1, FLINK, ROW), framed(2, KEY, ROW)
+    for _ in range(200):
+        check_input(codec_of(server), value[:5] + mutated(value[5:], draw), key)
+        check_input(codec_of(server), value, key[:5] + mutated(key[5:], draw))

@@ -4,6 +4,7 @@
 import decimal
 import io
 import json
+import random
 import struct
 import zlib
 
@@ -17,6 +18,7 @@ from changelane.event import Completeness, DataChange, Key, Op
 from changelane.position import SequencePosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.testing.compare import differences
+from changelane.testing.fuzz import check_input, mutated
 from changelane.types import UNKNOWN, Bits, Decimal, Enum, Integer, Set
 
 TS = 429918007904436226
@@ -266,3 +268,13 @@ def test_what_the_protocol_lacks_is_a_loss():
     ):
         with pytest.raises(EncodeError):
             get_codec("ticdc-avro").encode(wrong)
+
+
+def test_mutated_messages_are_refused_or_read_completely(server):
+    draw = random.Random(1)
+    codec = codec_of(server, verify_checksums=False)
+    value = framed(server, record([*COLUMNS, *EXTENSION]), ROW | extended())
+    key = framed(server, record(COLUMNS[:1]), ROW)
+    for _ in range(200):
+        check_input(codec, value[:5] + mutated(value[5:], draw), key)
+        check_input(codec, value, key[:5] + mutated(key[5:], draw))
