@@ -300,13 +300,15 @@ def text_of(value: Any) -> str:
     return json.dumps(value).decode()
 
 
-def strict_text(value: Any) -> str:
+def strict_text(value: Any, comma: str = ",") -> str:
     """Return the text of a canonical value in the mode ``STRICT`` of MongoDB's driver for Java.
+
+    Debezium writes no space after a comma, unlike the driver.
 
     >>> strict_text({"$numberInt": "5"}), strict_text({"$oid": "67ab25755c0d5ac87eb8c632"})
     ('5', '{"$oid": "67ab25755c0d5ac87eb8c632"}')
     """
-    return standard_json.dumps(_strict(value), separators=(",", ": "), ensure_ascii=False)
+    return standard_json.dumps(_strict(value), separators=(comma, ": "), ensure_ascii=False)
 
 
 def _strict(value: Any) -> Any:
