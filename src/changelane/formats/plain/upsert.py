@@ -96,9 +96,10 @@ class Plain:
         self._options = options
         self._tables = Tables(options.table, options.schemas)
         self._keys = Keys()
-        self.lanes: Final = upsert_lanes(self._tables, self._keys)
         self._connect_rows = ConnectRows()
-        self._typed_writer = None if options.serde is Serde.JSON else ConnectWriter()
+        has_types = options.serde is not Serde.JSON
+        self._typed_writer = ConnectWriter() if has_types else None
+        self.lanes: Final = None if has_types else upsert_lanes(self._tables, self._keys)
         carries = Carries(
             operations=frozenset(Op),
             absent_means=AbsentMeans.NULL,
