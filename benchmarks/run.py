@@ -30,7 +30,14 @@ from changelane.conversion.message_files import Lines
 from changelane.conversion.summary import Summary
 from changelane.errors import EncodeError
 from changelane.formats.canal.entries import entries_of
-from changelane.formats.canal.protobuf_wire import COLUMN, ENTRY, ROW_CHANGE, ROW_DATA, loads
+from changelane.formats.canal.protobuf_wire import (
+    COLUMN,
+    ENTRY,
+    ROW_CHANGE,
+    ROW_DATA,
+)
+from changelane.formats.contract.protobuf import loads
+from changelane.formats.decoderbufs.wire import DATUM, ROW
 from changelane.formats.dts.avro import SCHEMA_V2
 from changelane.formats.pgoutput import wire
 from changelane.pipeline.error_budget import Budget
@@ -341,12 +348,20 @@ def _parse_entries(data: bytes) -> list[dict[str, Any]]:
     ]
 
 
+def _parse_data(data: bytes) -> list[dict[str, Any]]:
+    """Return the columns in a message of postgres-decoderbufs."""
+    row = loads(data, ROW, "$")
+    return [loads(datum, DATUM, "$") for datum in row.get("new_tuple", row.get("old_tuple", ()))]
+
+
 def _parse(name: str) -> Callable[[bytes], object]:
     """Return the bare parse of a format's bytes: no types, no events."""
     if name == "pgoutput":
         return _pgoutput_fields
     if name == "canal-protobuf":
         return _parse_entries
+    if name == "decoderbufs":
+        return _parse_data
     if name != "dts-avro":
         parse = msgspec.json.Decoder().decode
         # the value of one event of TiCDC's open protocol is behind its length

@@ -31,6 +31,7 @@ FORMATS: Final[dict[str, str]] = {
     "lindorm-json": "changelane.formats.lindorm",
     "cockroachdb-json": "changelane.formats.cockroachdb",
     "debezium-mongodb-json": "changelane.formats.mongodb.debezium",
+    "mongodb-change-stream-json": "changelane.formats.mongodb.change_stream",
     "debezium-json": "changelane.formats.debezium",
     "debezium-flat-json": "changelane.formats.debezium_flat",
     "shareplex-json": "changelane.formats.shareplex",
@@ -41,8 +42,10 @@ FORMATS: Final[dict[str, str]] = {
     "qlik-json": "changelane.formats.qlik",
     "ticdc-open-json": "changelane.formats.ticdc.open",
     "ticdc-simple-json": "changelane.formats.ticdc.simple",
+    "ticdc-avro": "changelane.formats.ticdc.avro",
     "wal2json": "changelane.formats.wal2json",
     "pgoutput": "changelane.formats.pgoutput",
+    "decoderbufs": "changelane.formats.decoderbufs",
     "changelog-json": "changelane.formats.plain.changelog",
     "plain-json": "changelane.formats.plain.upsert",
     "dynamodb-json": "changelane.formats.dynamodb",
@@ -55,7 +58,9 @@ FORMATS: Final[dict[str, str]] = {
 REGISTRY: Final = (
     "Debezium's Avro with a schema registry is read by debezium-json, and by debezium-flat-json "
     "behind ExtractNewRecordState, with the options serde=avro-registry and registry=<address or "
-    "folder> (docs/debezium.md). Protobuf is not read: let the connector write Avro, or JSON with "
+    "folder> (docs/debezium.md); with these options plain rows in Avro are read by plain-json, "
+    "those of TiCDC by ticdc-avro, and CockroachDB's by cockroachdb-json. "
+    "Protobuf is not read: let the connector write Avro, or JSON with "
     "org.apache.kafka.connect.json.JsonConverter and `schemas.enable` true, so that messages carry "
     "the types (dts-avro is the Avro of Alibaba Cloud DTS)"
 )
@@ -64,9 +69,13 @@ REGISTRY: Final = (
 _HINTS: Final[dict[str, str]] = {
     "avro protobuf jsonschema confluent apicurio registry": REGISTRY,
     "cloudevents": "debezium-json reads Debezium's CloudEvents, and writes them with cloud_events",
-    "mongodb bson": "Debezium's messages about MongoDB are debezium-mongodb-json",
+    "mongodb mongo bson": (
+        "Debezium's messages about MongoDB are debezium-mongodb-json, the events of its change "
+        "streams and of its Kafka connector mongodb-change-stream-json"
+    ),
     "ticdc tidb": (
         "TiCDC's open protocol is ticdc-open-json, its simple protocol is ticdc-simple-json, its "
+        "Avro protocol is ticdc-avro, its "
         "Canal JSON is canal-json with the dialect ticdc, and its Debezium JSON is debezium-json"
     ),
     "cockroach crdb changefeed": "CockroachDB's JSON changefeeds are cockroachdb-json",
@@ -74,7 +83,10 @@ _HINTS: Final[dict[str, str]] = {
         "canal-json reads its Canal JSON, in a dialect of its own (docs/formats/canal-json.md), "
         "and debezium-json its Debezium JSON"
     ),
-    "upsert plain": "plain-json reads rows whose key is the message key, null for a delete",
+    "upsert plain": (
+        "plain-json reads rows whose key is the message key, null for a delete; with the option "
+        "serde=avro-registry in Avro"
+    ),
     "streamx": "DataHub's StreamX messages are datahub-blob",
     "attunity qlik": "the JSON messages of Qlik (Attunity) Replicate are qlik-json",
     "spanner": "the records of Spanner's change streams are spanner-json",

@@ -26,6 +26,7 @@ PROFILES: Final[dict[str, str]] = {
     "datahub": "changelane.profiles.datahub",
     "maxwell": "changelane.profiles.maxwell",
     "dms": "changelane.profiles.dms",
+    "mongodb": "changelane.profiles.mongodb",
 }
 """Public name -> module."""
 

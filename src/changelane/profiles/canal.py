@@ -18,8 +18,14 @@ import msgspec
 from changelane.errors import ConfigError, DecodeError, EncodeError
 from changelane.event import ChangeEvent
 from changelane.formats.canal.entries import EVENT_TYPES, ROWS, entries_of, row_of
-from changelane.formats.canal.protobuf_wire import ENTRY, HEADER, ROW_CHANGE, ROW_DATA, loads
+from changelane.formats.canal.protobuf_wire import (
+    ENTRY,
+    HEADER,
+    ROW_CHANGE,
+    ROW_DATA,
+)
 from changelane.formats.contract import json
+from changelane.formats.contract.protobuf import loads
 from changelane.message import Message
 from changelane.profiles.partitioners import hash_partition, java_hash, xor_hash
 from changelane.profiles.profile import Formats, PartitionsOf, Profile, partition_count, unsplit

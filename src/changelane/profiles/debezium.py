@@ -34,7 +34,11 @@ from changelane.profiles.profile import Formats, PartitionsOf, Profile
 
 __all__ = ["FORMATS", "Options", "make"]
 
-FORMATS: Final[Formats] = {"debezium-json": {}, "debezium-flat-json": {}}
+FORMATS: Final[Formats] = {
+    "debezium-json": {},
+    "debezium-flat-json": {},
+    "debezium-mongodb-json": {},
+}
 
 _KEY_CHANGE: Final = "__debezium.newkey", "__debezium.oldkey"
 _CONTEXT: Final = "__debezium.context."

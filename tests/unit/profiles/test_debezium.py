@@ -21,7 +21,9 @@ from changelane.event import (
     Watermark,
 )
 from changelane.position import MySqlPosition
+from changelane.profiles.partitioners import kafka_partition
 from changelane.schema import TableId
+from changelane.testing import golden
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 FILES = sorted((GOLDEN / "debezium-json" / "captured").glob("*.jsonl"))
@@ -204,3 +206,23 @@ def test_flattened_rows_keep_keys_and_partitions(path):
             rows += 1
             assert found == [(message.topic, message.key, message.partition)], message.where
     assert rows > 50
+
+
+MONGODB = sorted((GOLDEN / "debezium-mongodb-json" / "debezium-2.7").glob("*/event.jsonl"))
+
+
+@pytest.mark.parametrize("path", [path.parent for path in MONGODB], ids=lambda path: path.name)
+def test_a_document_has_the_topic_and_the_key_of_the_connector(path):
+    case = golden.read_case(path)
+    if case.options or path.name == "with_schema":  # rows of columns, and keys with a schema
+        return
+    profile = profiles.load("debezium", {"topic_prefix": "other"})
+    codec = get_codec("debezium-mongodb-json")
+    (message,) = case.messages
+    first, *tombstones = encoded(profile, codec, case.events[0])
+    assert (first.topic, first.key) == ("shop.shop.orders", message.key)
+    assert first.partition == kafka_partition(message.key, 2)
+    is_delete = path.name.startswith("delete")
+    assert [(t.value, t.key, t.partition) for t in tombstones] == [
+        (None, first.key, first.partition)
+    ] * is_delete

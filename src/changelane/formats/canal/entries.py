@@ -32,10 +32,9 @@ from changelane.formats.canal.protobuf_wire import (
     ROW_CHANGE,
     ROW_DATA,
     TRANSACTION,
-    Fields,
-    loads,
 )
 from changelane.formats.contract.bounded_cache import BoundedCache
+from changelane.formats.contract.protobuf import Fields, loads
 from changelane.position import MySqlPosition
 from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId

@@ -43,11 +43,10 @@ from changelane.formats.canal.protobuf_wire import (
     ROW_CHANGE,
     ROW_DATA,
     TRANSACTION,
-    Fields,
-    dumps,
 )
 from changelane.formats.canal.table_plan import TablePlan, WriteOptions
 from changelane.formats.contract.format import Report
+from changelane.formats.contract.protobuf import Fields, dumps
 from changelane.position import MySqlPosition, Position
 from changelane.schema import TableId
 

@@ -13,6 +13,8 @@ Sample, with ``diff``, ``key_in_value`` and ``updated``::
 Choices: all envelopes are read, ``wrapped`` is written. Without ``diff``, a row is an insert or an
 update. The position is the commit time of the hybrid logical clock.
 
+With ``format = avro`` a message is the same with a schema (the serde ``avro-registry``).
+
 Known gaps: deletes in the envelope ``bare``, column families. See
 ``docs/formats/cockroachdb-json.md``.
 """
@@ -32,6 +34,8 @@ from changelane.formats.contract import json
 from changelane.formats.contract.capabilities import JSON_TYPES, AbsentMeans, Carries
 from changelane.formats.contract.declared_tables import DeclaredTables
 from changelane.formats.contract.format import Format, Report
+from changelane.formats.debezium_envelope.registry.options import Serde, SerdeOptions
+from changelane.formats.debezium_envelope.registry.registry_format import with_serde
 from changelane.message import Message
 from changelane.types import (
     Bytes,
@@ -57,8 +61,8 @@ _MARKS: Final = (b'"after"', b'"__crdb__"', b'"resolved"')
 """Texts of which each message has one."""
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of ``cockroachdb-json``.
+class Options(SerdeOptions, frozen=True, kw_only=True):
+    """Options of ``cockroachdb-json``, beside those of its serde, in which it is read only.
 
     Attributes:
         envelope: ``auto`` recognises all envelopes with marks of their own; ``bare`` reads each
@@ -68,7 +72,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     envelope: Literal["auto", "bare"] = "auto"
-    schemas: dict[str, dict[str, str]] = {}
+    schemas: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
 
 
 class CockroachDb:
@@ -93,9 +97,10 @@ class CockroachDb:
     def __init__(self, options: Options) -> None:
         self._options = options
         tables = DeclaredTables(options.schemas)
-        self._read = Reader(tables, is_bare=options.envelope == "bare")
+        is_avro = options.serde is Serde.AVRO_REGISTRY
+        self._read = Reader(tables, is_bare=options.envelope == "bare", is_avro=is_avro)
         self._write = Writer(tables.keys)
-        self.lanes = lanes_of(self._read)
+        self.lanes = None if is_avro else lanes_of(self._read)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (CockroachDb, (self._options,))
@@ -149,4 +154,4 @@ def make(options: Options) -> Format:
     Raises:
         ConfigError: A declared type is unknown.
     """
-    return CockroachDb(options)
+    return with_serde(make, options, CockroachDb(options), has_logical_types=True)

@@ -2,6 +2,7 @@
 """Messages of CockroachDB's changefeeds to change events."""
 
 import decimal
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +22,7 @@ from changelane.event import (
     Tombstone,
     Watermark,
 )
+from changelane.formats.cockroachdb.avro_columns import AvroBlock
 from changelane.formats.cockroachdb.columns import column_of, json_text, readers_of, typed
 from changelane.formats.cockroachdb.timestamps import position_of, time_ns
 from changelane.formats.cockroachdb.wire import (
@@ -88,19 +90,26 @@ class SchemaBlock:
         self.readers = readers_of(self.schema)
 
 
+Block = SchemaBlock | AvroBlock
+"""The columns of a message, by its schema."""
+
+
 class Reader:
     """Decodes messages.
 
     Args:
         declared: The declared tables.
         is_bare: Messages are rows without an envelope.
+        is_avro: Schemas are those of messages in Avro.
     """
 
-    def __init__(self, declared: DeclaredTables, *, is_bare: bool) -> None:
+    def __init__(self, declared: DeclaredTables, *, is_bare: bool, is_avro: bool) -> None:
         self.declared = declared
         self.is_bare = is_bare
+        self._is_avro = is_avro
+        self._compile: Callable[[bytes], Block] = AvroBlock if is_avro else SchemaBlock
         self._tables: BoundedCache[str, TableId] = BoundedCache(_MAX_TABLES)
-        self._blocks: BoundedCache[bytes, SchemaBlock] = BoundedCache(_MAX_SCHEMAS)
+        self._blocks: BoundedCache[bytes, Block] = BoundedCache(_MAX_SCHEMAS)
 
     def __call__(self, message: Message) -> tuple[ChangeEvent, ...]:
         """Return the events of a message: of a batch, in its order."""
@@ -166,8 +175,10 @@ class Reader:
         source = envelope.source or {}
         table = self._table(change.message.topic, envelope, source, path)
         declared = self.declared.find(table)
-        block = None if declared is not None else self.block(envelope)
         key, key_values = _key(change, declared, source, path)
+        if self._is_avro:  # messages have types, whose values have other forms than in JSON
+            declared = None
+        block = None if declared is not None else self.block(envelope)
         op = _operation(envelope, after, path)
         before = None if isinstance(envelope.before, UnsetType) else envelope.before
         if op is Op.DELETE and before is None:
@@ -215,13 +226,13 @@ class Reader:
             table = self._tables.add(name, table_of(name))
         return table
 
-    def block(self, envelope: Envelope) -> SchemaBlock | None:
+    def block(self, envelope: Envelope) -> Block | None:
         """Return the schema of a message; ``None`` if it has none."""
         if isinstance(envelope.schema, UnsetType):
             return None
         raw = bytes(envelope.schema)
         block = self._blocks.get(raw)
-        return self._blocks.add(raw, SchemaBlock(raw)) if block is None else block
+        return self._blocks.add(raw, self._compile(raw)) if block is None else block
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -334,7 +345,7 @@ def _key_row(key: Key | None, values: Any, path: str) -> Row:
 # -- parts of a row change -----------------------------------------------------------------------
 
 
-def _typed(declared: DeclaredTable | None, block: SchemaBlock | None, row: Row, path: str) -> Row:
+def _typed(declared: DeclaredTable | None, block: Block | None, row: Row, path: str) -> Row:
     if declared is not None:
         documents = {
             column.name: json_text(row[column.name])

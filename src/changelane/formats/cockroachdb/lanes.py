@@ -19,6 +19,7 @@ from changelane.formats.cockroachdb.decode import (
     NAMES,
     OPERATIONS,
     Reader,
+    SchemaBlock,
     details_of,
     message_key,
     process_time,
@@ -123,7 +124,7 @@ class CockroachDbLane:
             columns, readers = declared.schema.columns, declared.readers
         else:
             block = reader.block(outer)
-            if block is None:
+            if not isinstance(block, SchemaBlock):
                 raise NotPlainError
             columns, readers = block.schema.columns, block.readers
         if change.schema is None or change.schema.columns != columns:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from changelane.formats.contract import avro_binary
 from changelane.formats.contract.avro_binary import read_count
-from changelane.types.values import float_form
+from changelane.types.values import float_form, plain, scaled
 
 Read = Callable[[bytes, int], tuple[Any, int]]
 
@@ -92,6 +92,31 @@ def optional_reader(value_branch: int, read_value: Read) -> Read:
         if branch == null_mark:
             return None, at + 1
         raise ValueError
+
+    return read
+
+
+def decimal_text_reader(branches: Sequence[object], scale: int) -> Read:
+    """Return the reader of a union of decimals, their texts and null: its values are texts.
+
+    Args:
+        branches: The Avro type of each branch.
+        scale: The scale of the decimals.
+    """
+
+    def read(data: bytes, at: int) -> tuple[str | None, int]:
+        branch, at = avro_binary.read_long(data, at)
+        if branch < 0:
+            raise ValueError
+        match branches[branch]:
+            case "null":
+                return None, at
+            case "bytes":
+                unscaled, at = avro_binary.read_bytes(data, at)
+                number = int.from_bytes(unscaled, "big", signed=True)
+                return plain(scaled(number, scale)), at
+            case _:
+                return avro_binary.read_text(data, at)
 
     return read
 

@@ -48,17 +48,27 @@ from changelane.formats.contract.details import add_further
 from changelane.formats.contract.format import Format, Report
 from changelane.formats.debezium_envelope.registry.options import SerdeOptions
 from changelane.formats.debezium_envelope.registry.registry_format import with_serde
+from changelane.formats.debezium_envelope.source_block import topic_of
 from changelane.formats.mongodb.documents import (
     ID,
     SCHEMA,
     Form,
+    Patch,
     completeness,
     document_of,
     id_of,
+    id_of_row,
     patched_row,
     row_of,
 )
-from changelane.formats.mongodb.extended_json import canonical, key_text, parse, text_of, value_of
+from changelane.formats.mongodb.extended_json import (
+    canonical,
+    key_text,
+    parse,
+    strict_text,
+    text_of,
+    value_of,
+)
 from changelane.formats.mongodb.wire import (
     Envelope,
     Row,
@@ -202,15 +212,9 @@ class DebeziumMongoDb:
         updated = {}
         if description.updatedFields is not None:
             updated = _parsed(description.updatedFields, f"{path}.updatedFields")
-        if description.truncatedArrays:
-            raise DecodeError(
-                "an array that was cut: let the connector send full documents",
-                code=ReasonCode.INCOMPLETE_ROW,
-                path=f"{path}.truncatedArrays",
-            )
-        removed = description.removedFields or []
+        patch = Patch(updated, description.removedFields or [], description.truncatedArrays or [])
         identity = key_text(_required_id(key)) if self._form == "columns" else ""
-        return patched_row(identity, updated, removed, self._form, path)
+        return patched_row(identity, patch, self._form, path)
 
     def _table(self, source: Row) -> TableId:
         names = source.get("db"), source.get("collection")
@@ -229,7 +233,10 @@ class DebeziumMongoDb:
         """Encode a row change."""
         if not isinstance(event, DataChange):
             raise EncodeError(f"the connector has no message for {type(event).__name__}")
-        return (self._written(event, report),)
+        message = self._written(event, report)
+        if event.op is not Op.DELETE:
+            return (message,)
+        return message, Message(None, message.key, topic=message.topic)
 
     def _written(self, event: DataChange, report: Report) -> Message:
         key = () if event.key is None else event.key.columns
@@ -244,7 +251,7 @@ class DebeziumMongoDb:
         before = after = None
         is_key = event.op is Op.DELETE and row.keys() == {ID} and isinstance(row[ID], str)
         if is_key:
-            identity = _key_value(str(row[ID]), report)
+            identity = id_of_row(str(row[ID]), report)
         else:
             document = document_of(row, key or tuple(row)[:1], self._form, report)
             identity = document[ID]
@@ -268,7 +275,8 @@ class DebeziumMongoDb:
             "ts_ms": time_ms,
             "transaction": _transaction_block(event, report),
         }
-        return Message(json.dumps(value), _key_bytes(identity))
+        topic = topic_of(event.source, event.table)
+        return Message(json.dumps(value), _key_bytes(identity), topic=topic or None)
 
     def detects(self, message: Message) -> bool:
         """Return whether a message is a change of the connector for MongoDB."""
@@ -386,20 +394,14 @@ def _transaction(block: Row | None) -> Transaction | None:
 # -- writing -------------------------------------------------------------------------------------
 
 
-def _key_value(text: str, report: Report) -> Any:
-    """Return the canonical ``_id`` of its text in a row."""
-    try:
-        identity = id_of(text)
-        if key_text(identity) == text:
-            return identity
-    except (DecodeError, RecursionError):
-        pass
-    report(("column", "not the text of an _id"))
-    return text
-
-
 def _key_bytes(identity: Any) -> bytes:
-    return json.dumps({"id": text_of(canonical(value_of(identity)))})
+    """Return the message key: an ``_id`` that is a whole number has no type in it."""
+    value = canonical(value_of(identity))
+    match value:
+        case {"$numberLong": str(text)} if len(value) == 1:
+            return json.dumps({"id": text})
+        case _:
+            return json.dumps({"id": strict_text(value)})
 
 
 def _is_description(value: object) -> bool:

@@ -2,7 +2,7 @@
 """Rows of documents: one column with the document, or a column for each top-level field."""
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from changelane.errors import DecodeError
 from changelane.event import Completeness
@@ -44,21 +44,39 @@ def row_of(document: Document, form: Form, path: str) -> Row:
     return {name: column_value(value) for name, value in document.items()} | {ID: key}
 
 
-def patched_row(key: str, updated: Document, removed: list[str], form: Form, path: str) -> Row:
+class Patch(NamedTuple):
+    """The changes of an update without its document.
+
+    Attributes:
+        updated: The changed fields by their paths, with canonical values.
+        removed: The paths of the removed fields.
+        truncated: The arrays that were cut.
+        paths: The parts of the paths that have another meaning than the names between their dots.
+    """
+
+    updated: Document
+    removed: list[str]
+    truncated: list[Any]
+    paths: Mapping[str, Any] = {}
+
+
+def patched_row(key: str, patch: Patch, form: Form, path: str) -> Row:
     """Return the columns that an update changes.
 
     Raises:
         DecodeError: The update changes a part of a column, whose stored value it does not contain.
     """
+    if patch.truncated:
+        raise _needs_document("an array that was cut", f"{path}.truncatedArrays")
     if form == "json":
         raise _needs_document("an update without its document", path)
-    names = [*updated, *removed]
-    if any("." in name for name in names):
+    names = [*patch.updated, *patch.removed]
+    if any("." in name and patch.paths.get(name) != [name] for name in names):
         raise _needs_document("an update of a part of a field", path)
     if ID in names:
         raise DecodeError("an update of _id", code=ReasonCode.UNEXPECTED_FIELD, path=path)
-    values = {name: column_value(value) for name, value in updated.items()}
-    return {ID: key, **dict.fromkeys(removed), **values}
+    values = {name: column_value(value) for name, value in patch.updated.items()}
+    return {ID: key, **dict.fromkeys(patch.removed), **values}
 
 
 def _needs_document(reason: str, path: str) -> DecodeError:
@@ -106,3 +124,15 @@ def id_of(text: str) -> Any:
         DecodeError: The text is no value. The error has no path.
     """
     return canonical(loads(text))
+
+
+def id_of_row(text: str, report: Report) -> Any:
+    """Return the canonical ``_id`` of its text in a row; another text is one, which is reported."""
+    try:
+        identity = id_of(text)
+        if key_text(identity) == text:
+            return identity
+    except (DecodeError, RecursionError):
+        pass
+    report(("column", "not the text of an _id"))
+    return text

@@ -49,9 +49,17 @@ def parse(text: str) -> Document:
     Raises:
         DecodeError: The text is no document. The error has no path.
     """
-    document = loads(text)
-    result = canonical(document)
-    if not isinstance(document, dict) or _is_wrapper(document):
+    return document(loads(text))
+
+
+def document(value: Any) -> Document:
+    """Return the canonical form of a document.
+
+    Raises:
+        DecodeError: The value is no document. The error has no path.
+    """
+    result = canonical(value)
+    if not isinstance(value, dict) or _is_wrapper(value):
         raise _wrong("a document")
     return result  # type: ignore[no-any-return]  # of a document
 
@@ -290,6 +298,35 @@ _FORMS: Final[Mapping[frozenset[str], Callable[[Document], Document]]] = {
 def text_of(value: Any) -> str:
     """Return the compact JSON text of a canonical value."""
     return json.dumps(value).decode()
+
+
+def strict_text(value: Any, comma: str = ",") -> str:
+    """Return the text of a canonical value in the mode ``STRICT`` of MongoDB's driver for Java.
+
+    Debezium writes no space after a comma, unlike the driver.
+
+    >>> strict_text({"$numberInt": "5"}), strict_text({"$oid": "67ab25755c0d5ac87eb8c632"})
+    ('5', '{"$oid": "67ab25755c0d5ac87eb8c632"}')
+    """
+    return standard_json.dumps(_strict(value), separators=(comma, ": "), ensure_ascii=False)
+
+
+def _strict(value: Any) -> Any:
+    match value:
+        case {"$numberInt": str(text)} if len(value) == 1:
+            return int(text)
+        case {"$numberDouble": str(text)} if len(value) == 1:
+            return float(text)
+        case {"$date": {"$numberLong": str(text)}} if len(value) == 1:
+            return {"$date": int(text)}
+        case {"$binary": {"base64": str(data), "subType": str(kind)}} if len(value) == 1:
+            return {"$binary": data, "$type": kind}
+        case dict():
+            return {name: _strict(item) for name, item in value.items()}
+        case list():
+            return [_strict(item) for item in value]
+        case _:
+            return value
 
 
 def key_text(value: Any) -> str:

@@ -24,11 +24,11 @@ from changelane.formats.contract.identity_cache import Memo
 from changelane.formats.contract.postgres_columns import WrittenColumn, written_column
 from changelane.formats.contract.postgres_log import lsn_of
 from changelane.formats.contract.postgres_text import reader, type_text, writer
+from changelane.formats.contract.postgres_type_numbers import NO_MODIFIER, number_of
 from changelane.formats.pgoutput import wire
 from changelane.formats.pgoutput.message_key import key_of
 from changelane.formats.pgoutput.relations import CATALOG
 from changelane.formats.pgoutput.transactions import EPOCH_US, NO_TIME
-from changelane.formats.pgoutput.types import NO_MODIFIER, number_of
 from changelane.formats.pgoutput.wire import Cells, RelationColumn, RelationMessage
 from changelane.message import Message
 from changelane.position import SequencePosition

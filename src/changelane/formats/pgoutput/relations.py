@@ -8,8 +8,8 @@ from changelane.errors import DecodeError
 from changelane.event import Key, KeyOrigin
 from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.contract.postgres_text import logical_type, reader
+from changelane.formats.contract.postgres_type_numbers import type_text_of
 from changelane.formats.pgoutput.binary import binary_text
-from changelane.formats.pgoutput.types import type_text_of
 from changelane.formats.pgoutput.wire import (
     IDENTITY_FULL,
     BinaryCell,

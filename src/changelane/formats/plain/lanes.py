@@ -7,7 +7,7 @@ them, and another row lacks only columns that are NULL. The first half of an upd
 """
 
 import decimal
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Final
 
 import msgspec
@@ -46,7 +46,13 @@ def upsert_lanes(plain_tables: Tables, key_reader: Keys) -> ProbedLanes:
             change, declared, lambda event_form: _upsert_reader(key_reader, change, event_form)
         )
 
-    return ProbedLanes(lambda value: tuple(_names(value)), open_lane)
+    return ProbedLanes(_names_of, open_lane)
+
+
+def _names_of(value: bytes) -> Hashable | None:
+    """Return the columns of a row; ``None`` if it may be a row with a schema block."""
+    names = tuple(_names(value))
+    return None if WRAPPED.issubset(names) else names
 
 
 def _upsert_reader(key_reader: Keys, opened: DataChange, event_form: EventForm) -> ReadEvent:

@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """``plain-json``: the row is the value, the key the message key, null is a delete.
 
-Product: topics that Flink's connector ``upsert-kafka`` writes with the format ``json``
+Product: topics that Flink's connector ``upsert-kafka`` writes with the format ``json`` or
+``avro-confluent``
 (https://nightlies.apache.org/flink/flink-docs-stable/docs/connectors/table/upsert-kafka/), and
-other compacted topics of that shape. Version studied: that page, and the page of the format
-``json``.
+other compacted topics of that shape. Version studied: that page, and the pages of the formats.
 
 Sample (the message key is ``{"id":106}``)::
 
     {"id":106,"name":"hammer","weight":1}
 
 Choices: a row is an update without a before image, which may be an insert: messages do not tell
-the two apart. The message key is required, because it identifies the row.
+the two apart. The message key is required, because it identifies the row. A message in Avro is the
+JSON message with a schema block that Connect would have written, so both have one reader.
 
-Known gaps: messages name no table and have no types, and keys that are no JSON objects are not
+Known gaps: messages name no table, in JSON they have no types, and keys that are no objects are not
 read; see ``docs/formats/plain-json.md``.
 """
 
@@ -32,8 +33,12 @@ from changelane.event import (
     Op,
 )
 from changelane.formats.contract import json
-from changelane.formats.contract.capabilities import AbsentMeans, Carries
+from changelane.formats.contract.capabilities import AbsentMeans, Carries, Extreme, SchemaDetail
+from changelane.formats.contract.declared_tables import DeclaredTable
 from changelane.formats.contract.format import Format, Report
+from changelane.formats.debezium_envelope.registry.options import Serde, SerdeOptions
+from changelane.formats.debezium_envelope.registry.registry_format import with_serde
+from changelane.formats.plain.connect_rows import ConnectRows, ConnectWriter, TypedRow
 from changelane.formats.plain.lanes import upsert_lanes
 from changelane.formats.plain.tables import (
     FORMS,
@@ -49,6 +54,8 @@ from changelane.formats.plain.tables import (
 )
 from changelane.message import Message
 from changelane.reason_codes import ReasonCode
+from changelane.schema import TableId, TableSchema
+from changelane.types import LogicalType, Unknown
 
 __all__ = ["Options", "make"]
 
@@ -56,12 +63,21 @@ __all__ = ["Options", "make"]
 _UPDATE: Final = Op.UPDATE
 _FULL: Final = Completeness.FULL
 _UNKNOWN: Final = Completeness.UNKNOWN
+_NULL: Final = b"null"
+_TYPED: Final[dict[str, Any]] = {
+    "schema": SchemaDetail.FULL,
+    "column_flags": True,
+    "types": frozenset(LogicalType.__subclasses__()) - {Unknown},
+    "forms": frozenset(),
+    "extremes": frozenset({Extreme.NON_FINITE, Extreme.TEMPORAL_TEXT}),
+}
+"""The capabilities of rows with a schema."""
 _ADDED: Final = "__"
 """The start of the names of columns that other producers add to rows."""
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of ``plain-json``.
+class Options(SerdeOptions, frozen=True, kw_only=True):
+    """Options of ``plain-json``, beside those of its serde.
 
     Attributes:
         table: The table of all messages, such as ``shop.orders``. Empty = the name of the topic.
@@ -70,7 +86,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     table: str = ""
-    schemas: dict[str, dict[str, str]] = {}
+    schemas: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
 
 
 class Plain:
@@ -80,8 +96,11 @@ class Plain:
         self._options = options
         self._tables = Tables(options.table, options.schemas)
         self._keys = Keys()
-        self.lanes: Final = upsert_lanes(self._tables, self._keys)
-        self.carries: Final = Carries(
+        self._connect_rows = ConnectRows()
+        has_types = options.serde is not Serde.JSON
+        self._typed_writer = ConnectWriter() if has_types else None
+        self.lanes: Final = None if has_types else upsert_lanes(self._tables, self._keys)
+        carries = Carries(
             operations=frozenset(Op),
             absent_means=AbsentMeans.NULL,
             types=TYPES,
@@ -90,6 +109,9 @@ class Plain:
             requires_key=True,
             table=frozenset(self._tables.parts),
         )
+        if self._typed_writer is not None:
+            carries = msgspec.structs.replace(carries, **_TYPED)
+        self.carries: Final = carries
 
     def __reduce__(self) -> tuple[object, ...]:
         return (Plain, (self._options,))
@@ -99,23 +121,24 @@ class Plain:
         table, declared = self._tables.of(message.topic)
         found = self._keys.read(message.key)
         key, key_row = (None, {}) if found is None else found
-        if not message.value:  # some producers, such as RisingWave, write an empty value for null
+        typed_key = self._typed_key(message.key)
+        if not message.value or message.value == _NULL:  # RisingWave writes an empty value for null
             if key is None:
                 reason = "neither a row nor a key that is a JSON object"
                 raise DecodeError(reason, code=ReasonCode.NO_KEY)
-            before, schema, _ = typed(declared, key_row, "$.key", is_whole=False)
-            return (
-                DataChange(
-                    Op.DELETE,
-                    table,
-                    key,
-                    before,
-                    schema=schema,
-                    before_holds=_UNKNOWN if schema is not None else Completeness.KEY,
-                ),
-            )
-        row = with_key(_load(message.value), key_row)
-        after, schema, declared_key = typed(declared, row, "$", is_whole=True)
+            return (_delete(table, key, key_row, typed_key, declared),)
+        typed_row = self._connect_rows.read(message.value)
+        declared_key = None if declared is None else declared.key
+        row: Row
+        after: Row
+        schema: TableSchema | None
+        if typed_row is not None:
+            typed_row = self._connect_rows.with_key(typed_row, key_row, typed_key)
+            row = after = typed_row.values
+            schema = typed_row.schema
+        else:
+            row = with_key(_load(message.value), key_row)
+            after, schema, declared_key = typed(declared, row, "$", is_whole=True)
         key = key or declared_key
         if key is None or (found is None and any(name not in row for name in key.columns)):
             reason = "no message key that is a JSON object, and no declared key"
@@ -148,14 +171,33 @@ class Plain:
             key = _key_row(event.key, before)
             if len(before) > len(key):
                 report(("before", "only the key of a deleted row is written"))
-            return (Message(None, json.dumps(key), topic=topic),)
+            return (self._message(event, None, key, topic, report),)
         if event.after is None:
             raise EncodeError("the change has no row image")
         if event.op is not Op.UPDATE:
             report((f"operation:{event.op.value}", "read as an update, which may be an insert"))
         report_missing(event, report)
         key = _key_row(event.key, event.after)
-        return (Message(json.dumps(event.after), json.dumps(key), topic=topic),)
+        return (self._message(event, event.after, key, topic, report),)
+
+    def _message(
+        self, event: DataChange, row: Image | None, key: Row, topic: str | None, report: Report
+    ) -> Message:
+        if self._typed_writer is None or event.schema is None:
+            value = None if row is None else json.dumps(row)
+            return Message(value, json.dumps(key), topic=topic)
+        if row is None and len(event.schema.columns) > len(key):
+            report(("schema", "a delete has the types of its key only"))
+        written, key_data = self._typed_writer.write(event, row or key, topic, report)
+        return Message(None if row is None else written, key_data, topic=topic)
+
+    def _typed_key(self, data: bytes | None) -> TypedRow | None:
+        """Return a key with the types of its schema block, if there is one."""
+        try:
+            return self._connect_rows.read(data)
+        except DecodeError as error:
+            path = error.path.replace("$", "$.key", 1)
+            raise DecodeError(error.reason, code=error.code, path=path) from None
 
     def detects(self, message: Message) -> bool:
         """Return whether a row contains its message key, and no column of other producers."""
@@ -167,13 +209,30 @@ class Plain:
         except DecodeError:
             return False
         has_added_columns = any(name.startswith(_ADDED) for name in row)
-        return found[1].items() <= row.items() and not has_added_columns
+        has_nested_key = any(isinstance(value, dict | list) for value in found[1].values())
+        return found[1].items() <= row.items() and not has_added_columns and not has_nested_key
+
+
+def _delete(
+    table: TableId,
+    key: Key,
+    key_row: Row,
+    typed_key: TypedRow | None,
+    declared: DeclaredTable | None,
+) -> DataChange:
+    before, schema, holds = key_row, None, Completeness.KEY
+    if typed_key is not None:  # the schema lists the columns of the key only
+        before, schema, holds = typed_key.values, typed_key.schema, Completeness.CHANGED
+    elif declared is not None:
+        before, schema, _ = typed(declared, key_row, "$.key", is_whole=False)
+        holds = _UNKNOWN
+    return DataChange(Op.DELETE, table, key, before, schema=schema, before_holds=holds)
 
 
 def _load(value: bytes) -> Row:
     row = load_row(value)
     if len(row) == 2 and row.keys() == WRAPPED:
-        reason = "a row with a schema block: use debezium-flat-json"
+        reason = "the schema block is not that of a row"
         raise DecodeError(reason, code=ReasonCode.UNKNOWN_KIND)
     return row
 
@@ -199,4 +258,4 @@ def make(options: Options) -> Format:
     Raises:
         ConfigError: The name of the table has more than three parts, or a text is no type.
     """
-    return Plain(options)
+    return with_serde(make, options, Plain(options), has_logical_types=True)

@@ -26,9 +26,8 @@ from changelane.formats.canal.protobuf_wire import (
     PAIR,
     ROW_CHANGE,
     ROW_DATA,
-    dumps,
-    loads,
 )
+from changelane.formats.contract.protobuf import dumps, loads
 from changelane.position import MySqlPosition
 from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId

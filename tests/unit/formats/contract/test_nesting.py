@@ -70,11 +70,12 @@ def test_a_value_beyond_the_limit_is_refused_by_its_reason(depth, form):
     assert refusal(NATIVE, native(depth, form)) == "too_deep"
 
 
-# Binary messages, texts of values, attributes of DynamoDB, columns of Spanner and documents as text
-# have no plain values that the test could replace.
+# Binary messages, texts of values, attributes of DynamoDB, columns of Spanner, documents in
+# Extended JSON and rows with their schema have no plain values that the test could replace.
 OTHER_FORMS = {
-    *("canal-protobuf", "dts-avro", "pgoutput", "wal2json"),
-    *("debezium-mongodb-json", "dynamodb-json", "spanner-json", "ticdc-open-json"),
+    *("canal-protobuf", "decoderbufs", "dts-avro", "pgoutput", "wal2json"),
+    *("debezium-mongodb-json", "dynamodb-json", "mongodb-change-stream-json", "spanner-json"),
+    *("ticdc-avro", "ticdc-open-json"),
 }
 
 

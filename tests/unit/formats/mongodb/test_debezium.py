@@ -154,8 +154,11 @@ def test_a_wrong_message_is_refused_with_its_path(wire, refusal):
 )
 def test_a_document_comes_back_without_loss_of_data(wire):
     event = decode(wire)
-    (written,) = CODEC.encode(event).messages
+    written, *tombstones = CODEC.encode(event).messages
     assert decode(written) == event
+    assert tombstones == (
+        [Message(None, written.key, topic="shop.t")] if event.op is Op.DELETE else []
+    )
 
 
 def test_another_row_becomes_a_document_which_is_a_loss_of_each_column():

@@ -7,8 +7,8 @@ import pytest
 
 from changelane import DecodeError, Message, get_codec
 from changelane.event import DataChange, Key, KeyOrigin, Op, Tombstone, Transaction, Watermark
+from changelane.formats.contract.postgres_type_numbers import number_of, type_text_of
 from changelane.formats.pgoutput import wire
-from changelane.formats.pgoutput.types import number_of, type_text_of
 from changelane.position import SequencePosition
 from changelane.schema import TableId
 from changelane.types import UNAVAILABLE, Text

@@ -36,7 +36,7 @@ def test_key_columns_that_the_value_omits_are_added():
 
 
 def test_an_empty_value_is_a_delete():
-    assert read(b"") == read(None)
+    assert read(b"") == read(b"null") == read(None)
 
 
 def test_a_key_may_have_its_schema_beside_it():

@@ -2,11 +2,13 @@
 """Lanes of formats without column types give the rows and the errors of the event path."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from lane_checks import check_generated, check_mutated, check_stored, count
 
+from changelane import get_codec
 from changelane.message import Message
 
 pytestmark = pytest.mark.usefixtures("early_lanes")
@@ -427,6 +429,23 @@ def test_other_rows_with_keys(options: dict[str, Any]) -> None:
         sent = [changelog("+I", order(), {"id": 1})] * 2
         assert count("changelog-json", [*sent, other], options) == 1
         assert count("changelog-json", [*sent, other, *sent, other], options) >= 1
+
+
+@pytest.mark.parametrize("options", [{}, TYPED])
+def test_rows_with_a_schema_block_are_not_plain(options: dict[str, Any]) -> None:
+    fields = [{"field": "id", "type": "int64"}, {"field": "note", "type": "string"}]
+    block = {"type": "struct", "fields": fields}
+    typed = plain({"schema": block, "payload": {"id": 1, "note": "a"}}, {"id": 1})
+    typed_key = plain(order(), {"schema": block | {"fields": fields[:1]}, "payload": {"id": 1}})
+    assert count("plain-json", [typed] * 3, options) == 0
+    assert count("plain-json", [plain(order())] * 2 + [typed] * 2, options) == 1
+    assert count("plain-json", [typed_key] * 3, options) == 2
+
+
+@pytest.mark.parametrize("format", ["plain-json", "cockroachdb-json"])
+def test_rows_in_avro_have_no_lanes(format: str, tmp_path: Path) -> None:
+    codec = get_codec(format, serde="avro-registry", registry=tmp_path.as_uri())
+    assert codec.lanes is None
 
 
 def test_declared_columns_with_the_names_of_a_schema_block() -> None:

@@ -19,7 +19,7 @@ from changelane.formats.contract import avro_binary, avro_readers, json
 from changelane.formats.contract.avro_readers import Read
 from changelane.formats.contract.schema_registry import RegisteredSchema
 from changelane.formats.debezium_envelope.rows.connect_schema import UNSET, Schema, check
-from changelane.formats.debezium_envelope.rows.semantic_types import CONNECT
+from changelane.formats.debezium_envelope.rows.semantic_types import CONNECT, DEBEZIUM
 from changelane.reason_codes import ReasonCode
 
 _MAX_DEPTH: Final = 64
@@ -37,14 +37,30 @@ _PRIMITIVES: Final[Mapping[str, tuple[str, Read]]] = {
 }
 """Avro type -> the type of Connect, and the reader."""
 _NARROW: Final = frozenset({"int8", "int16"})
+_DECIMAL: Final = CONNECT + "Decimal"
 _LOGICAL: Final[Mapping[tuple[str, str], str]] = {
-    ("bytes", "decimal"): "Decimal",
-    ("fixed", "decimal"): "Decimal",
-    ("int", "date"): "Date",
-    ("int", "time-millis"): "Time",
-    ("long", "timestamp-millis"): "Timestamp",
+    ("bytes", "decimal"): _DECIMAL,
+    ("fixed", "decimal"): _DECIMAL,
+    ("int", "date"): CONNECT + "Date",
+    ("int", "time-millis"): CONNECT + "Time",
+    ("long", "timestamp-millis"): CONNECT + "Timestamp",
 }
 """Avro type and its logical type -> the type of Connect, for types without ``connect.name``."""
+_FURTHER_LOGICAL: Final[Mapping[tuple[str, str], str]] = {
+    ("long", "time-micros"): DEBEZIUM + "time.MicroTime",
+    ("long", "timestamp-micros"): DEBEZIUM + "time.MicroTimestamp",
+    ("long", "timestamp-nanos"): DEBEZIUM + "time.NanoTimestamp",
+    ("long", "local-timestamp-millis"): DEBEZIUM + "time.Timestamp",
+    ("long", "local-timestamp-micros"): DEBEZIUM + "time.MicroTimestamp",
+    ("long", "local-timestamp-nanos"): DEBEZIUM + "time.NanoTimestamp",
+    ("string", "uuid"): DEBEZIUM + "data.Uuid",
+}
+"""Those that Connect ignores -> Debezium's type with the same values."""
+DECIMAL_TEXT: Final = "decimal"
+"""The semantic name of the text of a decimal, with the parameters of CockroachDB's own schemas."""
+PRECISION, SCALE = "precision", "scale"
+SQL_COLUMN: Final = "__crdb__"
+"""The property of a field with CockroachDB's SQL of the column."""
 _DEFAULT_PRECISION: Final = 64
 _PRECISION: Final = "connect.decimal.precision"
 _CONFLUENT: Final = "io.confluent.connect.avro."
@@ -90,17 +106,21 @@ def _not_a_datum() -> DecodeError:
     return DecodeError(reason, code=ReasonCode.MALFORMED_AVRO)
 
 
-def compile_schema(registered: RegisteredSchema, *, restores_names: bool) -> CompiledSchema:
+def compile_schema(
+    registered: RegisteredSchema, *, restores_names: bool, has_logical_types: bool = False
+) -> CompiledSchema:
     """Compile an Avro schema.
 
     Args:
         registered: The schema of the registry.
         restores_names: ``_uXXXX`` in the names of fields is a character.
+        has_logical_types: The logical types that Connect ignores are those of Debezium.
 
     Raises:
         DecodeError: It is not an Avro schema that Connect writes.
     """
-    compiler = _Compiler(_restored if restores_names else str)
+    field_name = _restored if restores_names else str
+    compiler = _Compiler(field_name, has_logical_types=has_logical_types)
     try:
         for text in registered.references:
             compiler.part(json.loads(text.encode(), object), "", 0)
@@ -139,8 +159,15 @@ class _Part(NamedTuple):
 class _Compiler:
     """Compiles the types of one schema; named types are compiled once."""
 
-    def __init__(self, field_name: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        field_name: Callable[[str], str],
+        *,
+        has_logical_types: bool,
+    ) -> None:
         self._field_name = field_name
+        self._has_logical_types = has_logical_types
+        self._logical_types = {**_LOGICAL, **_FURTHER_LOGICAL} if has_logical_types else _LOGICAL
         self._named: dict[str, _Part | None] = {}
         self._entries: dict[str, tuple[Read, Read]] = {}
 
@@ -205,6 +232,8 @@ class _Compiler:
 
     def _union(self, branches: list[Any], namespace: str, depth: int) -> _Part:
         values = [branch for branch in branches if _type_of(branch) != "null"]
+        if self._has_logical_types and (scale := _scale_of_text_union(values)) is not None:
+            return self._decimal_or_text(branches, scale)
         if len(values) != 1 or len(branches) > 2:
             raise _wrong("a union has several types beside null, which no connector writes")
         inner = self.part(values[0], namespace, depth + 1)
@@ -213,6 +242,17 @@ class _Compiler:
         value_branch = 0 if _type_of(branches[1]) == "null" else 1
         schema = msgspec.structs.replace(inner.schema, optional=True)
         return _Part(schema, avro_readers.optional_reader(value_branch, inner.read), inner.size)
+
+    @staticmethod
+    def _decimal_or_text(branches: list[Any], scale: int) -> _Part:
+        """Return a decimal that may be a text, which CockroachDB writes for NaN and infinity."""
+        marks = [_type_of(branch) for branch in branches]
+        decimal_branch = next(branch for branch in branches if _type_of(branch) == "bytes")
+        parameters = {PRECISION: str(int(decimal_branch["precision"])), SCALE: str(scale)}
+        schema = Schema(
+            "string", optional="null" in marks, name=DECIMAL_TEXT, parameters=parameters
+        )
+        return _Part(schema, avro_readers.decimal_text_reader(marks, scale), 1)
 
     def _array(self, avro: Any, namespace: str, depth: int) -> _Part:
         items = avro["items"]
@@ -246,6 +286,9 @@ class _Compiler:
             default = field.get("default")
             if default is not None and schema.default is UNSET:
                 schema = msgspec.structs.replace(schema, default=_default(schema, default))
+            if self._has_logical_types and isinstance(field.get(SQL_COLUMN), str):
+                parameters = {**schema.parameter, SQL_COLUMN: field[SQL_COLUMN]}
+                schema = msgspec.structs.replace(schema, parameters=parameters)
             if schema.doc is UNSET and isinstance(field.get("doc"), str):
                 schema = msgspec.structs.replace(schema, doc=field["doc"])
             members.append(schema)
@@ -263,8 +306,7 @@ class _Compiler:
             part = part._replace(schema=named_schema)
         return self._add(avro, namespace, part)
 
-    @staticmethod
-    def _made(avro: Any, schema: Schema, read: Read, size: int = 0) -> _Part:
+    def _made(self, avro: Any, schema: Schema, read: Read, size: int = 0) -> _Part:
         """Return a part with the properties of Connect."""
         if size >= _MAX_PARTS:
             raise _wrong("it is too large")
@@ -272,11 +314,11 @@ class _Compiler:
         name = avro.get("connect.name")
         parameters = avro.get("connect.parameters")
         version = avro.get("connect.version")
-        logical_name = _LOGICAL.get((avro["type"], str(avro.get("logicalType"))))
+        logical_name = self._logical_types.get((avro["type"], str(avro.get("logicalType"))))
         if name is None and logical_name is not None:
-            name, version = CONNECT + logical_name, 1
-            if logical_name == "Decimal" and parameters is None:
-                parameters = _decimal_parameters(avro)
+            name, version = logical_name, 1
+            if logical_name == _DECIMAL:
+                parameters = {**_decimal_parameters(avro), **(parameters or {})}
         if name is not None:
             changes["name"] = str(name)
         if version is not None:
@@ -297,6 +339,15 @@ def _decimal_parameters(avro: Any) -> dict[str, str]:
     if precision != _DEFAULT_PRECISION:
         parameters[_PRECISION] = str(precision)
     return parameters
+
+
+def _scale_of_text_union(values: list[Any]) -> int | None:
+    """Return the scale of the decimal in a union of a decimal and a text; else ``None``."""
+    match sorted(values, key=lambda value: isinstance(value, str)):
+        case [{"type": "bytes", "logicalType": "decimal"} as number, "string"]:
+            return int(number.get("scale", 0))
+        case _:
+            return None
 
 
 def _type_of(branch: Any) -> object:

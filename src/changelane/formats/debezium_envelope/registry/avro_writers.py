@@ -23,7 +23,7 @@ from changelane.errors import DecodeError, EncodeError
 from changelane.formats.contract import json
 from changelane.formats.contract.avro_binary import bytes_of, long_of, text_of
 from changelane.formats.debezium_envelope.rows.connect_schema import UNSET, Schema, struct
-from changelane.formats.debezium_envelope.rows.semantic_types import CONNECT
+from changelane.formats.debezium_envelope.rows.semantic_types import CONNECT, DEBEZIUM
 
 Write = Callable[[Any], bytes]
 
@@ -47,6 +47,13 @@ _LOGICAL: Final[Mapping[str, str]] = {
     f"{CONNECT}Time": "time-millis",
     f"{CONNECT}Timestamp": "timestamp-millis",
 }
+_FURTHER_LOGICAL: Final[Mapping[str, str]] = {
+    f"{DEBEZIUM}time.Date": "date",
+    f"{DEBEZIUM}time.MicroTime": "time-micros",
+    f"{DEBEZIUM}time.MicroTimestamp": "timestamp-micros",
+    f"{DEBEZIUM}data.Uuid": "uuid",
+}
+"""Debezium's types with the same values as a logical type, for readers that do not know them."""
 _DECIMAL: Final = f"{CONNECT}Decimal"
 _DEFAULT_PRECISION: Final = "64"
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -93,17 +100,21 @@ NOT_A_PAYLOAD: Final = (
 """The exceptions for JSON that is not of its schema."""
 
 
-def avro_writer(schema: Schema, *, escapes_names: bool) -> AvroWriter:
+def avro_writer(
+    schema: Schema, *, escapes_names: bool, has_logical_types: bool = False
+) -> AvroWriter:
     """Return a schema in Avro.
 
     Args:
         schema: The schema of Connect.
         escapes_names: Characters of fields that Avro does not allow become ``_uXXXX``.
+        has_logical_types: Debezium's types have logical types of Avro, too.
 
     Raises:
         EncodeError: A field has a name that Avro does not allow, or a schema has no Avro form.
     """
-    maker = _Maker(_escaped if escapes_names else _checked)
+    logical_types = {**_LOGICAL, **_FURTHER_LOGICAL} if has_logical_types else _LOGICAL
+    maker = _Maker(_escaped if escapes_names else _checked, logical_types)
     avro, write = maker.part(schema)
     return AvroWriter(json.dumps(avro).decode(), write)
 
@@ -125,8 +136,9 @@ def _checked(name: str) -> str:
 class _Maker:
     """Makes the Avro schema of one message."""
 
-    def __init__(self, field_name: Callable[[str], str]) -> None:
+    def __init__(self, field_name: Callable[[str], str], logical_types: Mapping[str, str]) -> None:
         self._field_name = field_name
+        self._logical_types = logical_types
         self._contents: dict[str, bytes] = {}
 
     def part(self, schema: Schema) -> tuple[Any, Write]:
@@ -144,7 +156,7 @@ class _Maker:
                 return self._record(schema)
             case "array" if isinstance(schema.items, Schema):
                 items, write_item = self.part(schema.items)
-                array = _with_properties({"type": "array", "items": items}, schema)
+                array = self._with_properties({"type": "array", "items": items}, schema)
                 return array, _array_writer(write_item)
             case "map" if isinstance(schema.keys, Schema) and isinstance(schema.values, Schema):
                 return self._map(schema, schema.keys, schema.values)
@@ -153,19 +165,19 @@ class _Maker:
         avro = {"type": _TYPES[schema.type]}
         if schema.type in _NARROW:
             avro["connect.type"] = schema.type
-        return _with_properties(avro, schema), _primitive_writer(schema.type)
+        return self._with_properties(avro, schema), _primitive_writer(schema.type)
 
     def _map(self, schema: Schema, keys: Schema, values: Schema) -> tuple[Any, Write]:
         if keys.type == "string" and not keys.optional:
             avro_values, write_value = self.part(values)
             avro = {"type": "map", "values": avro_values}
-            return _with_properties(avro, schema), _map_writer(write_value)
+            return self._with_properties(avro, schema), _map_writer(write_value)
         key = msgspec.structs.replace(keys, field="key")
         value = msgspec.structs.replace(values, field="value")
         entry, write_entry = self._record(struct((key, value), name=_ENTRY))
         if isinstance(entry, dict):
             entry["connect.internal.type"] = "MapEntry"
-        array = _with_properties({"type": "array", "items": entry}, schema)
+        array = self._with_properties({"type": "array", "items": entry}, schema)
         return array, _entries_writer(write_entry)
 
     def _record(self, schema: Schema) -> tuple[Any, Write]:
@@ -187,7 +199,7 @@ class _Maker:
             return full_name, write_record
         namespace, _, name = full_name.rpartition(".")
         avro = {"type": "record", "name": name, "namespace": namespace, "fields": fields}
-        return _with_properties(avro, schema), write_record
+        return self._with_properties(avro, schema), write_record
 
     def _unique(self, name: str, content: bytes) -> tuple[str, bool]:
         """Return a name that no other content has, and whether it is new."""
@@ -199,35 +211,34 @@ class _Maker:
         self._contents[unique_name] = content
         return unique_name, is_new
 
+    def _with_properties(self, avro: dict[str, Any], schema: Schema) -> dict[str, Any] | str:
+        """Return an Avro type with the properties of Connect, or its name if there are none."""
+        parameters = schema.parameter
+        if schema.doc:
+            avro["connect.doc"] = schema.doc
+        if isinstance(schema.version, int):
+            avro["connect.version"] = schema.version
+        if isinstance(schema.parameters, dict):
+            avro["connect.parameters"] = parameters
+        if _has_default(schema):
+            avro["connect.default"] = _avro_default(schema, schema.default)
+        if schema.label and schema.label != _ENTRY:
+            avro["connect.name"] = schema.label
+        if schema.label == _DECIMAL:
+            scale = int(parameters.get("scale", "0"))
+            precision = int(parameters.get("connect.decimal.precision", _DEFAULT_PRECISION))
+            if 0 <= scale <= precision:
+                avro |= {"logicalType": "decimal", "precision": precision, "scale": scale}
+        elif schema.label in self._logical_types:
+            avro["logicalType"] = self._logical_types[schema.label]
+        return avro if len(avro) > 1 else avro["type"]
+
 
 def _full_name(schema: Schema) -> str:
     if not schema.label:
         return f"{_NAMESPACE}.ConnectDefault"
     parts = [_NOT_IN_NAMES.sub("_", part) or "_" for part in schema.label.split(".")]
     return ".".join(parts if len(parts) > 1 else [_NAMESPACE, *parts])
-
-
-def _with_properties(avro: dict[str, Any], schema: Schema) -> dict[str, Any] | str:
-    """Return an Avro type with the properties of Connect, or its name if there are none."""
-    parameters = schema.parameter
-    if schema.doc:
-        avro["connect.doc"] = schema.doc
-    if isinstance(schema.version, int):
-        avro["connect.version"] = schema.version
-    if isinstance(schema.parameters, dict):
-        avro["connect.parameters"] = parameters
-    if _has_default(schema):
-        avro["connect.default"] = _avro_default(schema, schema.default)
-    if schema.label and schema.label != _ENTRY:
-        avro["connect.name"] = schema.label
-    if schema.label == _DECIMAL:
-        scale = int(parameters.get("scale", "0"))
-        precision = int(parameters.get("connect.decimal.precision", _DEFAULT_PRECISION))
-        if 0 <= scale <= precision:
-            avro |= {"logicalType": "decimal", "precision": precision, "scale": scale}
-    elif schema.label in _LOGICAL:
-        avro["logicalType"] = _LOGICAL[schema.label]
-    return avro if len(avro) > 1 else avro["type"]
 
 
 def _has_default(schema: Schema) -> bool:

@@ -55,13 +55,20 @@ _PROTOBUF: Final = "Protobuf is not read: let the connector write Avro or JSON"
 _JSON: Final = "JSON Schema: set serde to json-schema-registry"
 
 
-def with_serde(make: Callable[[Options], Format], options: Options, inner: Format) -> Format:
+def with_serde(
+    make: Callable[[Options], Format],
+    options: Options,
+    inner: Format,
+    *,
+    has_logical_types: bool = False,
+) -> Format:
     """Return a format with the serde of its options.
 
     Args:
         make: The function that makes the format of its options, for pickle.
         options: The options.
         inner: The format of JSON messages.
+        has_logical_types: Debezium's types have logical types of Avro, which Connect ignores.
 
     Raises:
         ConfigError: The options of the serde contradict each other.
@@ -74,7 +81,7 @@ def with_serde(make: Callable[[Options], Format], options: Options, inner: Forma
         return inner
     if options.serde is Serde.AVRO_REGISTRY:
         check_location(options.location)
-    return RegistryFormat(make, options, inner)
+    return RegistryFormat(make, options, inner, has_logical_types=has_logical_types)
 
 
 _REGISTRY_OPTIONS: Final = frozenset(SerdeOptions.__struct_fields__) - {"serde"}
@@ -83,8 +90,11 @@ _REGISTRY_OPTIONS: Final = frozenset(SerdeOptions.__struct_fields__) - {"serde"}
 class _RegisteredSchemas:
     """The compiled schemas of one registry."""
 
-    def __init__(self, location: Location, *, restores_names: bool, is_new: bool) -> None:
+    def __init__(
+        self, location: Location, *, restores_names: bool, is_new: bool, has_logical_types: bool
+    ) -> None:
         self._location = location
+        self._has_logical_types = has_logical_types
         self._restores_names = restores_names
         self._is_new = is_new
         self._writers: BoundedCache[tuple[str, bytes], tuple[bytes, AvroWriter] | EncodeError]
@@ -128,7 +138,11 @@ class _RegisteredSchemas:
         self, subject: str, block: bytes
     ) -> tuple[bytes, AvroWriter] | EncodeError:
         try:
-            writer = avro_writer(parse(block), escapes_names=self._restores_names)
+            writer = avro_writer(
+                parse(block),
+                escapes_names=self._restores_names,
+                has_logical_types=self._has_logical_types,
+            )
         except EncodeError as error:
             return error
         except (DecodeError, *NOT_A_PAYLOAD):
@@ -144,15 +158,26 @@ class _RegisteredSchemas:
             reason = f"schema {schema_id.text} of the registry is not Avro. {advice}"
             return DecodeError(reason, code=ReasonCode.WRONG_SCHEMA)
         try:
-            return compile_schema(registered, restores_names=self._restores_names)
+            return compile_schema(
+                registered,
+                restores_names=self._restores_names,
+                has_logical_types=self._has_logical_types,
+            )
         except DecodeError as error:
             return error
 
 
 @lru_cache(maxsize=64)
-def _schemas_of(location: Location, *, restores_names: bool, is_new: bool) -> _RegisteredSchemas:
+def _schemas_of(
+    location: Location, *, restores_names: bool, is_new: bool, has_logical_types: bool
+) -> _RegisteredSchemas:
     """Return the schemas of a registry; all codecs of a process share them."""
-    return _RegisteredSchemas(location, restores_names=restores_names, is_new=is_new)
+    return _RegisteredSchemas(
+        location,
+        restores_names=restores_names,
+        is_new=is_new,
+        has_logical_types=has_logical_types,
+    )
 
 
 class RegistryFormat:
@@ -163,7 +188,14 @@ class RegistryFormat:
         lanes: The lanes of plain row changes, if the format has lanes.
     """
 
-    def __init__(self, make: Callable[[Any], Format], options: SerdeOptions, inner: Format) -> None:
+    def __init__(
+        self,
+        make: Callable[[Any], Format],
+        options: SerdeOptions,
+        inner: Format,
+        *,
+        has_logical_types: bool,
+    ) -> None:
         self._make = make
         self._options = options
         self._inner = inner
@@ -171,7 +203,10 @@ class RegistryFormat:
         self._id_width = options.id_width
         restores_names = options.avro_names == "unicode"
         self._schemas = _schemas_of(
-            options.location, restores_names=restores_names, is_new=options.register_schemas
+            options.location,
+            restores_names=restores_names,
+            is_new=options.register_schemas,
+            has_logical_types=has_logical_types,
         )
         self._last: tuple[bytes, bytes] = (b"", b"")
         self.carries = inner.carries
