@@ -43,6 +43,8 @@ class CapturedPostgres:
             password=source.password,
             sslmode=source.sslmode,
             sslrootcert=source.sslrootcert or "",
+            sslcert=source.sslcert or "",
+            sslkey=source.sslkey or "",
         )
 
     def findings(self, offset: EngineOffset | None) -> list[Finding]:
@@ -106,6 +108,8 @@ class CapturedPostgres:
             publication=source.publication_name,
             sslmode=source.sslmode,
             sslrootcert=source.sslrootcert or "",
+            sslcert=source.sslcert or "",
+            sslkey=source.sslkey or "",
             heartbeat_s=heartbeat_s,
             properties=source.debezium,
         )
