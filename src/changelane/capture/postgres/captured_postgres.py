@@ -55,6 +55,7 @@ class CapturedPostgres:
             tables=source.tables,
             publication=source.publication_name,
             slot=source.slot_name,
+            needs_ddl_trigger=source.ddl == "event_trigger",
             position=None if offset is None else lsn_of(offset),
         )
 
