@@ -59,7 +59,6 @@ MARIADB_LINES: Final = (
 )
 POSTGRES_LINES: Final = (
     Line("debezium-json", "debezium"),
-    Line("dts-avro", "dts"),
     Line("canal-json", "canal", {"kinds.ratio": "value:float", "kinds.body": "unavailable"}),
     Line("cdl-json", "cdl", NO_TRUNCATE | {"kinds.body": "key_change"}),
     Line("cdl-debezium-json", "cdl", NO_TRUNCATE | {"kinds.body": "key_change"}),
