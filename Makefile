@@ -29,7 +29,8 @@ SPARK40_TESTS     := $(addprefix tests/spark/test_,counterexamples.py crash.py l
 # DataHub's client needs a C compiler: an environment of its own, on top of the other.
 DATAHUB_VENV      := .venv-datahub
 DATAHUB_INSTALLED := $(DATAHUB_VENV)/.installed
-DATAHUB_TESTS     := tests/unit/datahub/test_sdk.py tests/spark/test_datahub_sink.py tests/spark/test_datahub_source.py
+DATAHUB_TESTS     := tests/unit/datahub/test_sdk.py $(addprefix tests/spark/test_,capture_datahub.py datahub_sink.py \
+                     datahub_source.py)
 
 # Local Spark listens on this machine only.
 export SPARK_LOCAL_IP ?= 127.0.0.1
@@ -106,7 +107,7 @@ fuzz: $(INSTALLED) ## mutated messages for every decoder, and the fast tests wit
 	@$(PYTHON_IN_VENV) scripts/fuzz.py --seconds $(SECONDS_OF_FUZZ) $(ARGS)
 	@CHANGELANE_EFFORT=10 $(PYTHON_IN_VENV) -m pytest -q $(FAST) -n 2
 
-soak: java $(INSTALLED) $(FETCHED) ## kill pipelines again and again and compare their tables (KILLS=200)
+soak: java $(INSTALLED) $(FETCHED) ## kill pipelines, captured databases among them, again and again and compare their tables (KILLS=200)
 	@$(PYTHON_IN_VENV) scripts/soak.py --kills $(KILLS) $(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)
 
 bench: java $(INSTALLED) $(FETCHED) ## measure speed against the baselines (several minutes)

@@ -55,12 +55,12 @@ LONG_PARTS: Final = (
     (
         *("admission", "capture_object_store", "cluster", "equality", "fanout", "installed_sink"),
         *("key_changes", "late_columns", "layout", "postgres_plugins", "quarantine", "resend"),
-        "transforms",
+        *("capture_formats", "transforms"),
     ),
     (
         *("capture_cluster", "capture_engine", "catalogs", "dispatch", "expressions", "fence"),
         *("new_format", "purge", "query_page", "readme_blocks", "schema_changes", "seed_jobs"),
-        *("sequence", "shared_names", "verify"),
+        *("full_disk", "sequence", "shared_names", "verify"),
     ),
     (
         *("additions", "capture_mariadb", "check", "files_in_folders", "kafka_sink", "keeping"),

@@ -11,12 +11,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import zstandard
 
 pytest.importorskip("jpype", reason="jpype1 is not installed: changelane[capture]")
 
 from mariadb_server import MariadbServer
+from tls_certificates import create_server_certificate
 
 from changelane.capture.connectors import ConnectorOptions
 from changelane.capture.database_capture import DatabaseCapture
@@ -27,6 +29,7 @@ from changelane.capture.segment_store import CaptureLog
 from changelane.capture.storage import LocalFolder
 from changelane.codec import get_codec
 from changelane.conversion.message_files import read_record
+from changelane.errors import ConfigError
 from changelane.event import ChangeEvent, DataChange, SchemaChange, Tombstone, Truncate
 from changelane.pipeline.mysql_source import MariadbSource
 from changelane.schema import TableId
@@ -187,3 +190,50 @@ def test_until_now_ends_when_the_last_statement_has_no_change(
         capture.start(is_until_now=True)
         time.sleep(3)  # the position of a restart is that of the beginning of the file
         wait_until_now(capture)
+
+
+def test_certificates_of_files_reach_the_driver_and_the_binlog_reader(
+    mariadb_server: MariadbServer, tmp_path: Path
+) -> None:
+    del mariadb_server  # which skips where MariaDB is not installed
+    with MariadbServer(tls="required") as server:
+        assert server.certificate is not None
+        server.run(
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.items (id INT PRIMARY KEY, n BIGINT)",
+            "INSERT INTO shop.items VALUES (1, NULL)",
+            "CREATE USER capture IDENTIFIED BY 'pass word' REQUIRE X509",
+            "GRANT SELECT, RELOAD, SHOW DATABASES, LOCK TABLES, REPLICATION SLAVE, "
+            "BINLOG MONITOR, SLAVE MONITOR ON *.* TO capture",
+        )
+        source = MariadbSource(
+            host=server.host,
+            port=server.port,
+            database="shop",
+            user="capture",
+            password="pass word",
+            tables=["shop.*"],
+            segments=str(tmp_path / "log"),
+            memory="256m",
+            sslmode="verify-full",
+            sslrootcert=str(server.certificate.root),
+            sslcert=str(server.certificate.certificate),
+            sslkey=str(server.certificate.key),
+        )
+        from changelane.spark.runtime.jars import fetch_debezium
+
+        with DatabaseCapture(source, fetch_debezium("mariadb")) as capture:
+            capture.start(is_until_now=True)
+            capture.wait_until_now()
+            server.run("UPDATE shop.items SET n = 2")
+            capture.wait_until_now()
+        assert events(tmp_path)[-2:] == ["r 1 None", "u 1 2"]
+        other = tmp_path / "other"
+        other.mkdir()
+        stranger = create_server_certificate(other)
+        changed = msgspec.structs.replace(source, sslrootcert=str(stranger.root))
+        with (
+            DatabaseCapture(changed, fetch_debezium("mariadb")) as capture,
+            pytest.raises(ConfigError, match=r"the TLS connection to .* fails"),
+        ):
+            capture.start(is_until_now=True)

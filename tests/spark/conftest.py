@@ -15,6 +15,7 @@ from changelane.spark.runtime.jars import spark_packages
 collect_ignore = [] if "hudi" in LAKES else ["test_hudi.py"]
 if find_spec("datahub") is None:
     collect_ignore += [
+        "test_capture_datahub.py",
         "test_datahub_sink.py",
         "test_datahub_source.py",
     ]  # `make test-datahub` installs the vendor's client

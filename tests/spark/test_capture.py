@@ -49,12 +49,16 @@ COLUMNS: Final = {
 class Shop:
     """A database, and the pipeline that captures it."""
 
-    def __init__(self, server: PostgresServer, database: str, folder: Path) -> None:
+    tables = ("orders", "documents", "events")
+
+    def __init__(
+        self, server: PostgresServer, database: str, folder: Path, table_format: str = "delta"
+    ) -> None:
         self.server = server
         self.database = database
         self.folder = folder
         self.file = folder / "shop.yaml"
-        self.lake = str(folder / "iceberg")
+        self.lake = str(folder / table_format)
         self.environment = {**os.environ, "PGPASSWORD_OF_TEST": server.password}
         config = {
             "name": "shop",
@@ -70,7 +74,7 @@ class Shop:
                 "publish_interval": "1 second",
                 "memory": "256m",
             },
-            "sink": {"type": "iceberg", "path": self.lake},
+            "sink": {"type": table_format, "path": self.lake},
             "options": {"tables_without_key": "append"},
         }
         self.file.write_bytes(msgspec.json.encode(config))
@@ -138,11 +142,21 @@ def fill(connection: "psycopg.Connection[Any]") -> None:
     connection.commit()
 
 
-def work(shop: Shop, choose: random.Random, stop: threading.Event) -> None:
-    """Change the database until the end: swaps, moved keys, TOAST, COPY, large transactions."""
+def work(
+    shop: Shop,
+    choose: random.Random,
+    stop: threading.Event,
+    *,
+    first: int = 1000,
+    pause_s: float = 0.02,
+) -> None:
+    """Change the database until the end: swaps, moved keys, TOAST, COPY, large transactions.
+
+    New keys begin at *first*; *pause_s* is the longest pause between two transactions.
+    """
     with shop.connect() as connection:
         connection.autocommit = False
-        number = 1000
+        number = first
         while not stop.is_set():
             number += 100
             match choose.randrange(8):
@@ -181,7 +195,7 @@ def work(shop: Shop, choose: random.Random, stop: threading.Event) -> None:
                     connection.execute("UPDATE orders SET note = 'gone'")
                     connection.execute("ROLLBACK TO SAVEPOINT a")
             connection.commit()
-            time.sleep(choose.random() / 50)
+            time.sleep(choose.random() * pause_s)
 
 
 def engine_pid(process: "subprocess.Popen[bytes]") -> int | None:

@@ -47,11 +47,16 @@ COLUMNS: Final = {"orders": ("id", "v", "price", "note", "at"), "pairs": ("a", "
 class Shop:
     """A database, and the pipeline that captures it."""
 
-    def __init__(self, server: MariadbServer, database: str, folder: Path) -> None:
+    tables = ("orders", "pairs")
+
+    def __init__(
+        self, server: MariadbServer, database: str, folder: Path, table_format: str = "iceberg"
+    ) -> None:
         self.server = server
         self.database = database
         self.folder = folder
-        self.lake = str(folder / "iceberg")
+        self.lake = str(folder / table_format)
+        self.environment = {**os.environ, "MYSQL_PASSWORD_OF_TEST": server.password}
         self.file = folder / "shop.yaml"
         config = {
             "name": "shop",
@@ -67,13 +72,13 @@ class Shop:
                 "publish_interval": "1 second",
                 "memory": "256m",
             },
-            "sink": {"type": "iceberg", "path": self.lake},
+            "sink": {"type": table_format, "path": self.lake},
         }
         self.file.write_bytes(msgspec.json.encode(config))
 
     @property
     def pipeline(self) -> Pipeline:
-        return load(self.file, {"MYSQL_PASSWORD_OF_TEST": self.server.password})
+        return load(self.file, self.environment)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -102,17 +107,31 @@ class Shop:
 def shop(mariadb_server: MariadbServer, tmp_path: Path) -> Iterator[Shop]:
     with mariadb_server.new_database("shop") as database:
         made = Shop(mariadb_server, database, tmp_path)
-        made.run(*TABLES)
-        made.run(
-            "INSERT INTO orders SELECT seq, 18446744073709551615, seq * 1.25, 'é', "
-            "'2024-02-29 12:00:00.123456' FROM seq_1_to_200"
-        )
+        fill(made)
         yield made
 
 
-def work(shop: Shop, choose: random.Random, stop: threading.Event) -> None:
-    """Change the database until the end: moved keys, bulk statements, rollbacks, DDL."""
-    number = 1000
+def fill(shop: Shop) -> None:
+    shop.run(*TABLES)
+    shop.run(
+        "INSERT INTO orders SELECT seq, 18446744073709551615, seq * 1.25, 'é', "
+        "'2024-02-29 12:00:00.123456' FROM seq_1_to_200"
+    )
+
+
+def work(
+    shop: Shop,
+    choose: random.Random,
+    stop: threading.Event,
+    *,
+    first: int = 1000,
+    pause_s: float = 0.02,
+) -> None:
+    """Change the database until the end: moved keys, bulk statements, rollbacks, DDL.
+
+    New keys begin at *first*; *pause_s* is the longest pause between two transactions.
+    """
+    number = first
     with shop.server.connect(shop.database) as connection, connection.cursor() as cursor:
         while not stop.is_set():
             number += 100
@@ -148,7 +167,7 @@ def work(shop: Shop, choose: random.Random, stop: threading.Event) -> None:
                     cursor.execute("UPDATE orders SET note = 'rolled back'")
                     connection.rollback()
             connection.commit()
-            time.sleep(choose.random() / 50)
+            time.sleep(choose.random() * pause_s)
 
 
 def test_tables_are_the_rows_of_a_mariadb_whose_capture_is_killed(

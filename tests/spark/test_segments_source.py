@@ -9,6 +9,7 @@ from typing import Any
 import lake_tables
 import pytest
 from click.testing import CliRunner
+from kafka_topics import Topics
 from pyspark.sql import SparkSession
 
 from changelane.capture.manifest import CapturedRecord
@@ -19,8 +20,11 @@ from changelane.errors import ConfigError
 from changelane.pipeline.config import Pipeline, parse
 from changelane.schema import TableId
 from changelane.spark.check.pipeline import check
+from changelane.spark.lake import lake as open_lake
 from changelane.spark.run.query import RunError
 from changelane.spark.run.tables import RunReport, run
+from changelane.spark.sinks.delivery import run_to_topics
+from changelane.spark.sinks.report import DeliveriesReport
 from changelane.spark.sources import segments
 from changelane.spark.sources.segments import SegmentsInput
 
@@ -343,3 +347,51 @@ def test_status_shows_the_capture_log_beside_the_tables(
     lines = result.stdout.splitlines()
     assert "5 of them not in the tables" in lines[-2]
     assert lines[-1].startswith("PostgreSQL database shop at 127.0.0.1:1: ")
+
+
+def test_records_are_sent_to_kafka_in_the_order_of_the_log(
+    spark: SparkSession, capture: Capture, broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = Topics(broker)
+    names = {"shop.events": topics.create(topics.name("events"), 2)}
+    names["shop.others"] = topics.create(topics.name("others"), 2)
+    count = 0
+
+    def publish(values: list[str | None]) -> None:
+        nonlocal count
+        for value in values:
+            topic = list(names.values())[count % 2]
+            record = CapturedRecord(topic, None, value or capture.value(count))
+            capture.writer.append(record)
+            count += 1
+        capture.writer.publish({"lsn": count})
+
+    def send() -> DeliveriesReport:
+        sink = {"type": "kafka", "bootstrap_servers": broker, "topic": "{topic}"}
+        sink |= {"format": "native-json", "event_id": True, "checkpoint": str(capture.lake)}
+        source = {"type": "segments", "path": str(capture.path), "format": "native-json"}
+        return run_to_topics(spark, parse({"name": "send", "source": source, "sink": sink}))
+
+    publish([None] * 60)  # several segments of one manifest
+    assert len(capture.log.manifest(1).segments) >= 4
+    assert send().total == 60
+    publish(["{broken", *[None] * 5])
+    with monkeypatch.context() as patch:
+        patch.setattr(SegmentsInput, "complete_batch", lambda *_: 1 / 0)
+        with pytest.raises(RunError):
+            send()
+    report = send()  # the batch under way is sent again
+    assert (report.total, report.quarantined) == (6, {"malformed_json": 1})
+    assert send().batches == []
+    for parity, name in enumerate(names.values()):
+        found = topics.read(name)
+        sent = [*range(parity, 60, 2), *[n for n in range(61, 66) if n % 2 == parity] * 2]
+        assert [json.loads(one.value or b"")["after"]["id"] for one in found] == sent
+        ids = [dict(one.headers)["changelane-event-id"] for one in found]
+        assert ids == [f"{name}-0-{number}-0-0".encode() for number in sent]
+        assert {one.partition for one in found} == {0}
+    rows = open_lake(spark, str(capture.lake), "delta").read("_changelane/quarantine").collect()
+    assert [(row["topic"], row["partition"], row["offset"]) for row in rows] == [
+        (names["shop.events"], 0, 60)
+    ]
+    assert capture.log.consumed() == {"send~p1": 2}

@@ -81,7 +81,7 @@ class MariadbServer:
         Raises:
             NotInstalledError: MariaDB is not installed.
         """
-        self._program = _program("mariadbd")
+        self._program = server_program()
         self._install_program = _program("mariadb-install-db")
         self.port = _free_port()
         self.certificate: ServerCertificate | None = None
@@ -118,6 +118,7 @@ class MariadbServer:
             _give(self.certificate.key, self.certificate.certificate)
             self.settings["ssl-key"] = str(self.certificate.key)
             self.settings["ssl-cert"] = str(self.certificate.certificate)
+            self.settings["ssl-ca"] = str(self.certificate.root)
             self.settings["require-secure-transport"] = "ON" if tls == "required" else "OFF"
 
     # -- its life
@@ -239,6 +240,15 @@ class MariadbServer:
         finally:
             if self.is_up:
                 self.run(f"DROP DATABASE `{name}`")
+
+
+def server_program() -> str:
+    """The path of the installed MariaDB server.
+
+    Raises:
+        NotInstalledError: There is none.
+    """
+    return _program("mariadbd")
 
 
 def _program(name: str) -> str:

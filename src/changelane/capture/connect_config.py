@@ -74,6 +74,7 @@ def connector_of(options: ConnectorOptions, *, has_snapshot: bool) -> Connector:
         **properties,
         **_CONVERTERS,
         **_history(options),
+        **_key_stores(options, name),
         "tasks.max": "1",
         "snapshot.mode": "initial" if has_snapshot else "no_data",
     }
@@ -100,6 +101,20 @@ def _history(options: ConnectorOptions) -> dict[str, str]:
         f"{prefix}.bootstrap.servers": f"${{file:{SECRETS_FILE}:bootstrap.servers}}",
         f"{prefix}.topic": f"schema-history.{options.name}",
     }
+
+
+def _key_stores(options: ConnectorOptions, name: str) -> dict[str, str]:
+    """Return the properties of the key stores that MySQL and MariaDB need on the workers."""
+    if options.product == "postgres":
+        return {}
+    stores = {"truststore": options.sslrootcert, "keystore": options.sslcert}
+    keys = [
+        f"database.ssl.{store}{part}"
+        for store, file in stores.items()
+        if file
+        for part in ("", ".password")
+    ]
+    return {key: f"${{file:{SECRETS_FILE}:{name}.{key}}}" for key in keys}
 
 
 def kafka_source_text(options: ConnectorOptions) -> str:

@@ -72,10 +72,10 @@ class ConnectorOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         publication: The publication; PostgreSQL only.
         server_id: The id of the replica; MySQL and MariaDB only. ``None`` = derived from *name*.
         sslmode: The use of TLS, in the words of PostgreSQL.
-        sslrootcert: The file of the certificate authority; PostgreSQL only.
-        sslcert: The file of the client's certificate; PostgreSQL only.
-        sslkey: The file of the client's key in PEM, named ``*.pem`` or ``*.key``, without a
-            password; PostgreSQL only.
+        sslrootcert: The file of the certificate authority.
+        sslcert: The file of the client's certificate.
+        sslkey: The file of the client's key in PEM without a password; for PostgreSQL it is named
+            ``*.pem`` or ``*.key``.
         heartbeat_s: The interval of heartbeats, seconds.
         properties: More properties of the connector, such as ``column.exclude.list``.
 
@@ -275,13 +275,17 @@ def _postgres_properties(options: ConnectorOptions) -> dict[str, str]:
 
 
 def _binlog_properties(options: ConnectorOptions) -> dict[str, str]:
-    """Return the properties of MySQL and MariaDB."""
-    if options.sslrootcert or options.sslcert or options.sslkey:
-        raise ConfigError(
-            f"certificates of {options.product} are Java key stores: set "
-            "database.ssl.truststore and database.ssl.truststore.password (keystore for the "
-            "client's) under debezium"
-        )
+    """Return the properties of MySQL and MariaDB, without those of key stores.
+
+    Their connectors read no PEM files: see :mod:`changelane.capture.key_stores`.
+
+    Raises:
+        ConfigError: A certificate is in two options.
+    """
+    for option, store in (("sslrootcert", "truststore"), ("sslcert", "keystore")):
+        names = [name for name in options.properties if name.startswith(f"database.ssl.{store}")]
+        if names and getattr(options, option):
+            raise ConfigError(f"{option} and debezium.{names[0]} are both set: remove one of them")
     return {
         # two readers with one id end each other's connection
         "database.server.id": str(effective_server_id(options.server_id, options.name)),

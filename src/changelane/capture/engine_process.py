@@ -8,6 +8,7 @@ nothing: the next one continues from the newest manifest.
 """
 
 import os
+import secrets
 import signal
 import sys
 import threading
@@ -138,14 +139,16 @@ class EngineRun:
 
     def _capture(self, writer: SegmentWriter, properties: dict[str, str]) -> EngineStatus:
         try:
-            from changelane.capture import jvm_engine
+            from changelane.capture import jvm_engine, key_stores
         except ImportError as error:
             raise MissingExtraError("jpype1", "capture") from error
         config = self._config
         newest = writer.newest
         offset = _offset_of(newest)
         jvm_engine.start_jvm(Path(config.jars), heap=config.heap, work=self._work)
-        log = jvm_engine.EngineLog(self._work, config.connector.secrets)
+        password = secrets.token_hex(16)
+        properties |= key_stores.write_key_stores(config.connector, self._work, password)
+        log = jvm_engine.EngineLog(self._work, (*config.connector.secrets, password))
         offset_file = Path(properties["offset.storage.file.filename"])
         jvm_engine.write_offset_file(offset_file, config.connector.name, offset)
         planner = PublicationPlanner(
@@ -208,18 +211,18 @@ def _stop_at_end_of_input(stop: threading.Event) -> None:
 
 def _last_status(config: EngineConfig, status: StatusStream, stop: threading.Event) -> EngineStatus:
     """Run the capture, and return its last status, whatever happens."""
-    secrets = config.connector.secrets
+    hidden = config.connector.secrets
     try:
         return EngineRun(config, status, stop).run()
     except SlotError as error:
-        return Failed(without_secrets(str(error), secrets), error.is_retriable)
+        return Failed(without_secrets(str(error), hidden), error.is_retriable)
     except ChangelaneError as error:
         is_retriable = isinstance(error, UnreachableError)
-        return Failed(without_secrets(str(error), secrets), is_retriable)
+        return Failed(without_secrets(str(error), hidden), is_retriable)
     except OSError as error:
         where = error.filename or config.log
         reason = f"the capture cannot read or write its files ({where}): {error.strerror}"
-        return Failed(without_secrets(reason, secrets), is_retriable=False)
+        return Failed(without_secrets(reason, hidden), is_retriable=False)
     except Exception as error:  # noqa: BLE001 - the parent must learn why, without values
         reason = f"{type(error).__name__}: {error}"
         return failure_of([reason], config.connector, log_file=str(config.log_file))

@@ -6,6 +6,7 @@ may be on another machine than the capture log. With the file of an earlier capt
 rows with columns that the tables do not have any more.
 """
 
+import os
 from pathlib import Path
 from typing import Final
 
@@ -63,7 +64,20 @@ class SchemaHistory:
                     "log: set engine_folder to the folder of the newest capture, copied after its "
                     f"end; or {SNAPSHOT}"
                 )
+        self._delete_incomplete_line()
         self._folder.replace(_MARK, msgspec.json.encode(_Mark(log_id, epoch)))
+
+    def _delete_incomplete_line(self) -> None:
+        """Delete the end of the file after its last line feed.
+
+        A kill or a full disk interrupts the write of a record, and Debezium does not start with a
+        part of one. The log has nothing after its statement, which the engine reads again.
+        """
+        if not self.file.exists():
+            return
+        content = self.file.read_bytes()
+        if len(content) > (length := content.rfind(b"\n") + 1):
+            os.truncate(self.file, length)
 
     def _mark(self) -> _Mark | None:
         try:

@@ -17,6 +17,7 @@ from changelane.errors import ConfigError
 from changelane.formats.contract.options import seconds
 from changelane.pipeline.config import load
 from changelane.pipeline.database_source import DatabaseSource
+from changelane.pipeline.postgres_source import PostgresSource
 from changelane.pipeline.preflight import check_before_spark
 
 if TYPE_CHECKING:
@@ -48,7 +49,14 @@ _REPORT_S: Final = 10.0
     is_flag=True,
     help="Capture nothing; print the connector for Kafka Connect that does the same.",
 )
-def capture(file: str, *, until_now: bool, new_snapshot: bool, print_config: bool) -> None:
+@click.option(
+    "--print-sql",
+    is_flag=True,
+    help="Capture nothing; print the SQL that a superuser runs for `ddl: event_trigger`.",
+)
+def capture(
+    file: str, *, until_now: bool, new_snapshot: bool, print_config: bool, print_sql: bool
+) -> None:
     """Capture the database of a pipeline into its capture log, until it is stopped.
 
     `changelane run` captures, too; this command is for a capture on its own, such as on another
@@ -65,10 +73,14 @@ def capture(file: str, *, until_now: bool, new_snapshot: bool, print_config: boo
     if not isinstance(pipeline.source, DatabaseSource):
         kind = pipeline.source.type_name
         raise ConfigError(f"the source of the pipeline is {kind}, which is not a database")
-    if print_config:
-        if until_now or new_snapshot:
-            raise click.UsageError("--print-config captures nothing: leave out the other options")
-        _print_config(pipeline.source)
+    if print_config or print_sql:
+        if until_now or new_snapshot or (print_config and print_sql):
+            option = "--print-config" if print_config else "--print-sql"
+            raise click.UsageError(f"{option} captures nothing: leave out the other options")
+        if print_config:
+            _print_config(pipeline.source)
+        else:
+            _print_sql(pipeline.source)
         return
     stop = threading.Event()
     with started_capture(
@@ -160,6 +172,19 @@ def _print_config(source: DatabaseSource) -> None:
     _note(f"the workers read from {SECRETS_FILE}: {keys}")
     _note("a pipeline reads the topics of the connector with")
     click.echo(kafka_source_text(options), err=True, nl=False)
+
+
+def _print_sql(source: DatabaseSource) -> None:
+    """Print the script that installs the event trigger.
+
+    Raises:
+        ConfigError: The database has the statements in its log.
+    """
+    from changelane.capture.postgres.ddl_trigger import INSTALLATION
+
+    if not isinstance(source, PostgresSource):
+        raise ConfigError(f"the log of {source.label} has the statements: nothing is installed")
+    click.echo(INSTALLATION, nl=False)
 
 
 class _StoppedError(Exception):

@@ -70,8 +70,8 @@ def run(
     On a terminal the run shows a progress line; otherwise it writes one line of JSON per batch to
     stderr. stdout contains only the summary at the end.
 
-    A pipeline from Kafka to Kafka sends each message at least once, in the order of its partition;
-    a pipeline from Kafka to DataHub sends each record at least once, in the order of its key.
+    A pipeline into Kafka or DataHub, from Kafka or a captured database, sends each message at least
+    once, in the order of its partition or of the database's log.
 
     Exit codes: 0 success, with at most options.max_errors quarantined events (default: any number);
     1 more quarantined events, a stop by options.on_error, a paused table, a broker that does not
@@ -192,15 +192,17 @@ def _run_to_topics(
         from changelane.spark.sinks.delivery import run_to_topics
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
-    spark = _session(pipeline, master, display)
-    display.start()
-    return run_to_topics(
-        spark,
-        pipeline,
-        on_batch=display.show_batch,
-        notify=display.show_note,
-        on_step=display.on_step,
-    )
+    with _capture(pipeline, master, display) as check_source:
+        spark = _session(pipeline, master, display)
+        display.start()
+        return run_to_topics(
+            spark,
+            pipeline,
+            on_batch=display.show_batch,
+            notify=display.show_note,
+            on_step=display.on_step,
+            check_source=check_source,
+        )
 
 
 def _print_report(report: "RunReport | DeliveriesReport", path: str) -> None:

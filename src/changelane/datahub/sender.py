@@ -16,7 +16,7 @@ from changelane.datahub.service import Service
 from changelane.datahub.shard_writer import Limits, Patience, Record, RefusedRecord, Writer
 from changelane.message import Message
 from changelane.pipeline.datahub_sink import DataHubSink
-from changelane.pipeline.kafka_source import KafkaSource
+from changelane.pipeline.topic_sink import OrderedSource
 from changelane.reason_codes import ReasonCode
 from changelane.transforms.chain import Chain
 
@@ -36,7 +36,7 @@ class Sending:
 
     def __init__(
         self,
-        source: KafkaSource,
+        source: OrderedSource,
         sink: DataHubSink,
         service: Service,
         patience: Patience,

@@ -29,7 +29,10 @@ class DatabaseSource(SourceOptions, frozen=True, kw_only=True):
         user: The login.
         password: The password; a variable such as ``${PGPASSWORD}`` keeps it out of the file.
         sslmode: The TLS mode of the connections, in the words of libpq.
-        sslrootcert: The file with the certificates of trusted authorities.
+        sslrootcert: The file with the certificates of trusted authorities, in the form PEM.
+        sslcert: The file with the certificate of the client, if the server wants one.
+        sslkey: The file with its key: PKCS #8 in the form PEM, named `*.pem` or `*.key`, without a
+            password.
         segments: The folder of the capture log, on this machine or in an object store. It must be
             durable: the server deletes what the log has.
         engine_folder: The folder of this machine for the files of the capture engine, by default
@@ -59,6 +62,8 @@ class DatabaseSource(SourceOptions, frozen=True, kw_only=True):
     password: str = ""
     sslmode: Literal["disable", "prefer", "require", "verify-ca", "verify-full"] = "prefer"
     sslrootcert: str | None = None
+    sslcert: str | None = None
+    sslkey: str | None = None
     topic_prefix: str | None = None
     snapshot: Snapshot = "engine"
     snapshot_readers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
@@ -76,6 +81,8 @@ class DatabaseSource(SourceOptions, frozen=True, kw_only=True):
             raise ValueError("host is not one host name")
         if not self.user:
             raise ValueError("user is empty")
+        if (self.sslcert is None) != (self.sslkey is None):
+            raise ValueError("sslcert and sslkey are a certificate and its key: set both or none")
         if HEAP.fullmatch(self.memory) is None:
             raise ValueError("memory is not a number with k, m or g, such as 512m")
         for name, unit in (
@@ -132,13 +139,10 @@ class DatabaseSource(SourceOptions, frozen=True, kw_only=True):
 
     def with_paths(self, resolve: ResolvePath) -> Self:
         """Return the same options with absolute paths."""
-        sslrootcert = None if self.sslrootcert is None else resolve(self.sslrootcert)
-        engine_folder = None if self.engine_folder is None else resolve(self.engine_folder)
+        names = ("segments", "engine_folder", "sslrootcert", "sslcert", "sslkey")
+        paths = {name: path for name in names if (path := getattr(self, name)) is not None}
         return msgspec.structs.replace(
-            self,
-            segments=resolve(self.segments),
-            engine_folder=engine_folder,
-            sslrootcert=sslrootcert,
+            self, **{name: resolve(path) for name, path in paths.items()}
         )
 
 

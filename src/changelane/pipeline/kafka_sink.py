@@ -19,9 +19,14 @@ from changelane import profiles
 from changelane.codec import Codec, get_codec
 from changelane.errors import ConfigError
 from changelane.pipeline.interface import STATE_FORMAT, Source
-from changelane.pipeline.kafka_source import check_options, is_topic
+from changelane.pipeline.kafka_source import KafkaSource, check_options, is_topic
 from changelane.pipeline.options import Options
-from changelane.pipeline.topic_sink import PLACEHOLDER, PLACEHOLDERS, TopicSinkOptions, topics_of
+from changelane.pipeline.topic_sink import (
+    PLACEHOLDER,
+    PLACEHOLDERS,
+    TopicSinkOptions,
+    ordered_source_of,
+)
 from changelane.profiles.profile import Profile
 
 _SINK_OPTIONS: Final = {
@@ -145,9 +150,10 @@ class KafkaSink(
         Raises:
             ConfigError: They cannot; the message names the reason.
         """
-        topics = topics_of(source, options, "kafka", advice="; files: convert them")
-        is_same_broker = topics.bootstrap_servers == self.bootstrap_servers
-        if is_same_broker and self.topic and self.topic in {"{topic}", *topics.names}:
+        topics = ordered_source_of(source, options, "kafka", advice="; files: convert them")
+        if not isinstance(topics, KafkaSource) or topics.brokers != self.bootstrap_servers:
+            return
+        if self.topic and self.topic in {"{topic}", *topics.names}:
             raise ConfigError("sink.topic is one of the source's: each message would come again")
 
     def check_names(self) -> None:

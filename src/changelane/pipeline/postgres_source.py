@@ -2,7 +2,7 @@
 """The options of a ``postgres`` source: a database whose changes changelane captures itself."""
 
 import re
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -31,6 +31,8 @@ class PostgresSource(
         port: The port of the server.
         slot: The replication slot; by default ``changelane_`` and the database.
         publication: The publication; by default the name of the slot.
+        ddl: What reports the statements that change tables: ``event_trigger``, which a superuser
+            installs once, or ``none``: then the schemas of the rows show the changes.
     """
 
     database: str
@@ -38,6 +40,7 @@ class PostgresSource(
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 5432
     slot: str | None = None
     publication: str | None = None
+    ddl: Literal["none", "event_trigger"] = "none"
 
     def __post_init__(self) -> None:
         """Reject names that PostgreSQL or Debezium rejects."""

@@ -11,9 +11,14 @@ from changelane.codec import get_codec
 from changelane.errors import ConfigError
 from changelane.formats.contract.losses import DEFAULT, LossPolicy
 from changelane.formats.contract.options import changed_options
+from changelane.pipeline.database_source import DatabaseSource
 from changelane.pipeline.interface import STATE_FORMAT, ResolvePath, Source
 from changelane.pipeline.kafka_source import KafkaSource
 from changelane.pipeline.options import Options
+from changelane.pipeline.segments_source import SegmentsSource
+
+OrderedSource = KafkaSource | SegmentsSource
+"""A source whose messages can be sent in their order."""
 
 PLACEHOLDERS: Final = ("topic", "database", "schema", "table")
 """The placeholders in a sink's topic."""
@@ -138,7 +143,7 @@ class TopicSinkOptions(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ConfigError: The source or an option would lose the order; the error names it.
         """
-        topics_of(source, options, self.type_name)
+        ordered_source_of(source, options, self.type_name)
 
     def check_names(self) -> None:
         """Check the name of the format and its options.
@@ -150,8 +155,10 @@ class TopicSinkOptions(msgspec.Struct, frozen=True, kw_only=True):
         get_codec(self.format, **self.format_options)
 
 
-def topics_of(source: Source, options: Options, sink: str, *, advice: str = "") -> KafkaSource:
-    """Return the source of a pipeline into topics, which must be topics in order.
+def ordered_source_of(
+    source: Source, options: Options, sink: str, *, advice: str = ""
+) -> OrderedSource:
+    """Return the source of a pipeline into topics: topics, or the capture log of a database.
 
     Args:
         source: The source of the pipeline.
@@ -162,12 +169,15 @@ def topics_of(source: Source, options: Options, sink: str, *, advice: str = "") 
     Raises:
         ConfigError: The source has another type, or an option would lose the order.
     """
-    if not isinstance(source, KafkaSource):
-        raise ConfigError(f"a {sink} sink needs a kafka source{advice}")
+    if isinstance(source, DatabaseSource):
+        source = source.capture_log
+    if not isinstance(source, OrderedSource):
+        raise ConfigError(f"a {sink} sink needs a kafka source, or a captured database{advice}")
     for name in changed_options(options):
         if name not in TOPIC_SINK_OPTIONS:
             raise ConfigError(f"options.{name} is for tables, and the sink is {sink}: remove it")
-    for name in source.spark_options:
+    spark_options = source.spark_options if isinstance(source, KafkaSource) else {}
+    for name in spark_options:
         if name.lower() in _SPLITTING:
             msg = f"source.spark_options.{name} splits partitions and loses their order: remove it"
             raise ConfigError(msg)

@@ -17,6 +17,7 @@ from changelane.errors import ConfigError, EncodeError
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Op, is_key_change
 from changelane.message import Message
 from changelane.schema import TableId
+from changelane.types import UNAVAILABLE
 
 Formats = Mapping[str, Mapping[str, str]]
 """The formats that a producer writes -> the options that differ from their defaults."""
@@ -93,6 +94,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         placed: list[Message] = []
         losses: dict[tuple[str, str], None] = {}
         for part in parts:
+            if part is not event and isinstance(part, DataChange) and _lacks_value(part):
+                losses[_LOST_VALUE] = None
             encoded = encode(part)
             losses.update(dict.fromkeys(encoded.losses))
             for message in encoded.messages:
@@ -141,6 +144,17 @@ def unsplit(event: ChangeEvent) -> tuple[ChangeEvent, ...]:
     return (event,)
 
 
+_LOST_VALUE: Final = (
+    "key_change",
+    "a column whose value the producer did not send is unknown in the new row",
+)
+
+
+def _lacks_value(event: DataChange) -> bool:
+    """Whether an insert has a column without its value, which only the row of the old key has."""
+    return event.op is Op.CREATE and UNAVAILABLE in (event.after or {}).values()
+
+
 def split_key_change(event: ChangeEvent) -> tuple[ChangeEvent, ...]:
     """Return a key change as a delete and an insert, any other event unchanged.
 
@@ -149,9 +163,12 @@ def split_key_change(event: ChangeEvent) -> tuple[ChangeEvent, ...]:
     if not isinstance(event, DataChange) or not is_key_change(event):
         return (event,)
     before, after = event.before or {}, event.after or {}
-    # a key column that the after image lacks did not change
+    # a key column that the after image lacks did not change, nor did an unavailable column
     columns = () if event.key is None else event.key.columns
-    after = {name: before[name] for name in columns if name not in after} | dict(after)
+    after = {name: before[name] for name in columns if name not in after} | {
+        name: before.get(name, value) if value is UNAVAILABLE else value
+        for name, value in after.items()
+    }
     deletion = msgspec.structs.replace(event, op=Op.DELETE, after=None)
     return deletion, msgspec.structs.replace(event, op=Op.CREATE, before=None, after=after)
 

@@ -15,8 +15,7 @@ from pyspark.sql import SparkSession
 from changelane.errors import ConfigError, UnreachableError
 from changelane.message import Message
 from changelane.pipeline.config import Pipeline
-from changelane.pipeline.kafka_source import KafkaSource
-from changelane.pipeline.topic_sink import TopicSinkOptions
+from changelane.pipeline.topic_sink import OrderedSource, TopicSinkOptions
 from changelane.spark.sinks.interface import Sender
 from changelane.spark.sinks.message_sender import MessageSender
 
@@ -56,7 +55,7 @@ class HttpLinesSink(
 
 
 def check(
-    spark: SparkSession, pipeline: Pipeline, source: KafkaSource, notify: Callable[[str], None]
+    spark: SparkSession, pipeline: Pipeline, source: OrderedSource, notify: Callable[[str], None]
 ) -> None:
     del spark, source, notify
     url = pipeline.sink.url
@@ -69,7 +68,7 @@ def check(
 
 
 def open_sender(
-    spark: SparkSession, pipeline: Pipeline, source: KafkaSource, notify: Callable[[str], None]
+    spark: SparkSession, pipeline: Pipeline, source: OrderedSource, notify: Callable[[str], None]
 ) -> Sender:
     del notify
     sink: Any = pipeline.sink

@@ -40,6 +40,16 @@ def test_connector_captures_as_the_engine_does(product: str) -> None:
     assert connector_of(options(product), has_snapshot=False).config["snapshot.mode"] == "no_data"
 
 
+def test_workers_need_key_stores_for_certificates() -> None:
+    files = {"sslrootcert": "root.pem", "sslcert": "client.pem", "sslkey": "client.key"}
+    connector = connector_of(options("mariadb", **files), has_snapshot=True)
+    stores = [f"database.ssl.{store}" for store in ("keystore", "truststore")]
+    names = [f"shop-mariadb.{store}{end}" for store in stores for end in ("", ".password")]
+    assert set(names) <= {*secret_keys(connector)}
+    assert "client.key" not in str(connector)
+    assert connector_of(options(**files), has_snapshot=True).config["database.sslkey"]
+
+
 def test_secrets_are_placeholders() -> None:
     properties = {
         "database.ssl.truststore.password": "another secret",

@@ -65,7 +65,14 @@ def test_table_pattern_matches_one_name_only(schema: str, name: str, another: st
         ({"properties": {"transforms": "x"}}, "would change what the capture log contains"),
         ({"tables": (TableId(name="t"),)}, "needs a schema and a name"),
         ({"tables": (TableId(schema="s", name='"'),)}, "contains a double quote"),
-        ({"product": "mysql", "sslrootcert": "ca"}, "are Java key stores"),
+        (
+            {
+                "product": "mysql",
+                "sslrootcert": "ca",
+                "properties": {"database.ssl.truststore": "store"},
+            },
+            "sslrootcert and debezium.database.ssl.truststore are both set",
+        ),
         ({"product": "mysql", "tables": (TableId(name="t"),)}, "needs a database and a name"),
     ],
 )

@@ -20,7 +20,7 @@ from changelane.event import (
 from changelane.message import Message
 from changelane.profiles.partitioners import kafka_partition
 from changelane.schema import Column, TableId, TableSchema
-from changelane.types import parse_type
+from changelane.types import UNAVAILABLE, parse_type
 
 TABLE = TableId("tpch", "public", "region")
 SCHEMA = TableSchema(
@@ -198,3 +198,20 @@ def test_a_tombstone_that_was_read_is_dropped_because_its_delete_brings_one():
         Op.DELETE, TABLE, key=Key(("id",)), source=Source("mysql", "arcion"), details=told, **images
     )
     assert [message.value is None for message in arcion(delete)] == [False, True]
+
+
+@pytest.mark.parametrize(("name", "format_name"), [*MAPPED, ("arcion", "arcion-json")])
+def test_an_unavailable_value_of_a_moved_row_comes_from_its_old_row_or_is_a_loss(name, format_name):
+    options = {} if name == "arcion" else {"topic": "all"}
+    after = {"id": 2, "name": UNAVAILABLE}
+    full = change(Op.UPDATE, before={"id": 1, "name": "a"}, after=after)
+    assert encoded(name, format_name, full, **options).losses == (
+        encoded(name, format_name, change(Op.UPDATE, **MOVED), **options).losses
+    )
+    messages = [one.value for one in sent(name, format_name, full, **options) if one.value]
+    assert b'"a"' in messages[-1]
+    key_only = change(Op.UPDATE, before={"id": 1}, after=after)
+    losses = dict(encoded(name, format_name, key_only, **options).losses)
+    assert losses["key_change"] == (
+        "a column whose value the producer did not send is unknown in the new row"
+    )

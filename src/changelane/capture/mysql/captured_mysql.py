@@ -51,6 +51,8 @@ class CapturedMysql:
             password=source.password,
             ssl_mode=_SSL_MODES[source.sslmode],
             ssl_ca=source.sslrootcert or "",
+            ssl_cert=source.sslcert or "",
+            ssl_key=source.sslkey or "",
         )
 
     def findings(self, offset: EngineOffset | None) -> list[Finding]:
@@ -104,6 +106,8 @@ class CapturedMysql:
             server_id=source.server_id,
             sslmode=source.sslmode,
             sslrootcert=source.sslrootcert or "",
+            sslcert=source.sslcert or "",
+            sslkey=source.sslkey or "",
             heartbeat_s=heartbeat_s,
             properties=source.debezium,
         )

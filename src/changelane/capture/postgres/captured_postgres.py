@@ -43,6 +43,8 @@ class CapturedPostgres:
             password=source.password,
             sslmode=source.sslmode,
             sslrootcert=source.sslrootcert or "",
+            sslcert=source.sslcert or "",
+            sslkey=source.sslkey or "",
         )
 
     def findings(self, offset: EngineOffset | None) -> list[Finding]:
@@ -53,6 +55,7 @@ class CapturedPostgres:
             tables=source.tables,
             publication=source.publication_name,
             slot=source.slot_name,
+            needs_ddl_trigger=source.ddl == "event_trigger",
             position=None if offset is None else lsn_of(offset),
         )
 
@@ -106,6 +109,8 @@ class CapturedPostgres:
             publication=source.publication_name,
             sslmode=source.sslmode,
             sslrootcert=source.sslrootcert or "",
+            sslcert=source.sslcert or "",
+            sslkey=source.sslkey or "",
             heartbeat_s=heartbeat_s,
             properties=source.debezium,
         )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from changelane.capture.finding import Finding
 from changelane.capture.postgres.connection import PostgresConnection, connect, database_errors
+from changelane.capture.postgres.ddl_trigger import ddl_trigger_findings
 from changelane.capture.postgres.publication import read_publication
 from changelane.capture.postgres.publication_findings import publication_findings
 from changelane.capture.postgres.replication import current_lsn, slot_state
@@ -55,6 +56,7 @@ def check_server(
     tables: Iterable[str],
     publication: str,
     slot: str,
+    needs_ddl_trigger: bool = False,
     position: int | None = None,
     max_lag_bytes: int = MAX_LAG_BYTES,
 ) -> list[Finding]:
@@ -65,6 +67,7 @@ def check_server(
         tables: Patterns of table names.
         publication: The name of the publication.
         slot: The name of the replication slot.
+        needs_ddl_trigger: Whether the event trigger reports statements.
         position: The LSN up to which changes are durable here; ``None`` before the first run.
         max_lag_bytes: The lag of the slot that gets a warning.
 
@@ -97,6 +100,8 @@ def check_server(
             max_lag_bytes=max_lag_bytes,
         )
         findings += log_findings(current_lsn(connection), position)
+        if needs_ddl_trigger:
+            findings += ddl_trigger_findings(connection, server.version)
         relations = read_relations(connection)
         selection = selection_of(relations, patterns)
         selected = read_tables(connection, relations, selection.tables)

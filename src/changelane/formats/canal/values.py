@@ -388,7 +388,7 @@ def _write_padded(value: bytes) -> str:
 
 
 def _write_bits(value: str) -> str:
-    return str(int(value, 2))
+    return str(int(value or "0", 2))  # Debezium writes no byte for zero bits of PostgreSQL
 
 
 def _text(value: str, field: str, readable: re.Pattern[str], pattern: re.Pattern[str]) -> str:

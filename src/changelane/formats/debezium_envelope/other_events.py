@@ -7,11 +7,13 @@ from typing import Any, Final
 
 import msgspec
 
+from changelane.ddl import action_of
 from changelane.errors import DecodeError
 from changelane.event import (
     ChangeEvent,
     Control,
     LogicalMessage,
+    SchemaChange,
     Source,
     Transaction,
     TransactionMarker,
@@ -19,6 +21,7 @@ from changelane.event import (
 )
 from changelane.formats.contract import json
 from changelane.formats.debezium_envelope import source_block, table_descriptions
+from changelane.formats.debezium_envelope.reported_ddl import DDL_PREFIX, reported_statement
 from changelane.formats.debezium_envelope.rows.connect_schema import unwrap
 from changelane.formats.debezium_envelope.rows.json_values import bytes_in
 from changelane.formats.debezium_envelope.rows.raw_json import as_text
@@ -222,7 +225,9 @@ def _process_ns(parts: Parts, details: dict[str, object]) -> int | None:
     return None if ms is None else ms * MILLISECOND
 
 
-def _message(message: Message, parts: Parts, details: dict[str, object]) -> LogicalMessage:
+def _message(
+    message: Message, parts: Parts, details: dict[str, object]
+) -> LogicalMessage | SchemaChange:
     body = object_part(parts, "message")
     prefix = source_block.text(body.get("prefix"), "$.message.prefix")
     content = source_block.text(body.get("content"), "$.message.content")
@@ -231,10 +236,20 @@ def _message(message: Message, parts: Parts, details: dict[str, object]) -> Logi
     except (binascii.Error, ValueError):
         path = "$.message.content"
         raise DecodeError("not Base64", code=ReasonCode.WRONG_TYPE, path=path) from None
-    _, origin = _origin(parts, details)
+    table_origin, origin = _origin(parts, details)
     block = transaction_block(object_part(parts, "transaction"), details)
     transaction = transaction_of(block)
     _keep_key(message, {"prefix": prefix}, details)
+    if prefix == DDL_PREFIX and table_origin.source.product == "postgresql":
+        statement = reported_statement(data, table_origin.table.database)
+        if statement is not None:
+            return SchemaChange(
+                statement.table,
+                action_of(statement.text, "postgresql"),
+                statement.text,
+                process_time_ns=_process_ns(parts, details),
+                **origin,
+            )
     return LogicalMessage(
         prefix or "",
         data,

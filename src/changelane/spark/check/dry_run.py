@@ -20,8 +20,8 @@ from changelane.message import Message
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.config_checks import Finding, ok, problem, warning
 from changelane.pipeline.kafka_sink import KafkaSink
-from changelane.pipeline.kafka_source import KafkaSource
 from changelane.pipeline.options import Maintenance
+from changelane.pipeline.topic_sink import OrderedSource
 from changelane.position import (
     BY_MESSAGE,
     EventIdPosition,
@@ -333,7 +333,7 @@ def _duplicate_findings(about: str, table_sample: _TableSample, mode: str) -> It
 
 
 def delivery_findings(
-    source: KafkaSource,
+    source: OrderedSource,
     sink: KafkaSink,
     partitions: Mapping[str, int],
     pipeline: Pipeline,

@@ -12,6 +12,7 @@ from changelane.pipeline.config_checks import Finding, ok, problem, warning
 from changelane.pipeline.kafka_offsets import Offsets, partitions
 from changelane.pipeline.kafka_sink import KafkaSink
 from changelane.pipeline.kafka_source import KafkaSource, client_options
+from changelane.pipeline.topic_sink import OrderedSource
 from changelane.profiles.profile import changed_partitions
 from changelane.spark.check import dry_run
 from changelane.spark.check.findings import (
@@ -21,7 +22,7 @@ from changelane.spark.check.findings import (
     checkpoint_findings,
     error_finding,
 )
-from changelane.spark.sinks.interface import check_order
+from changelane.spark.sinks.interface import check_order, ends_of
 from changelane.spark.sinks.kafka import check_topics
 from changelane.spark.sinks.partition_counts import TopicCounts
 from changelane.spark.sources.interface import input_of
@@ -166,14 +167,15 @@ def sink_findings(
     spark: SparkSession, pipeline: Pipeline, sample: SourceSample
 ) -> Iterator[Finding]:
     """Yield the findings of the sink's topics, and of the messages that it would get."""
-    source, sink = cast("KafkaSource", pipeline.source), cast("KafkaSink", pipeline.sink)
+    source, _ = ends_of(pipeline)
+    sink = cast("KafkaSink", pipeline.sink)
     counts = yield from _sink_counts(spark, pipeline, source, sink)
     if counts is not None:
         yield from dry_run.delivery_findings(source, sink, counts, pipeline, sample.messages)
 
 
 def _sink_counts(
-    spark: SparkSession, pipeline: Pipeline, source: KafkaSource, sink: KafkaSink
+    spark: SparkSession, pipeline: Pipeline, source: OrderedSource, sink: KafkaSink
 ) -> Generator[Finding, None, dict[str, int] | None]:
     """Yield the findings of the sink's topics; return the partition count of each topic."""
     try:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``decode``: messages in any format to event rows, by ``mapInArrow``."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -26,6 +26,20 @@ MESSAGE: Final[dict[str, str]] = {
     "offset": "BIGINT",
 }
 """The columns of message rows, as Spark's Kafka source names them."""
+MESSAGE_DDL: Final = ", ".join(f"`{name}` {kind}" for name, kind in MESSAGE.items())
+"""The same as a schema of Spark."""
+_ARROW: Final = pa.schema(
+    [
+        ("value", pa.binary()),
+        ("key", pa.binary()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+    ]
+)
+_BATCH_BYTES: Final = 8 << 20
+_MAX_ROWS: Final = 10_000
 
 
 def decode(
@@ -108,3 +122,32 @@ def messages_of(batch: pa.RecordBatch) -> Iterator[Message]:
     for value, key, headers, topic, partition, offset in zip(*columns, strict=True):
         pairs = tuple((part["key"], part["value"]) for part in headers) if headers else ()
         yield Message(value, key, pairs, topic, partition, offset)
+
+
+def message_batches(messages: Iterable[Message]) -> Iterator[pa.RecordBatch]:
+    """Return messages as rows with the columns of :data:`MESSAGE`, in their order."""
+    rows: list[Message] = []
+    size = 0
+    for message in messages:
+        rows.append(message)
+        size += len(message.value or b"")
+        if size >= _BATCH_BYTES or len(rows) >= _MAX_ROWS:
+            yield _message_batch(rows)
+            rows, size = [], 0
+    if rows:
+        yield _message_batch(rows)
+
+
+def _message_batch(messages: Sequence[Message]) -> pa.RecordBatch:
+    columns: list[list[Any]] = [
+        [message.value for message in messages],
+        [message.key for message in messages],
+        [[{"key": key, "value": value} for key, value in message.headers] for message in messages],
+        [message.topic for message in messages],
+        [message.partition for message in messages],
+        [message.offset for message in messages],
+    ]
+    arrays = [
+        pa.array(column, type=kind) for column, kind in zip(columns, _ARROW.types, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)

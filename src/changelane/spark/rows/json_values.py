@@ -231,6 +231,9 @@ def _column(kind: LogicalType) -> tuple[Any, Convert | None]:
         case t.Interval() if target != _TEXT:
             least, largest = t.Integer(64).range()
             return Annotated[int, msgspec.Meta(ge=least, le=largest)], to_json(kind)
+        case t.Bits(length) if length is not None:
+            # Debezium's connector for PostgreSQL leaves zero bytes out
+            return str, lambda value: value.zfill(length) if isinstance(value, str) else value
         case t.String() | t.Enum() | t.Set() | t.Json() | t.Uuid() | t.Xml() | t.Text():
             return str, None
         case _:
@@ -335,6 +338,8 @@ def usual_form(kind: LogicalType) -> UsualForm:
             return UsualForm(Annotated[float, msgspec.Meta(ge=-largest, le=largest)], float)
         case t.Bytes():
             return UsualForm(bytes, bytes)
+        case t.Bits(length) if length is not None:
+            return UsualForm(str, str, lambda value: len(value) >= length)
         case t.Decimal() if target != _TEXT and (fits := _decimal_fits(kind)):
             return UsualForm(decimal.Decimal, decimal.Decimal, fits)
         case t.Date():

@@ -22,7 +22,7 @@ from changelane.datahub.service import Topic
 from changelane.errors import ConfigError
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.datahub_sink import DataHubSink
-from changelane.pipeline.kafka_source import KafkaSource
+from changelane.pipeline.topic_sink import OrderedSource
 from changelane.spark.lake import lake_of
 from changelane.spark.lake.interface import Marker
 from changelane.spark.rows import schema
@@ -50,7 +50,7 @@ _START_TIMEOUT_S: Final = 30.0
 class _Job(NamedTuple):
     """The parameters of a worker, which creates the client itself."""
 
-    source: KafkaSource
+    source: OrderedSource
     sink: DataHubSink
     transforms: tuple[Transform, ...]
     owners: Mapping[str, str] = {}
@@ -58,14 +58,14 @@ class _Job(NamedTuple):
 
 
 def check(
-    spark: SparkSession, pipeline: Pipeline, source: KafkaSource, notify: Callable[[str], None]
+    spark: SparkSession, pipeline: Pipeline, source: OrderedSource, notify: Callable[[str], None]
 ) -> None:
     """Nothing to check: :func:`open_sender` checks the topic."""
     del spark, pipeline, source, notify
 
 
 def open_sender(
-    spark: SparkSession, pipeline: Pipeline, source: KafkaSource, notify: Callable[[str], None]
+    spark: SparkSession, pipeline: Pipeline, source: OrderedSource, notify: Callable[[str], None]
 ) -> Sender:
     """Return the sender of a pipeline's sink.
 
@@ -89,7 +89,7 @@ class DataHubSender:
     """
 
     def __init__(
-        self, spark: SparkSession, pipeline: Pipeline, source: KafkaSource, sink: DataHubSink
+        self, spark: SparkSession, pipeline: Pipeline, source: OrderedSource, sink: DataHubSink
     ) -> None:
         _check_topic(sink)
         transforms, stops = tuple(pipeline.pure_steps), pipeline.options.on_error == "stop"

@@ -6,8 +6,9 @@ Delivery is at least once. A failed batch is sent again from its beginning, with
 
 import time
 from collections.abc import Callable
+from typing import Any, cast
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from changelane.formats.contract.losses import LossWarnings, loss_of
 from changelane.pipeline.config import Pipeline
@@ -18,14 +19,14 @@ from changelane.spark.run.query import (
     BatchFunction,
     check_budget,
     stream_errors,
-    topic_stream,
+    stream_of,
 )
 from changelane.spark.run.trigger import run_stream
 from changelane.spark.sinks.blocked_keys import BlockedKeys
 from changelane.spark.sinks.interface import check_order, ends_of, engine_of, sender_of
 from changelane.spark.sinks.report import DeliveriesReport, DeliveryReport
 from changelane.spark.sources.checkpoint import Checkpoint
-from changelane.spark.sources.kafka import KafkaInput, data_loss_hint
+from changelane.spark.sources.interface import OrderedInput, input_of
 from changelane.spark.state.offset_log import OffsetLog
 
 
@@ -36,6 +37,7 @@ def run_to_topics(
     on_batch: Callable[[DeliveryReport], None] = lambda _: None,
     notify: Callable[[str], None] = lambda _: None,
     on_step: Callable[[str], None] = lambda _: None,
+    check_source: Callable[[], None] = lambda: None,
 ) -> DeliveriesReport:
     """Run a pipeline into topics until all input is sent, or for ever.
 
@@ -44,12 +46,14 @@ def run_to_topics(
 
     Args:
         spark: The session.
-        pipeline: A pipeline from topics to topics.
+        pipeline: A pipeline from topics or a capture log to topics.
         on_batch: Called with each batch.
         notify: Shows a note to the user.
         on_step: Called with the name of each step of a batch when it begins.
+        check_source: Called about every second; it raises to stop the run.
 
     Raises:
+        CaptureError: The capture of the source's database failed.
         ConfigError: A name is wrong, or the source has deleted messages that were not read yet.
         RunError: The stream failed.
         BudgetError: The run quarantined more than the options allow.
@@ -58,7 +62,7 @@ def run_to_topics(
     check_order(spark, source, sink, notify)
     engine_of(sink).check(spark, pipeline, source, notify)
     checkpoint = Checkpoint(spark, pipeline.checkpoint)
-    read = KafkaInput(spark, source, checkpoint, data_loss_hint(pipeline))
+    read = cast("OrderedInput", input_of(spark, pipeline, checkpoint, notify))
     read.verify()
     sender = sender_of(spark, pipeline, source, notify)
     blocked_keys = BlockedKeys(lake_of(spark, pipeline), pipeline.name, is_enabled=sink.blocks_keys)
@@ -71,14 +75,14 @@ def run_to_topics(
         notify(f"the checkpoint {checkpoint.path} does not exist: messages are sent again")
         log.clear()
 
-    def process_batch(batch: DataFrame, number: int) -> None:
+    def process_batch(batch: Any, number: int) -> None:
         check_budget(pipeline.options, report)
         start_s = time.monotonic()
         on_step("sending")
-        offsets = read.offsets_of(number)
+        offsets = read.offsets_of(number, batch)
         log.record_batch(checkpoint.query(), number, offsets)
         marker = Marker(pipeline.name, checkpoint.query(), number)
-        with blocked_keys.open_batch(batch, marker) as (messages, batch_reader):
+        with blocked_keys.open_batch(read.messages(batch), marker) as (messages, batch_reader):
             delivery_report = sender.send(messages, batch_reader, marker)
         blocked_keys.record_rejected(sum(delivery_report.quarantined.values()))
         delivery_report.lag = read.lag(offsets)
@@ -90,7 +94,12 @@ def run_to_topics(
 
     interrupts = Interrupts(notify)
     batch_function = BatchFunction(process_batch, interrupts)
-    stream = topic_stream(read.stream(), pipeline, batch_function)
+    stream = stream_of(spark, read, pipeline, batch_function)
     with stream_errors(report, batch_function, pipeline), interrupts:
-        run_stream(stream, None, lambda: 0, lambda: None, interrupts.check)
+
+        def check() -> None:
+            interrupts.check()
+            check_source()
+
+        run_stream(stream, None, lambda: 0, lambda: None, check)
     return report

@@ -15,8 +15,7 @@ from changelane.codec import get_codec
 from changelane.errors import ConfigError
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.interface import Sink, Source, TopicSink
-from changelane.pipeline.kafka_source import KafkaSource
-from changelane.pipeline.topic_sink import topics_of
+from changelane.pipeline.topic_sink import OrderedSource, ordered_source_of
 from changelane.spark.lake.interface import Marker
 from changelane.spark.sinks.blocked_keys import MessageReader
 from changelane.spark.sinks.report import DeliveryReport
@@ -52,7 +51,7 @@ class SinkEngine(Protocol):
     """A module that writes messages to a sink."""
 
     def check(
-        self, spark: SparkSession, pipeline: Pipeline, source: KafkaSource, notify: Notify
+        self, spark: SparkSession, pipeline: Pipeline, source: OrderedSource, notify: Notify
     ) -> None:
         """Check the destination at the start of a run.
 
@@ -62,7 +61,7 @@ class SinkEngine(Protocol):
         ...
 
     def open_sender(
-        self, spark: SparkSession, pipeline: Pipeline, source: KafkaSource, notify: Notify
+        self, spark: SparkSession, pipeline: Pipeline, source: OrderedSource, notify: Notify
     ) -> Sender:
         """Return the sender of batches.
 
@@ -77,22 +76,22 @@ def engine_of(sink: Sink) -> SinkEngine:
     return cast("SinkEngine", importlib.import_module(sink.engine))
 
 
-def ends_of(pipeline: Pipeline) -> tuple[KafkaSource, TopicSink]:
+def ends_of(pipeline: Pipeline) -> tuple[OrderedSource, TopicSink]:
     """Return the source and the sink of a pipeline into topics.
 
     Raises:
-        ConfigError: The sink is a lake, or the source is no topic.
+        ConfigError: The sink is a lake, or the source has no order.
     """
     if not pipeline.sink.is_topics:
-        raise ConfigError("the sink is a lake, and only topics are delivered into topics")
+        raise ConfigError("the sink is a lake, and not topics")
     sink = cast("TopicSink", pipeline.sink)
-    return topics_of(pipeline.source, pipeline.options, sink.type_name), sink
+    return ordered_source_of(pipeline.source, pipeline.options, sink.type_name), sink
 
 
 def sender_of(
     spark: SparkSession,
     pipeline: Pipeline,
-    source: KafkaSource,
+    source: OrderedSource,
     notify: Notify = lambda _: None,
 ) -> Sender:
     """Return the sender of a pipeline's sink.

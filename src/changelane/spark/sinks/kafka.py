@@ -32,6 +32,7 @@ from changelane.message import Message
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.kafka_sink import KafkaSink, sink_codec
 from changelane.pipeline.kafka_source import KafkaSource, client_options
+from changelane.pipeline.topic_sink import OrderedSource
 from changelane.spark.lake import lake_of
 from changelane.spark.lake.interface import Marker
 from changelane.spark.rows import schema
@@ -75,7 +76,7 @@ _MAX_ROWS: Final = 10_000
 
 
 def delivery_of(
-    source: KafkaSource,
+    source: OrderedSource,
     sink: KafkaSink,
     partitions: Mapping[str, int],
     transforms: Sequence[Transform],
@@ -96,7 +97,7 @@ def delivery_of(
     address = Address(
         sink.topic,
         by_source=sink.partition == "source",
-        is_same_broker=source.bootstrap_servers == sink.bootstrap_servers,
+        is_same_broker=source.brokers == sink.bootstrap_servers,
     )
     profile, target = sink_codec(sink)
     return Delivery(
@@ -112,7 +113,7 @@ def delivery_of(
 class _Job(NamedTuple):
     """The parameters of a worker, which creates the codecs itself."""
 
-    source: KafkaSource
+    source: OrderedSource
     sink: KafkaSink
     partitions: Mapping[str, int]
     transforms: tuple[Transform, ...] = ()
@@ -125,7 +126,7 @@ class _Job(NamedTuple):
 def check(
     spark: SparkSession,
     pipeline: Pipeline,
-    source: KafkaSource,
+    source: OrderedSource,
     notify: Callable[[str], None],
 ) -> None:
     """Check the topics of a pipeline's sink.
@@ -140,7 +141,7 @@ def check(
 def open_sender(
     spark: SparkSession,
     pipeline: Pipeline,
-    source: KafkaSource,
+    source: OrderedSource,
     notify: Callable[[str], None],
 ) -> Sender:
     """Return the sender of a pipeline's sink."""
@@ -151,7 +152,7 @@ def _sink_of(pipeline: Pipeline) -> KafkaSink:
     return cast("KafkaSink", pipeline.sink)  # the options that name this module
 
 
-def check_topics(spark: SparkSession, source: KafkaSource, sink: KafkaSink) -> None:
+def check_topics(spark: SparkSession, source: OrderedSource, sink: KafkaSink) -> None:
     """Check the topics of a sink.
 
     Raises:
@@ -162,8 +163,9 @@ def check_topics(spark: SparkSession, source: KafkaSource, sink: KafkaSink) -> N
         if sink.is_one_topic and not broker.describe([sink.topic]):
             msg = f"there is no topic {sink.topic} at {sink.bootstrap_servers}: create it first"
             raise ConfigError(msg)
-        if source.topic_pattern is not None and source.bootstrap_servers == sink.bootstrap_servers:
-            topics = set(broker.matching_names(source.topic_pattern))
+        pattern = source.topic_pattern if isinstance(source, KafkaSource) else None
+        if pattern is not None and source.brokers == sink.bootstrap_servers:
+            topics = set(broker.matching_names(pattern))
             if sink.topic in topics:
                 msg = "source.topic_pattern matches sink.topic: each message would be read again"
                 raise ConfigError(msg)
@@ -176,7 +178,7 @@ class _KafkaSender:
         self,
         spark: SparkSession,
         pipeline: Pipeline,
-        source: KafkaSource,
+        source: OrderedSource,
         sink: KafkaSink,
         notify: Callable[[str], None],
     ) -> None:

@@ -18,7 +18,7 @@ from changelane.conversion.partition import Delivery, RejectedMessage, empty_cou
 from changelane.message import Message
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.interface import TopicSink
-from changelane.pipeline.kafka_source import KafkaSource
+from changelane.pipeline.topic_sink import OrderedSource
 from changelane.spark.lake import lake_of
 from changelane.spark.lake.interface import Marker
 from changelane.spark.rows import schema
@@ -58,7 +58,7 @@ OpenWriter = Callable[[], MessageWriter]
 class _Job(NamedTuple):
     """The parameters of a task."""
 
-    source: KafkaSource
+    source: OrderedSource
     sink: TopicSink
     topic: str
     open_writer: OpenWriter
@@ -82,7 +82,7 @@ class MessageSender:
         self,
         spark: SparkSession,
         pipeline: Pipeline,
-        source: KafkaSource,
+        source: OrderedSource,
         sink: TopicSink,
         *,
         topic: str,

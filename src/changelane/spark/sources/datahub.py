@@ -20,28 +20,15 @@ from changelane.datahub.reader import Offsets, Stretch, chains, messages, stretc
 from changelane.datahub.sdk import Sdk, patience
 from changelane.datahub.service import ServiceError
 from changelane.errors import ConfigError
-from changelane.message import Message
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.datahub_source import DataHubSource
 from changelane.pipeline.kafka_offsets import Lag, OffsetRange
-from changelane.spark.rows.decode import MESSAGE, decode
+from changelane.spark.rows.decode import MESSAGE_DDL, decode, message_batches
 from changelane.spark.sources.checkpoint import Checkpoint
 from changelane.spark.sources.decode_options import decode_options_of
 from changelane.spark.state.offset_log import ApplyBatch, BatchOffsets, OffsetLogEntry
 
 NAME: Final = "changelane_datahub"
-_SCHEMA: Final = ", ".join(f"`{name}` {kind}" for name, kind in MESSAGE.items())
-_ARROW: Final = pa.schema(
-    [
-        ("value", pa.binary()),
-        ("key", pa.binary()),
-        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-    ]
-)
-_BATCH_BYTES: Final = 8 * 1024 * 1024
 _START_S: Final = 30.0
 _DATA_LOSS_HINT: Final = (
     "find the cause; to continue without them, move the checkpoint {checkpoint} away and run "
@@ -230,7 +217,7 @@ class _Topic(DataSource):
         return NAME
 
     def schema(self) -> str:
-        return _SCHEMA
+        return MESSAGE_DDL
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         del schema
@@ -297,7 +284,7 @@ class _Reader(DataSourceStreamReader):
         if remote_topic is None:
             raise DeliveryError(f"topic {source.topic} does not exist any more")
         for stretch in partition.stretches:
-            yield from _record_batches(
+            yield from message_batches(
                 messages(service, retry, source.topic, stretch, remote_topic.schema)
             )
 
@@ -314,31 +301,3 @@ def _with_int_shards(offsets: Mapping[str, Mapping[Any, int]]) -> Offsets:
         topic: {int(shard): end for shard, end in shard_offsets.items()}
         for topic, shard_offsets in offsets.items()
     }
-
-
-def _record_batches(messages: Iterator[Message]) -> Iterator[pa.RecordBatch]:
-    rows: list[Message] = []
-    size = 0
-    for message in messages:
-        rows.append(message)
-        size += len(message.value or b"")
-        if size >= _BATCH_BYTES or len(rows) >= reader.MOST_RECORDS:
-            yield _record_batch(rows)
-            rows, size = [], 0
-    if rows:
-        yield _record_batch(rows)
-
-
-def _record_batch(messages: Sequence[Message]) -> pa.RecordBatch:
-    columns: list[list[Any]] = [
-        [message.value for message in messages],
-        [message.key for message in messages],
-        [[{"key": key, "value": value} for key, value in message.headers] for message in messages],
-        [message.topic for message in messages],
-        [message.partition for message in messages],
-        [message.offset for message in messages],
-    ]
-    arrays = [
-        pa.array(column, type=kind) for column, kind in zip(columns, _ARROW.types, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)

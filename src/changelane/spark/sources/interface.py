@@ -82,6 +82,14 @@ class Input(Protocol):
         ...
 
 
+class OrderedInput(Input, Protocol):
+    """An input whose messages can be sent in their order."""
+
+    def messages(self, batch: Any) -> DataFrame:
+        """Return the messages of a batch; one task has all of a partition, in their order."""
+        ...
+
+
 class SourceEngine(Protocol):
     """A module that reads a source."""
 

@@ -19,14 +19,16 @@ from changelane.capture.manifest import Segment
 from changelane.capture.segment_store import CaptureLog
 from changelane.capture.storage import Folder, folder_of
 from changelane.conversion.compression import expanded_stream
-from changelane.conversion.message_files import raw_lines
-from changelane.errors import ChangelaneError, ConfigError
+from changelane.conversion.message_files import raw_lines, read_record
+from changelane.errors import ChangelaneError, ConfigError, DecodeError
+from changelane.message import Message
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.database_source import DatabaseSource
 from changelane.pipeline.kafka_offsets import Lag, OffsetRange
 from changelane.pipeline.segments_source import SegmentsSource
 from changelane.spark.rows import schema
 from changelane.spark.rows.builder import row_builder
+from changelane.spark.rows.decode import MESSAGE_DDL, message_batches
 from changelane.spark.runtime.sql import folder_name
 from changelane.spark.sources.checkpoint import Checkpoint
 from changelane.spark.sources.decode_options import decode_options_of
@@ -219,6 +221,11 @@ class SegmentsInput:
         read = partial(_segment_rows, make_builder, self._folder, tasks)
         return numbers.mapInArrow(read, schema.DDL)
 
+    def messages(self, batch: Batch) -> DataFrame:
+        """Return the records of a batch as one task reads them, in the order of the log."""
+        read = partial(_record_messages, self._folder, batch.segments)
+        return self._spark.range(0, 1, 1, 1).mapInArrow(read, MESSAGE_DDL)
+
     def without_applied(self, batch: Batch, query: str) -> Batch:
         """Return a batch unchanged: it begins at the offset where the last one ended."""
         del query
@@ -408,6 +415,30 @@ def _segment_rows(
             yield from schema.arrow_batches(
                 sized for segment in tasks[number] for sized in rows(segment)
             )
+
+
+def _record_messages(
+    folder: Folder, segments: Sequence[Segment], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Return the records of segments with the topics of their tables.
+
+    Raises:
+        ReadingError: A segment is damaged, or cannot be read at the moment.
+    """
+    for _ in batches:
+        yield from message_batches(
+            message for segment in segments for message in _messages_of(folder, segment)
+        )
+
+
+def _messages_of(folder: Folder, segment: Segment) -> Iterator[Message]:
+    for number, line in enumerate(record_lines(folder, segment), segment.first_offset):
+        try:
+            record = read_record(line)
+        except DecodeError:
+            msg = f"segments/{segment.name} of {folder.label} has a line that is no record"
+            raise ReadingError(f"{msg}: restore it from a copy") from None
+        yield Message(record.value, record.key, record.headers, record.topic, 0, number)
 
 
 def record_lines(folder: Folder, segment: Segment) -> Iterator[bytes]:

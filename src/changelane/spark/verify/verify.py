@@ -119,6 +119,8 @@ def verify(
         password=source.password,
         sslmode=source.sslmode,
         sslrootcert=source.sslrootcert or "",
+        sslcert=source.sslcert or "",
+        sslkey=source.sslkey or "",
     )
     _check_capture_log(source)
     lake = lake_of(separate_session(spark), pipeline)

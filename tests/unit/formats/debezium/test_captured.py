@@ -66,12 +66,21 @@ def parsed(data):
     return json.loads(data) if data else data
 
 
+def corrected(data):
+    """What is written for a captured value: year 0, which Debezium's stream has as 1900, is 0.
+
+    Without a schema, the number is not known to be a year.
+    """
+    is_typed = data and data.startswith(b'{"schema"')
+    return parsed(data.replace(b'"y":1900', b'"y":0') if is_typed else data)
+
+
 # -- there and back ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_line_comes_back_through_native_json(name):
-    """The exceptions, all of them: headers of the connector's own context."""
+    """The exceptions, all of them: headers of the connector's own context, and year 0."""
     for message in messages(name):
         lines = [
             native for event in DEBEZIUM.decode(message) for native in NATIVE.encode(event).messages
@@ -83,7 +92,7 @@ def test_every_line_comes_back_through_native_json(name):
             for written in DEBEZIUM.encode(event).messages
         ]
         assert len(out) == 1
-        assert parsed(out[0].value) == parsed(message.value), message.where
+        assert parsed(out[0].value) == corrected(message.value), message.where
         assert parsed(out[0].key) == parsed(message.key), message.where
         assert out[0].topic in {message.topic, None}
         kept = [pair for pair in message.headers if not pair[0].startswith("__debezium.context.")]
@@ -99,7 +108,7 @@ def test_field_order_comes_back(name):
             for written in DEBEZIUM.encode(event).messages
         ]
         for one, two in ((out[0].value, message.value), (out[0].key, message.key)):
-            assert json.dumps(parsed(one)) == json.dumps(parsed(two))
+            assert json.dumps(parsed(one)) == json.dumps(corrected(two))
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -571,11 +580,11 @@ def test_mariadb_edges_of_the_calendar():
             "y": 2000,
             "d_nn": dt.date(1582, 10, 10),
         }
-    # snapshot and stream disagree in Debezium: the zero timestamp, and the year 0000
+    # snapshot and stream disagree in Debezium: the zero timestamp, and the year 0000, which is 1900
     assert rows(MY, "edge_dates", Op.READ)[1]["ts"] is None
     assert rows(MY, "edge_dates", Op.CREATE)[11]["ts"] == utc(1970, 1, 1)
     assert rows(MY, "edge_dates", Op.READ)[1]["y"] == 2000
-    assert rows(MY, "edge_dates", Op.CREATE)[11]["y"] == 1900
+    assert rows(MY, "edge_dates", Op.CREATE)[11]["y"] == 0
 
 
 def test_mariadb_before_images_are_full():

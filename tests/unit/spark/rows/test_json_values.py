@@ -114,3 +114,13 @@ def test_columns_that_lack_or_are_too_many_are_told_alike_both_ways(image: Any) 
 def test_a_usual_value_takes_the_short_way(text: str, value: Any) -> None:
     writer = fidelity.RowWriter(TableSchema((Column("a", parse_type(text)),)))
     assert writer._write_usual({"a": value}, writer._usual) is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "expected"),
+    [("bits(10)", "101", "0000000101"), ("bits(10)", "", "0000000000"), ("bits", "101", "101")],
+)
+def test_bits_have_the_zeros_of_their_length(text: str, value: str, expected: str) -> None:
+    one, other = both({"a": parse_type(text)}, {"a": value})
+    assert one == other
+    assert f'"a":"{expected}"' in str(one)

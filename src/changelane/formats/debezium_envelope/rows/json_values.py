@@ -44,6 +44,9 @@ _TIMESTAMP: Final = re.compile(
 )
 _MILLIS: Final = re.compile(r"-?\d{1,18}", re.ASCII)
 _MAX_NUMBER_BYTES: Final = MAX_DECIMAL_DIGITS * 4
+YEAR_0: Final = 1900
+"""Debezium's number for year 0 in its stream: the binary log counts years from 1900. A YEAR of
+MySQL or MariaDB is 0, or 1901 to 2155."""
 
 
 def same(value: Any) -> Any:

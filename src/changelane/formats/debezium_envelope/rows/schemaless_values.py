@@ -155,7 +155,7 @@ def _whole(kind: Integer | Year, raw: Any) -> int:
         return number + (1 << 64)  # bigint.unsigned.handling.mode=long wraps
     if not low <= number <= high:
         raise ValueError
-    return number
+    return 0 if number == json_values.YEAR_0 and isinstance(kind, Year) else number
 
 
 def _float(_: LogicalType, raw: Any) -> float:

@@ -257,6 +257,10 @@ def _iso(kind: t.LogicalType, parse: Convert, encode: Convert) -> Wire:
     return Wire(kind, str, json_values.iso_in(parse, encode), encode, "")
 
 
+def _year_in(number: int) -> int:
+    return 0 if number == json_values.YEAR_0 else number
+
+
 _DATE: Final = _count(32, t.Date(), epoch_times.date_of, epoch_times.days_of)
 _MILLIS: Final = _timestamp(3, epoch_times.millis_timestamp)
 _MICROS_WIRE: Final = _timestamp(6, epoch_times.micros_timestamp)
@@ -342,7 +346,7 @@ SEMANTIC_TYPES: Final[tuple[SemanticType, ...]] = (
     SemanticType("string", _TIME + "IsoTimestamp", _ISO_TIMESTAMP, (t.Timestamp,), _ISO),
     SemanticType("string", _TIME + "ZonedTimestamp", _INSTANT, (t.InstantType,)),
     SemanticType("string", _TIME + "ZonedTime", Wire(t.TimeTz(), str, str, str, ""), (t.TimeTz,)),
-    SemanticType("int32", _TIME + "Year", _count(32, t.Year())),
+    SemanticType("int32", _TIME + "Year", _count(32, t.Year(), _year_in)),
     SemanticType("int64", _TIME + "MicroDuration", _MICRO_DURATION),
     SemanticType("int64", _TIME + "NanoDuration", _NANO_DURATION),
     SemanticType("string", _TIME + "Interval", text_wire(t.Interval())),
