@@ -28,6 +28,13 @@ from changelane.conversion.terminal_text import printable
     help="Write the report as JSON, with all differences.",
 )
 @click.option(
+    "--html",
+    "html_file",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, writable=True),
+    help="Write the report as a page of HTML, with a picture of the differences.",
+)
+@click.option(
     "--chunk-rows",
     type=click.IntRange(min=1),
     default=100_000,
@@ -49,41 +56,57 @@ from changelane.conversion.terminal_text import printable
     metavar="SECONDS",
     help="The time to wait until the tables have the changes up to a snapshot.",
 )
+@click.option(
+    "--repair",
+    is_flag=True,
+    help="Write the rows that differ from the source into the tables, through the capture log.",
+)
 @click.option("--master", metavar="URL", help="Spark master URL; default: local[*].")
 def verify(
     file: str,
     *,
     tables: tuple[str, ...],
     json_file: str | None,
+    html_file: str | None,
     chunk_rows: int,
     readings: int,
     timeout: float,
+    repair: bool,
     master: str | None,
 ) -> None:
-    """Compare the tables of a captured PostgreSQL database with those of the lake.
+    """Compare the tables of a captured database with those of the lake.
 
     Both may change meanwhile: the command waits until `changelane run` has applied the changes up
-    to its snapshot, so a run must be active. It writes a message into the log of the database, and
-    nothing else. The report names rows by their keys and columns by their names, and has no other
-    values.
+    to its snapshot, so a run must be active. It writes messages into the log of a PostgreSQL
+    database, and nothing else. The report names rows by their keys and columns by their names, and
+    has no other values.
 
-    Exit codes: 0 no difference; 1 differences, or the tables did not reach the snapshot; 2 wrong
-    use or configuration. Rows and columns that cannot be proven are reported and are no difference.
+    With --repair, the rows that differ are read again and become events of the capture log, at the
+    position of their snapshot: newer changes stay. The rows are compared once more.
+
+    Exit codes: 0 no difference, or all repaired; 1 differences, or the tables did not reach the
+    snapshot; 2 wrong use or configuration. Rows and columns that cannot be proven are reported and
+    are no difference.
     """
     pipeline, spark = open_session(file, master)
+    from changelane.spark.verify.html_page import html_page
     from changelane.spark.verify.report import report_lines
-    from changelane.spark.verify.verify import VerifyOptions
+    from changelane.spark.verify.table_verification import VerifyOptions
     from changelane.spark.verify.verify import verify as verify_tables
 
     report = verify_tables(
         pipeline,
         tables,
         spark=spark,
-        options=VerifyOptions(chunk_rows=chunk_rows, max_readings=readings, timeout_s=timeout),
+        options=VerifyOptions(
+            chunk_rows=chunk_rows, max_readings=readings, timeout_s=timeout, repairs=repair
+        ),
         notify=lambda text: click.echo(f"changelane: {printable(text)}", err=True),
     )
     for line in report_lines(report):
         click.echo(printable(line))
     if json_file is not None:
         Path(json_file).write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
+    if html_file is not None:
+        Path(html_file).write_text(html_page(report), encoding="utf-8")
     sys.exit(1 if report.has_differences else 0)

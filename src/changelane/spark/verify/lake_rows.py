@@ -9,7 +9,6 @@ from pyspark.sql import functions as F
 
 from changelane.apply.keys import key_values
 from changelane.errors import ChangelaneError
-from changelane.position import PostgresPosition, encode_order
 from changelane.schema import TableId
 from changelane.spark.lake.interface import Lake
 from changelane.spark.rows.schema import table_id_of
@@ -18,9 +17,6 @@ from changelane.spark.state import tombstones
 from changelane.spark.verify.canonical_text import key_field
 from changelane.spark.verify.comparison import Chunk, Key, RowFields, Sums
 from changelane.spark.verify.table_plan import Bound, LakeSql, TablePlan, chunk_number
-
-_MAX: int = (1 << 64) - 1
-_MAX_ROW: int = (1 << 32) - 1
 
 
 class TruncatedError(ChangelaneError):
@@ -98,20 +94,6 @@ class LakeTable(msgspec.Struct, frozen=True):
         return session.createDataFrame([(key,) for key in row_keys], "key STRING")
 
 
-def newest_order(lsn: int, epoch: int) -> bytes:
-    """Return the greatest order of the changes that a position of PostgreSQL contains.
-
-    The order of a change begins with the end of the last commit before its transaction. Of the
-    transactions after a marker in the log, this is the commit of the marker or a later one: above
-    the position of the marker itself.
-
-    Args:
-        lsn: The position of the marker.
-        epoch: The epoch of the pipeline's orders.
-    """
-    return encode_order(PostgresPosition(_MAX, lsn, _MAX_ROW), epoch=epoch)
-
-
 def deleted_keys(
     lake: Lake, table_id: TableId, columns_plan: TablePlan, order: bytes
 ) -> frozenset[Key]:
@@ -138,5 +120,5 @@ def _key_of(key: str, columns_plan: TablePlan) -> Key:
     """Return the canonical key of a tombstone as the key of a comparison."""
     values = zip(key_values(key.encode()), columns_plan.key_columns, strict=True)
     return "".join(
-        key_field(value, column.source_type, column.lake_type) for value, column in values
+        key_field(column.key_text(value)) for value, column in values if column.key_text is not None
     )
