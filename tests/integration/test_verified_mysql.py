@@ -244,6 +244,7 @@ def test_chunks_and_rows_of_keys_with_any_collation(shop: Shop) -> None:
                 without = (chunk_sums.first - int(row_hash[:16], 16)) % (1 << 64)
                 assert sums[chunk].first == without
             keys |= hashes.keys()
+            assert rows.sums(left_out, chunk) == {chunk: sums[chunk]}
         assert len(keys) == 100
         some_keys = frozenset(sorted(keys)[:3])
         absent = {"1:x1:y1:1", "1:😀1:😀1:1", "1:a1:a30:" + "9" * 30}

@@ -110,6 +110,7 @@ def test_chunks_and_rows_of_keys_with_any_collation(postgres_server: PostgresSer
                 halves = [int(h[:16], 16) for (h,) in hashes.values()]
                 assert chunk_sums.first == sum(halves) % (1 << 64)
                 keys |= hashes.keys()
+                assert table.sums(left_out, chunk) == {chunk: sums[chunk]}
             assert len(keys) == 100
             some_keys = frozenset(sorted(keys)[:3])
             rows = table.fields(some_keys | {"1:x1:y1:1"})

@@ -2,6 +2,7 @@
 """A real PostgreSQL against its tables, while both move: planted differences, and none else."""
 
 import contextlib
+import itertools
 import os
 import threading
 import time
@@ -24,6 +25,7 @@ from changelane.spark.lake import lake_of
 from changelane.spark.lake.interface import name_of
 from changelane.spark.rows.schema import table_id_text
 from changelane.spark.run.tables import run
+from changelane.spark.verify.continuous import ContinuousVerification
 from changelane.spark.verify.report import TableReport, VerificationReport
 from changelane.spark.verify.table_verification import VerifyOptions
 from changelane.spark.verify.verify import verify
@@ -198,6 +200,31 @@ def test_equal_rows_of_all_types_have_no_difference(spark: SparkSession, shop: S
     )
 
 
+def test_a_continuous_verification_proves_chunk_after_chunk(
+    spark: SparkSession, shop: Shop
+) -> None:
+    options = VerifyOptions(chunk_rows=40, max_readings=3, timeout_s=120)
+    verification = ContinuousVerification(
+        shop.pipeline, ["kinds", "logs"], spark=spark, options=options, notify=print
+    )
+    kinds, last, logs, again = itertools.islice(verification.steps(), 4)
+    assert kinds is not None
+    assert last is not None
+    assert logs is not None
+    assert again is not None
+    assert [step.report.outcome for step in (kinds, last, logs)] == [
+        *["equal"] * 2,
+        "not verified",
+    ]
+    assert [step.proven_share for step in (kinds, last, again)] == [0.5, 1, 1]
+    assert kinds.report.row_count + last.report.row_count == ROWS + 8
+    assert kinds.oldest_time_s is None
+    assert last.oldest_time_s is not None
+    assert again.oldest_time_s is not None
+    assert again.oldest_time_s > last.oldest_time_s
+    assert verification.progress[logs.report.table].proven_share == 0
+
+
 def test_a_table_that_changes_has_only_the_difference_that_was_planted(
     spark: SparkSession, shop: Shop
 ) -> None:
@@ -298,7 +325,9 @@ def test_planted_differences_are_all_found(spark: SparkSession, shop: Shop, tmp_
 
     json_file = tmp_path / "report.json"
     arguments = ["verify", str(shop.file), "--table", "kinds", "--json", str(json_file)]
-    result = CliRunner(env=shop.environment).invoke(main, [*arguments, "--repair"])
+    result = CliRunner(env=shop.environment).invoke(
+        main, [*arguments, "--repair", "--timeout", "120"]
+    )
     assert result.exit_code == 1, result.output
     assert "  missing b=new, a %=200 (not repaired: " in result.stdout
     assert "a,b" not in result.output, "a value of a row is in the output"

@@ -54,8 +54,8 @@ class Sums(msgspec.Struct, frozen=True):
 class Side(Protocol):
     """The rows of one side in one reading."""
 
-    def sums(self, left_out: frozenset[Key]) -> Mapping[Chunk, Sums]:
-        """Return the sums of all chunks with rows."""
+    def sums(self, left_out: frozenset[Key], chunk: Chunk | None) -> Mapping[Chunk, Sums]:
+        """Return the sums of a chunk with rows, or of all of them."""
         ...
 
     def hashes(self, chunk: Chunk, left_out: frozenset[Key]) -> Mapping[Key, list[str]]:
@@ -162,6 +162,7 @@ def compare(
     columns: Sequence[str],
     max_readings: int,
     max_open_keys: int = MAX_OPEN_KEYS,
+    chunk: Chunk | None = None,
 ) -> Comparison:
     """Compare the two sides.
 
@@ -170,9 +171,10 @@ def compare(
         columns: The names of the compared columns, in the order of the fields.
         max_readings: The number of readings after which an open key is unproven, at least 2.
         max_open_keys: The number of different keys after which no more chunk is searched.
+        chunk: The only chunk to compare; ``None`` = all.
     """
     with open_reading() as reading:
-        comparison, chunk_of = _first_comparison(reading, max_open_keys)
+        comparison, chunk_of = _first_comparison(reading, max_open_keys, chunk)
         different_keys = frozenset(chunk_of)
         open_keys = reading.left_out | different_keys
     differences: list[Difference] = []
@@ -209,10 +211,12 @@ def different_rows(
     return {difference.key: difference for difference in differences if difference is not None}
 
 
-def _first_comparison(reading: Reading, max_open_keys: int) -> tuple[Comparison, dict[Key, Chunk]]:
+def _first_comparison(
+    reading: Reading, max_open_keys: int, only: Chunk | None
+) -> tuple[Comparison, dict[Key, Chunk]]:
     """Compare all chunks; return the keys at which the sides differ, with their chunks."""
-    source_sums = reading.source.sums(reading.left_out)
-    lake_sums = reading.lake.sums(reading.left_out)
+    source_sums = reading.source.sums(reading.left_out, only)
+    lake_sums = reading.lake.sums(reading.left_out, only)
     chunk_of: dict[Key, Chunk] = {}
     unsearched_chunks = set()
     for chunk in sorted(source_sums.keys() | lake_sums.keys()):

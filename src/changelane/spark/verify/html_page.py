@@ -30,6 +30,7 @@ h1 { font-size: 1.4rem } h2 { font-size: 1.1rem; margin: 2rem 0 .3rem; overflow-
 table { border-collapse: collapse; margin: .6rem 0 }
 th, td { border-bottom: 1px solid var(--line); padding: .2rem .8rem .2rem 0; text-align: left;
   vertical-align: top; overflow-wrap: anywhere }
+th, td.number { overflow-wrap: normal; white-space: nowrap }
 td.number { text-align: right; font-variant-numeric: tabular-nums }
 svg { display: block; max-width: 100%; height: auto; margin: .5rem 0 }
 .equal { fill: #2e9e5b; color: #2e9e5b } .different { fill: #d63a3a; color: #d63a3a }

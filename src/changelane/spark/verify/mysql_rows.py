@@ -147,8 +147,9 @@ class MysqlRows(msgspec.Struct, frozen=True):
         )
         return chunk_ends(list(map(tuple, bounds)))
 
-    def sums(self, left_out: frozenset[Key]) -> dict[Chunk, Sums]:
+    def sums(self, left_out: frozenset[Key], chunk: Chunk | None = None) -> dict[Chunk, Sums]:
         sql = _RowSql(self.columns_plan)
+        ends = (None, None) if chunk is None else chunk_range(self.bounds, chunk)
         chunk_sql = chunk_number(sql, self.bounds)
         halves = ", ".join(
             f"COALESCE(SUM(CAST(CONV({half}(hash, 16), 16, 10) AS DECIMAL(20, 0))), 0)"
@@ -156,16 +157,19 @@ class MysqlRows(msgspec.Struct, frozen=True):
         )
         rows = self._rows(
             f"SELECT chunk, COUNT(*), COUNT(hash), {halves} FROM (SELECT {chunk_sql} AS chunk, "
-            f"{sql.hash} AS hash FROM {self.table.sql} AS t) AS r GROUP BY chunk"
+            f"{sql.hash} AS hash FROM {self.table.sql} AS t WHERE {sql.is_between(*ends)}) "
+            "AS r GROUP BY chunk"
         )
         sums = {}
-        for chunk, count, hash_count, first, second in rows:
+        for number, count, hash_count, first, second in rows:
             self._check_size(is_complete=count == hash_count)
-            sums[int(chunk)] = Sums.of(count, int(first), int(second), 0)
+            sums[int(number)] = Sums.of(count, int(first), int(second), 0)
         # the statement would need a list of the keys for each row
-        for _, chunk, row_hash in self._key_rows(left_out, f"{chunk_sql}, {sql.hash}"):
-            former = sums[int(chunk)]
-            sums[int(chunk)] = Sums.of(
+        for _, number, row_hash in self._key_rows(left_out, f"{chunk_sql}, {sql.hash}"):
+            if chunk is not None and int(number) != chunk:
+                continue
+            former = sums[int(number)]
+            sums[int(number)] = Sums.of(
                 former.count - 1,
                 former.first - int(row_hash[:16], 16),
                 former.second - int(row_hash[16:], 16),

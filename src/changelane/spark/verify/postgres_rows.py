@@ -173,8 +173,11 @@ class PostgresTable(msgspec.Struct, frozen=True):
         bounds = list(map(tuple, self._rows(query, [chunk_rows])))
         return chunk_ends(bounds)
 
-    def sums(self, left_out: frozenset[Key]) -> dict[Chunk, Sums]:
+    def sums(self, left_out: frozenset[Key], chunk: Chunk | None = None) -> dict[Chunk, Sums]:
         sql = _RowSql(self.columns_plan)
+        condition = ""
+        if chunk is not None:
+            condition = f" WHERE {sql.is_between(*chunk_range(self.bounds, chunk))}"
         # OFFSET 0 keeps the server from evaluating a hash twice
         query = (
             "SELECT chunk, count(*) FILTER (WHERE is_compared), "
@@ -184,11 +187,11 @@ class PostgresTable(msgspec.Struct, frozen=True):
             f"FROM (SELECT {chunk_number(sql, self.bounds)} AS chunk, "
             f"md5(convert_to({sql.row}, 'UTF8')) AS hash, l.key IS NULL AS is_compared "
             f"FROM {self._table} LEFT JOIN unnest(%s::text[]) AS l (key) ON l.key = {sql.key} "
-            "OFFSET 0) AS r GROUP BY chunk"
+            f"{condition} OFFSET 0) AS r GROUP BY chunk"
         )
         return {
-            chunk: Sums.of(count, int(first), int(second), left_out_count)
-            for chunk, count, first, second, left_out_count in self._rows(query, [list(left_out)])
+            number: Sums.of(count, int(first), int(second), left_out_count)
+            for number, count, first, second, left_out_count in self._rows(query, [list(left_out)])
         }
 
     def hashes(self, chunk: Chunk, left_out: frozenset[Key]) -> dict[Key, list[str]]:
@@ -218,8 +221,8 @@ class PostgresTable(msgspec.Struct, frozen=True):
             rows.setdefault(key, []).append(values_of(row))
         return rows
 
-    def _key_rows(self, row_keys: frozenset[Key], column: str) -> Iterable[tuple[Any, ...]]:
-        """Return the key and a column of the rows of keys."""
+    def _key_rows(self, row_keys: frozenset[Key], row_sql: str) -> Iterable[tuple[Any, ...]]:
+        """Return the key and another value, in SQL, of the rows of keys."""
         sql = _RowSql(self.columns_plan)
         names = [f"k{index}" for index in range(len(self.columns_plan.key_columns))]
         conditions = [f"k.key = {sql.key}"]
@@ -229,7 +232,7 @@ class PostgresTable(msgspec.Struct, frozen=True):
                 conditions.append(f"{column_sql} = {cast.replace('{}', f'k.{name}')}")
         arrays = ", ".join(["%s::text[]"] * (1 + len(names)))
         query = (
-            f"SELECT k.key, {column} FROM unnest({arrays}) AS k (key, {', '.join(names)}) "
+            f"SELECT k.key, {row_sql} FROM unnest({arrays}) AS k (key, {', '.join(names)}) "
             f"JOIN {self._table} ON {' AND '.join(conditions)}"
         )
         ordered = sorted(row_keys)

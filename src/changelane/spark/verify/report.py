@@ -10,6 +10,8 @@ import msgspec
 MAX_LISTED: Final = 100
 """The number of differences of a table that the text lists; the JSON has all."""
 
+REPAIRED: Final = "repaired"
+"""The result of a row that was repaired; other results say why it was not."""
 Outcome = Literal["equal", "repaired", "different", "not proven", "not verified"]
 
 
@@ -58,7 +60,7 @@ class TableReport(msgspec.Struct, frozen=True, kw_only=True):
             ``not proven``: no difference is known, but some
             rows are not proven; ``not verified``: the table cannot be compared.
         reason: Why it cannot be compared, or why it differs as a whole.
-        position: The position of the source's first snapshot.
+        position: The position of the source's first snapshot; empty = the source is a lake.
         row_count: The number of rows of the source in it.
         chunks: The chunks with rows, in the order of their keys.
         reading_count: The number of readings.
@@ -83,6 +85,11 @@ class TableReport(msgspec.Struct, frozen=True, kw_only=True):
     unproven_columns: dict[str, str] = {}
     differences: tuple[KeyDifference, ...] = ()
     duration_s: float = 0.0
+
+    @property
+    def unrepaired_count(self) -> int:
+        """The number of differences that were not repaired."""
+        return sum(difference.repair != REPAIRED for difference in self.differences)
 
 
 class VerificationReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,8 +119,9 @@ def _table_lines(report: TableReport) -> Iterator[str]:
     if report.reason:
         yield f"{report.table}: {report.outcome}: {report.reason}"
         return
+    position = f" at {report.position}" if report.position else ""
     yield (
-        f"{report.table}: {report.outcome}, {report.row_count:,} rows at {report.position} in "
+        f"{report.table}: {report.outcome}, {report.row_count:,} rows{position} in "
         f"{len(report.chunks):,} chunks, {100 * report.unproven_share:.2f} % not proven "
         f"({report.reading_count} readings, {report.duration_s:.1f} s)"
     )

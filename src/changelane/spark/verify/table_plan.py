@@ -71,22 +71,29 @@ class LakeSql:
 
     Args:
         columns_plan: The plan of the table.
+        is_source: The table is the source of a comparison of two lakes.
     """
 
-    def __init__(self, columns_plan: TablePlan) -> None:
+    def __init__(self, columns_plan: TablePlan, *, is_source: bool = False) -> None:
         self._columns_plan = columns_plan
+        self._is_source = is_source
         fields = {
-            c.name: field_of(quoted(c.lake_name), c.text.lake, "STRING")
+            c.name: field_of(self._column(c), c.text.source if is_source else c.text.lake, "STRING")
             for c in columns_plan.columns
         }
         self.fields = list(fields.values())
         self.key = " || ".join(fields[column.name] for column in columns_plan.key_columns)
         self.row = " || ".join(self.fields)
+        self.range_values = [self._column(r.column) for r in columns_plan.ranges]
+        self.range = self._struct(self.range_values)
+
+    def _column(self, compared_column: ComparedColumn) -> str:
+        name = compared_column.name if self._is_source else compared_column.lake_name
+        return quoted(name)
 
     def is_up_to(self, bound: Bound) -> str:
         """Return the condition that a key is not above a bound."""
-        values = [quoted(r.column.lake_name) for r in self._columns_plan.ranges]
-        return f"{self._struct(values)} <= {self._struct(map(sql_literal, bound))}"
+        return f"{self.range} <= {self._struct(map(sql_literal, bound))}"
 
     def _struct(self, values: Iterable[str]) -> str:
         """Return a struct of values in the types in which they are compared."""

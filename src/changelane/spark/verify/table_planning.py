@@ -19,7 +19,8 @@ from changelane.transforms.table_plan import TableTarget
 
 _MESSAGE_KEY: Final = "message.key.columns"
 """The property of Debezium that replaces primary keys."""
-_STATE_COLUMNS: Final = frozenset({ORDER, COLUMNS, DELETED})
+STATE_COLUMNS: Final = frozenset({ORDER, COLUMNS, DELETED})
+"""The columns of a table that are no columns of the source."""
 _ROW_OPERATIONS: Final = frozenset({"create", "update", "delete", "read", "truncate"})
 
 
@@ -76,7 +77,7 @@ def table_plan(
         if isinstance(step, Compute) and step.covers(target.table)
         for name in step.columns
     }
-    lake_names = {name.lower(): name for name in lake_types if name not in _STATE_COLUMNS}
+    lake_names = {name.lower(): name for name in lake_types if name not in STATE_COLUMNS}
     for name, source_type in source_types.items():
         resolved = target.resolve(name, None)
         moved_name = "" if resolved.moved is None else resolved.moved.name

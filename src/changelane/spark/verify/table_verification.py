@@ -22,7 +22,7 @@ from changelane.spark.lake.interface import Lake
 from changelane.spark.run.latest import latest_tables
 from changelane.spark.runtime.sql import folder_name
 from changelane.spark.verify.comparison import (
-    ChunkResult,
+    Chunk,
     Comparison,
     Difference,
     Key,
@@ -31,7 +31,7 @@ from changelane.spark.verify.comparison import (
 )
 from changelane.spark.verify.lake_rows import LakeTable, TruncatedError, deleted_keys
 from changelane.spark.verify.repair import RepairedTable, RepairError
-from changelane.spark.verify.report import ChunkReport
+from changelane.spark.verify.report import REPAIRED
 from changelane.spark.verify.source_database import (
     Snapshot,
     SourceDatabase,
@@ -46,8 +46,6 @@ _TRUNCATED_READINGS: Final = 3
 """The number of readings in sequence that a truncate may make useless."""
 _ROWS_PER_REPAIR: Final = 1000
 """The rows of one file for the capture process."""
-REPAIRED: Final = "repaired"
-"""The result of a row that was repaired; other results say why it was not."""
 
 
 class VerifyOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +101,7 @@ class TableVerification:
         table: The table at the source.
         lake_table: The table of the lake, by its name after the transforms.
         columns_plan: What is compared.
+        bounds: The ends of all chunks but the last one; ``None`` = the first snapshot has them.
 
     Attributes:
         position_text: The position of the first snapshot.
@@ -114,36 +113,28 @@ class TableVerification:
         table: VerifiedTable,
         lake_table: TableId,
         columns_plan: TablePlan,
+        bounds: tuple[Bound, ...] | None = None,
     ) -> None:
         self._verification = verification
         self._table = table
         self._lake_table = lake_table
         self._columns_plan = columns_plan
         self._capture_log = CaptureLog(folder_of(verification.source.segments))
-        self._bounds: tuple[Bound, ...] = ()
+        self._bounds = bounds
         self.position_text = ""
 
-    def comparison(self) -> Comparison:
-        """Compare the table."""
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        """The ends of all chunks but the last one."""
+        return self._bounds or ()
+
+    def comparison(self, chunk: Chunk | None = None) -> Comparison:
+        """Compare the table, or one of its chunks."""
         return compare(
             self._open_reading,
             columns=[column.name for column in self._columns_plan.columns],
             max_readings=self._verification.options.max_readings,
-        )
-
-    def chunk_reports(self, results: Sequence[ChunkResult]) -> tuple[ChunkReport, ...]:
-        """Return the results of chunks with the ends of their ranges."""
-        names = [r.column.name for r in self._columns_plan.ranges]
-        ends = [dict(zip(names, bound, strict=True)) for bound in self._bounds]
-        return tuple(
-            ChunkReport(
-                number=result.chunk,
-                last_key=ends[result.chunk] if result.chunk < len(ends) else {},
-                row_count=result.row_count,
-                difference_count=result.difference_count,
-                is_unsearched=result.is_unsearched,
-            )
-            for result in results
+            chunk=chunk,
         )
 
     def repair(self, differences: Sequence[Difference]) -> dict[Key, str]:
@@ -243,13 +234,13 @@ class TableVerification:
         left_out = lake.changed_keys(order) | deleted_keys(
             self._verification.lake, self._lake_table, self._columns_plan, order
         )
-        source = self._source_rows()
         if not self.position_text:
             self.position_text = snapshot.position_text
-            bounds = source.chunk_bounds(self._verification.options.chunk_rows)
-            self._bounds = bounds
-            source = self._source_rows(bounds)
-            lake = msgspec.structs.replace(lake, bounds=bounds)
+        if self._bounds is None:
+            chunk_rows = self._verification.options.chunk_rows
+            self._bounds = self._source_rows().chunk_bounds(chunk_rows)
+        source = self._source_rows(self._bounds)
+        lake = msgspec.structs.replace(lake, bounds=self._bounds)
         self._verification.notify(
             f"{self._table.id}: reading at {snapshot.position_text}, {len(left_out):,} keys "
             "changed since"

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verifies the tables of a pipeline whose source is a captured database."""
 
-import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from pyspark.sql import SparkSession
 
@@ -18,31 +17,25 @@ from changelane.capture.storage import folder_of
 from changelane.errors import ConfigError, UnknownNameError
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.database_source import DatabaseSource
-from changelane.pipeline.mysql_source import MysqlSource
-from changelane.pipeline.postgres_source import PostgresSource
 from changelane.spark.lake import lake_of
 from changelane.spark.lake.interface import separate_session, types_of
-from changelane.spark.verify.canonical_text import values_of
-from changelane.spark.verify.comparison import Comparison, Key
-from changelane.spark.verify.mysql_database import open_mysql
-from changelane.spark.verify.postgres_database import open_postgres
+from changelane.spark.verify.comparison import Chunk
+from changelane.spark.verify.databases import open_database
 from changelane.spark.verify.report import (
-    KeyDifference,
-    Outcome,
     TableReport,
     VerificationReport,
 )
+from changelane.spark.verify.reporting import table_report
 from changelane.spark.verify.source_database import (
-    SourceDatabase,
     VerifiedTable,
 )
+from changelane.spark.verify.table_plan import Bound
 from changelane.spark.verify.table_planning import (
     UnverifiableError,
     table_plan,
     verified_target,
 )
 from changelane.spark.verify.table_verification import (
-    REPAIRED,
     TableVerification,
     Verification,
     VerifyOptions,
@@ -75,36 +68,33 @@ def verify(
         UnreachableError: The server does not answer.
         ChangelaneError: The lake does not reach a position of the source in time.
     """
-    source = pipeline.source
-    if not isinstance(source, DatabaseSource):
-        msg = f"verify compares captured databases, and the source is {source.type_name}"
-        raise ConfigError(msg)
-    _check_capture_log(source)
+    source = captured_source(pipeline)
+    check_capture_log(source)
     lake = lake_of(separate_session(spark), pipeline)
-    with _open_database(source) as database:
+    with open_database(source) as database:
         verification = Verification(pipeline, source, database, lake, options, notify)
         reports = []
-        for table in _selected_tables(database.tables(), tables):
-            report = _table_report(verification, table)
+        for table in selected_tables(database.tables(), tables):
+            report, _ = verify_table(verification, table)
             reports.append(report)
             notify(f"{report.table}: {report.outcome}")
     return VerificationReport(pipeline=pipeline.name, tables=tuple(reports))
 
 
-def _open_database(
-    source: DatabaseSource,
-) -> contextlib.AbstractContextManager[SourceDatabase]:
-    """Connect to the database of a source."""
-    match source:
-        case PostgresSource():
-            return open_postgres(source)
-        case MysqlSource():
-            return open_mysql(source)
-        case _:
-            raise ConfigError(f"verify cannot compare {source.type_name}")
+def captured_source(pipeline: Pipeline) -> DatabaseSource:
+    """Return the source of a pipeline.
+
+    Raises:
+        ConfigError: It is no captured database.
+    """
+    source = pipeline.source
+    if not isinstance(source, DatabaseSource):
+        msg = f"verify compares captured databases, and the source is {source.type_name}"
+        raise ConfigError(msg)
+    return source
 
 
-def _check_capture_log(source: DatabaseSource) -> None:
+def check_capture_log(source: DatabaseSource) -> None:
     """Check that the capture log has the first rows of this database.
 
     Raises:
@@ -129,9 +119,7 @@ def _check_capture_log(source: DatabaseSource) -> None:
         raise ConfigError(msg)
 
 
-def _selected_tables(
-    captured: Sequence[VerifiedTable], names: Sequence[str]
-) -> list[VerifiedTable]:
+def selected_tables(captured: Sequence[VerifiedTable], names: Sequence[str]) -> list[VerifiedTable]:
     """Return the captured tables that are verified."""
     ids = {str(table.id): table for table in captured}
     selected: dict[str, VerifiedTable] = {}
@@ -143,17 +131,30 @@ def _selected_tables(
     return list((selected or ids).values())
 
 
-def _table_report(verification: Verification, table: VerifiedTable) -> TableReport:
-    """Verify one table."""
+def verify_table(
+    verification: Verification,
+    table: VerifiedTable,
+    *,
+    chunk: Chunk | None = None,
+    bounds: tuple[Bound, ...] | None = None,
+) -> tuple[TableReport, tuple[Bound, ...]]:
+    """Verify one table; return its report and the ends of its chunks but the last one.
+
+    Args:
+        verification: What the verification of every table needs.
+        table: The table.
+        chunk: The only chunk to compare; ``None`` = all.
+        bounds: The ends of the chunks; ``None`` = new ones.
+    """
     pipeline, database = verification.pipeline, verification.database
     name, start_s = str(table.id), time.monotonic()
     if table.refusal:
-        return TableReport(table=name, outcome="not verified", reason=table.refusal)
+        return TableReport(table=name, outcome="not verified", reason=table.refusal), ()
     try:
         target = verified_target(pipeline, table.id)
         rows = lake_rows(pipeline, verification.lake, target.table)
         if rows is None:
-            return _report_without_table(name, has_rows=database.has_rows(table))
+            return _report_without_table(name, has_rows=database.has_rows(table)), ()
         plan = table_plan(
             pipeline,
             target,
@@ -161,49 +162,25 @@ def _table_report(verification: Verification, table: VerifiedTable) -> TableRepo
             source_types=database.column_types(table),
             lake_types=types_of(rows),
         )
-        table_verification = TableVerification(verification, table, target.table, plan)
-        comparison = table_verification.comparison()
+        table_verification = TableVerification(verification, table, target.table, plan, bounds)
+        comparison = table_verification.comparison(chunk)
         repairs = (
             table_verification.repair(comparison.differences)
             if verification.options.repairs and comparison.differences
             else {}
         )
     except UnverifiableError as error:
-        return TableReport(table=name, outcome="not verified", reason=str(error))
-    names = [column.name for column in plan.key_columns]
-
-    def key_of(key: Key) -> dict[str, str | None]:
-        return dict(zip(names, values_of(key), strict=True))
-
-    return TableReport(
-        table=name,
-        outcome=_outcome_of(comparison, repairs),
-        position=table_verification.position_text,
-        row_count=comparison.row_count,
-        chunks=table_verification.chunk_reports(comparison.chunks),
-        reading_count=comparison.reading_count,
-        unproven_share=comparison.unproven_share,
-        unproven_keys=tuple(map(key_of, comparison.unproven_keys)),
-        compared_columns=tuple(column.name for column in plan.columns),
-        unproven_columns=plan.unproven_columns,
-        differences=tuple(
-            KeyDifference(
-                key_of(difference.key),
-                difference.kind,
-                difference.columns,
-                repairs.get(difference.key, ""),
-            )
-            for difference in comparison.differences
-        ),
+        return TableReport(table=name, outcome="not verified", reason=str(error)), ()
+    report = table_report(
+        name,
+        plan,
+        comparison,
+        bounds=table_verification.bounds,
+        position_text=table_verification.position_text,
+        repairs=repairs,
         duration_s=time.monotonic() - start_s,
     )
-
-
-def _outcome_of(comparison: Comparison, repairs: Mapping[Key, str]) -> Outcome:
-    if comparison.differences:
-        is_repaired = all(repairs.get(d.key) == REPAIRED for d in comparison.differences)
-        return "repaired" if is_repaired else "different"
-    return "equal" if comparison.is_complete else "not proven"
+    return report, table_verification.bounds
 
 
 def _report_without_table(name: str, *, has_rows: bool) -> TableReport:

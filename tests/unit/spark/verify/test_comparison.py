@@ -24,7 +24,8 @@ class Rows(NamedTuple):
     rows: Mapping[Key, str]
     is_in_sums: bool = True
 
-    def sums(self, left_out: frozenset[Key]) -> Mapping[Chunk, Sums]:
+    def sums(self, left_out: frozenset[Key], chunk: Chunk | None) -> Mapping[Chunk, Sums]:
+        assert chunk in {None, 0}
         hashes = [int(h, 16) for key, h in self.rows.items() if key not in left_out]
         total = sum(hashes) if self.is_in_sums else 0
         return {0: Sums.of(len(hashes), total, total, len(self.rows) - len(hashes))}
