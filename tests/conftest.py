@@ -55,18 +55,21 @@ LONG_PARTS: Final = (
     (
         *("admission", "capture_object_store", "cluster", "equality", "fanout", "installed_sink"),
         *("key_changes", "late_columns", "layout", "postgres_plugins", "quarantine", "resend"),
-        *("capture_formats", "transforms"),
+        "transforms",
     ),
     (
-        *("capture_cluster", "capture_engine", "catalogs", "dispatch", "expressions", "fence"),
-        *("new_format", "purge", "query_page", "readme_blocks", "schema_changes", "seed_jobs"),
-        *("full_disk", "sequence", "shared_names", "verify"),
+        *("capture_engine", "catalogs", "dispatch", "expressions", "fence", "new_format", "purge"),
+        *("query_page", "readme_blocks", "schema_changes", "seed_jobs", "sequence", "shared_names"),
+        "verify",
     ),
     (
         *("additions", "capture_mariadb", "check", "files_in_folders", "kafka_sink", "keeping"),
-        *("killed_run", "mariadb_snapshot", "merge_on_read", "postgres_snapshot", "repeats"),
-        "small_batches",
+        *("killed_run", "merge_on_read", "postgres_snapshot", "repeats", "small_batches"),
         *("soft_deletes", "status", "tombstones"),
+    ),
+    (
+        *("capture_cluster", "capture_formats", "full_disk", "mariadb_snapshot", "verify_lakes"),
+        "verify_mariadb",
     ),
 )
 """The files that run in `make test-long` only: many histories, tables or kills of each kind.

@@ -20,16 +20,9 @@ from changelane.capture.storage import LocalFolder
 from changelane.errors import ConfigError
 from changelane.pipeline.config import load
 from changelane.pipeline.postgres_source import PostgresSource
-from changelane.spark.verify.canonical_text import (
-    CanonicalText,
-    SourceType,
-    canonical_text,
-    field_of,
-    is_key_type,
-    key_field,
-    range_texts,
-)
-from changelane.spark.verify.source_rows import SourceTable, source_columns
+from changelane.spark.verify.canonical_text import CanonicalText, field_of, key_field
+from changelane.spark.verify.postgres_rows import PostgresTable, source_columns
+from changelane.spark.verify.postgres_types import PostgresType
 from changelane.spark.verify.table_plan import ComparedColumn, RangeColumn, TablePlan
 from changelane.spark.verify.verify import verify
 
@@ -69,10 +62,10 @@ def test_keys_of_tombstones_have_the_fields_of_the_source(
     postgres_server: PostgresServer, kind: str, lake: str, literal: str, value: Any
 ) -> None:
     modifiers = {"decimal(10,2)": (10 << 16 | 2) + 4, "decimal(38,10)": (38 << 16 | 10) + 4}
-    source_type = SourceType(kind, modifiers.get(lake, -1))
-    text = canonical_text(source_type, lake)
+    source_type = PostgresType(kind, modifiers.get(lake, -1))
+    text, key_text = source_type.text(lake), source_type.key_text(lake)
     assert text is not None
-    assert is_key_type(source_type, lake)
+    assert key_text is not None
     with postgres_server.connect() as connection:
         query = f"SELECT {field_of('x', text.source, 'text')}, x FROM (SELECT %s::{kind} AS x) AS t"
         row = connection.execute(query.encode(), [literal]).fetchone()
@@ -80,7 +73,7 @@ def test_keys_of_tombstones_have_the_fields_of_the_source(
     field, stored = row
     if value is None:
         value = str(stored) if kind == "uuid" else stored
-    assert key_field(value, source_type, lake) == field
+    assert key_field(key_text(value)) == field
 
 
 def test_chunks_and_rows_of_keys_with_any_collation(postgres_server: PostgresServer) -> None:
@@ -97,16 +90,16 @@ def test_chunks_and_rows_of_keys_with_any_collation(postgres_server: PostgresSer
         with connect(login) as connection:
             (relation,) = read_relations(connection)
             types = source_columns(connection, relation.oid)
-            assert types["u"] == SourceType("other.uuid")
+            assert types["u"] == PostgresType("other.uuid")
             assert types["m"].is_enum
             assert (types["p"].name, types["p"].scale) == ("numeric", 2)
-            assert types["pp"].element == SourceType("public.price")
-            assert types["na"].element == SourceType("numeric", (3 << 16 | 1) + 4)
-            assert types["ci"].element == SourceType("citext")
-            table = SourceTable(connection, relation, _plan(types))
+            assert types["pp"].element == PostgresType("public.price")
+            assert types["na"].element == PostgresType("numeric", (3 << 16 | 1) + 4)
+            assert types["ci"].element == PostgresType("citext")
+            table = PostgresTable(connection, relation, _plan(types))
             bounds = table.chunk_bounds(30)
             assert len(bounds) == 3
-            table = SourceTable(connection, relation, _plan(types), bounds=bounds)
+            table = PostgresTable(connection, relation, _plan(types), bounds=bounds)
             left_out = frozenset({"1:Z1:A2:40"})  # b, "a %", n
             all_sums, sums = table.sums(frozenset()), table.sums(left_out)
             assert sorted(s.count + s.left_out_count for s in sums.values()) == [10, 30, 30, 30]
@@ -117,6 +110,7 @@ def test_chunks_and_rows_of_keys_with_any_collation(postgres_server: PostgresSer
                 halves = [int(h[:16], 16) for (h,) in hashes.values()]
                 assert chunk_sums.first == sum(halves) % (1 << 64)
                 keys |= hashes.keys()
+                assert table.sums(left_out, chunk) == {chunk: sums[chunk]}
             assert len(keys) == 100
             some_keys = frozenset(sorted(keys)[:3])
             rows = table.fields(some_keys | {"1:x1:y1:1"})
@@ -143,7 +137,7 @@ def test_rows_that_the_publication_leaves_out_are_not_compared(
             (relation,) = read_relations(connection)
             publication = read_publication(connection, "part")
             assert publication is not None
-            table = SourceTable(
+            table = PostgresTable(
                 connection,
                 relation,
                 _plan(source_columns(connection, relation.oid)),
@@ -157,26 +151,27 @@ def test_rows_that_the_publication_leaves_out_are_not_compared(
             assert len(table.fields(frozenset([*keys, "1:Y1:A1:1"]))) == 9
 
 
-def _plan(types: dict[str, SourceType]) -> TablePlan:
+def _plan(types: dict[str, PostgresType]) -> TablePlan:
     columns = []
     for name in ("b", "a %", "n"):
         lake_type = "bigint" if name == "n" else "string"
-        text = canonical_text(types[name], lake_type)
+        text = types[name].text(lake_type)
         assert isinstance(text, CanonicalText)
         columns.append(
             ComparedColumn(
                 name=name,
                 lake_name=name,
-                source_type=types[name],
                 lake_type=lake_type,
                 text=text,
+                key_text=types[name].key_text(lake_type),
+                key_cast=types[name].key_cast,
             )
         )
     ranges = []
     for column in columns:
-        texts = range_texts(column.source_type, column.lake_type)
+        texts = types[column.name].range_texts("bigint" if column.name == "n" else "string")
         assert texts is not None
-        ranges.append(RangeColumn(column, *texts))
+        ranges.append(RangeColumn(column, texts))
     return TablePlan(
         key_columns=tuple(columns),
         columns=tuple(columns),

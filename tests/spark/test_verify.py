@@ -2,6 +2,7 @@
 """A real PostgreSQL against its tables, while both move: planted differences, and none else."""
 
 import contextlib
+import itertools
 import os
 import threading
 import time
@@ -24,8 +25,10 @@ from changelane.spark.lake import lake_of
 from changelane.spark.lake.interface import name_of
 from changelane.spark.rows.schema import table_id_text
 from changelane.spark.run.tables import run
+from changelane.spark.verify.continuous import ContinuousVerification
 from changelane.spark.verify.report import TableReport, VerificationReport
-from changelane.spark.verify.verify import VerifyOptions, verify
+from changelane.spark.verify.table_verification import VerifyOptions
+from changelane.spark.verify.verify import verify
 
 ROWS: Final = 60
 DDL: Final = """
@@ -114,8 +117,12 @@ class Shop:
         name = name_of(table_id_text(TableId(self.database, "public", table)))
         return lake_of(spark, self.pipeline).sql(name)
 
-    def verify(self, spark: SparkSession, *tables: str, chunk_rows: int = 20) -> list[TableReport]:
-        options = VerifyOptions(chunk_rows=chunk_rows, max_readings=3, timeout_s=120)
+    def verify(
+        self, spark: SparkSession, *tables: str, chunk_rows: int = 20, repairs: bool = False
+    ) -> list[TableReport]:
+        options = VerifyOptions(
+            chunk_rows=chunk_rows, max_readings=3, timeout_s=120, repairs=repairs
+        )
         return list(verify(self.pipeline, tables, spark=spark, options=options).tables)
 
 
@@ -181,7 +188,7 @@ def test_equal_rows_of_all_types_have_no_difference(spark: SparkSession, shop: S
     kinds, logs = shop.verify(spark, "kinds", "public.logs")
     assert kinds.outcome == "equal", kinds.differences
     assert kinds.row_count == ROWS + 8
-    assert kinds.chunk_count == 4
+    assert len(kinds.chunks) == 4
     assert kinds.unproven_columns == {
         "iv": "no exact comparison of interval with string",
         "pt": "no exact comparison of point with struct<wkb:binary,srid:int>",
@@ -193,6 +200,31 @@ def test_equal_rows_of_all_types_have_no_difference(spark: SparkSession, shop: S
     )
 
 
+def test_a_continuous_verification_proves_chunk_after_chunk(
+    spark: SparkSession, shop: Shop
+) -> None:
+    options = VerifyOptions(chunk_rows=40, max_readings=3, timeout_s=120)
+    verification = ContinuousVerification(
+        shop.pipeline, ["kinds", "logs"], spark=spark, options=options, notify=print
+    )
+    kinds, last, logs, again = itertools.islice(verification.steps(), 4)
+    assert kinds is not None
+    assert last is not None
+    assert logs is not None
+    assert again is not None
+    assert [step.report.outcome for step in (kinds, last, logs)] == [
+        *["equal"] * 2,
+        "not verified",
+    ]
+    assert [step.proven_share for step in (kinds, last, again)] == [0.5, 1, 1]
+    assert kinds.report.row_count + last.report.row_count == ROWS + 8
+    assert kinds.oldest_time_s is None
+    assert last.oldest_time_s is not None
+    assert again.oldest_time_s is not None
+    assert again.oldest_time_s > last.oldest_time_s
+    assert verification.progress[logs.report.table].proven_share == 0
+
+
 def test_a_table_that_changes_has_only_the_difference_that_was_planted(
     spark: SparkSession, shop: Shop
 ) -> None:
@@ -200,8 +232,12 @@ def test_a_table_that_changes_has_only_the_difference_that_was_planted(
     keys = "SELECT generate_series(8000, 8009) UNION SELECT generate_series(8101, 8105)"
     shop.execute(f"INSERT INTO moving (id, v) SELECT id, 0 FROM ({keys}) AS k (id)")
     with changes(shop):
-        (moving,) = shop.verify(spark, "moving", chunk_rows=500)
-    assert [(d.key, d.kind) for d in moving.differences] == [({"id": "9000"}, "missing")]
+        (moving,) = shop.verify(spark, "moving", chunk_rows=500, repairs=True)
+    assert [(d.key, d.kind, d.repair) for d in moving.differences] == [
+        ({"id": "9000"}, "missing", "repaired")
+    ]
+    (equal,) = shop.verify(spark, "moving")
+    assert equal.outcome == "equal", equal.differences
     assert moving.unproven_share < 0.01
 
 
@@ -289,9 +325,24 @@ def test_planted_differences_are_all_found(spark: SparkSession, shop: Shop, tmp_
 
     json_file = tmp_path / "report.json"
     arguments = ["verify", str(shop.file), "--table", "kinds", "--json", str(json_file)]
-    result = CliRunner(env=shop.environment).invoke(main, arguments)
+    result = CliRunner(env=shop.environment).invoke(
+        main, [*arguments, "--repair", "--timeout", "120"]
+    )
     assert result.exit_code == 1, result.output
-    report = msgspec.json.decode(json_file.read_bytes(), type=VerificationReport)
-    assert report.tables[0].differences == kinds.differences
-    assert "  missing b=new, a %=200\n" in result.stdout
+    assert "  missing b=new, a %=200 (not repaired: " in result.stdout
     assert "a,b" not in result.output, "a value of a row is in the output"
+    report = msgspec.json.decode(json_file.read_bytes(), type=VerificationReport)
+    refused = {
+        int(d.key["a %"] or 0): d.repair
+        for d in report.tables[0].differences
+        if d.repair != "repaired"
+    }
+    no_value, no_columns = "the lake has no such value", "the row has columns that are not proven"
+    assert refused == {
+        **dict.fromkeys((105, 106), f"not repaired: {no_value}"),  # years before 1 and after 9999
+        **dict.fromkeys((34, 200), f"not repaired: {no_columns}"),
+        35: "not repaired: several rows have the key",
+    }
+    assert len(report.tables[0].differences) == len(expected)
+    (kinds,) = shop.verify(spark, "kinds", chunk_rows=1000)
+    assert {int(d.key["a %"] or 0) for d in kinds.differences} == refused.keys()

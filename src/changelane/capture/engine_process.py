@@ -157,7 +157,9 @@ class EngineRun:
             now_s=time.monotonic(),
             with_markers=config.with_markers,
         )
-        publisher = LogPublisher(writer, planner, config.connector, self._status.write)
+        publisher = LogPublisher(
+            writer, planner, config.connector, self._status.write, folder_of(config.log)
+        )
         roles = RecordRoles(config.connector)
         engine = jvm_engine.JvmEngine(properties, roles, publisher.write)
         engine.start()

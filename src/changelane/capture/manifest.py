@@ -8,6 +8,7 @@ A capture log is a folder::
     segments/00000002-000000000017.jsonl.zst
     manifests/00000000000000000012.json    the segments of one publication, in order
     consumers/shop.json                    the manifests that a pipeline has applied
+    repairs/5f0c...json                    records of another process for the next publication
 
 A record has an offset in the log, as in a topic of one partition. Records become visible all at
 once, with the creation of the manifest that names their segments.

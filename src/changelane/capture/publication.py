@@ -133,6 +133,22 @@ class PublicationPlanner:
         elif self._is_due(now_s):
             yield from self._publish(now_s)
 
+    def insert(
+        self, records: tuple[CapturedRecord, ...], now_s: float
+    ) -> Iterator[PublicationStep]:
+        """Yield the publication of records that are not the engine's.
+
+        Call it only if :attr:`can_insert`.
+        """
+        yield Append(records)
+        self._boundary = self._boundary or self._published
+        yield from self._publish(now_s)
+
+    @property
+    def can_insert(self) -> bool:
+        """Whether records that are not the engine's can be published: between two transactions."""
+        return not self.is_open and bool(self._boundary or self._published)
+
     def finish(self, now_s: float) -> Iterator[PublicationStep]:
         """Yield the last publication of a capture that stops in good order.
 

@@ -16,7 +16,9 @@ from changelane.capture.publication import (
     PublicationStep,
     Publish,
 )
+from changelane.capture.repairs import delete_repair, read_repair, repair_names
 from changelane.capture.segment_store import SegmentWriter
+from changelane.capture.storage import Folder
 
 Acknowledge = Callable[[EngineOffset], None]
 """Gives an offset back to the engine, which reports it to the database."""
@@ -25,6 +27,8 @@ Report = Callable[[Published | Heartbeat], None]
 
 _HEARTBEAT_S: Final = 1.0
 """The shortest time between two reports of a heartbeat."""
+_REPAIRS_S: Final = 5.0
+"""The shortest time between two looks for repairs, each of which lists a folder."""
 
 
 class LogPublisher:
@@ -35,6 +39,7 @@ class LogPublisher:
         planner: The plan of its publications.
         options: The captured database.
         report: Gets each publication and some heartbeats.
+        folder: The storage of the log.
     """
 
     def __init__(
@@ -43,8 +48,10 @@ class LogPublisher:
         planner: PublicationPlanner,
         options: ConnectorOptions,
         report: Report,
+        folder: Folder,
     ) -> None:
         self._writer = writer
+        self._folder = folder
         self._planner = planner
         self._options = options
         self._report = report
@@ -52,6 +59,7 @@ class LogPublisher:
         self._acknowledge: Acknowledge | None = None
         self._is_finished = False
         self._reported_at_s = 0.0
+        self._repaired_at_s = 0.0
         self._offset: EngineOffset = {}
 
     def write(self, records: Iterable[EngineRecord], acknowledge: Acknowledge) -> None:
@@ -77,6 +85,7 @@ class LogPublisher:
         with self._lock:
             if not self._is_finished:
                 self._execute(self._planner.tick(time.monotonic()))
+                self._insert_repairs()
 
     def finish(self) -> None:
         """Publish all complete transactions, and discard the rest.
@@ -98,6 +107,24 @@ class LogPublisher:
         for record in records:
             self._offset = record.offset
             yield record
+
+    def _insert_repairs(self) -> None:
+        """Publish the repairs that wait (:mod:`changelane.capture.repairs`), now and then."""
+        now_s = time.monotonic()
+        if now_s - self._repaired_at_s < _REPAIRS_S or not self._planner.can_insert:
+            return
+        self._repaired_at_s = now_s
+        try:
+            names = repair_names(self._folder)
+        except OSError:  # the storage does not answer: the next look may succeed
+            return
+        for name in names:
+            repair = read_repair(self._folder, name)
+            newest = self._writer.newest
+            # positions of another history would be newer or older than they are
+            if repair is not None and newest is not None and repair.history == newest.history:
+                self._execute(self._planner.insert(repair.records, now_s))
+            delete_repair(self._folder, name)
 
     def _execute(self, steps: Iterator[PublicationStep]) -> None:
         for step in steps:

@@ -2,7 +2,7 @@
 """The Spark session of a command."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -17,6 +17,7 @@ def session_of(
     master: str | None,
     *,
     is_short: bool = False,
+    others: Sequence[Pipeline] = (),
     show_note: Callable[[str], None] = lambda note: click.echo(f"changelane: {note}", err=True),
 ) -> Any:
     """Return the Spark session of a pipeline, with errors only in Spark's log.
@@ -25,6 +26,7 @@ def session_of(
         pipeline: The pipeline.
         master: Spark's master, if the user sets it.
         is_short: Whether the command reads little, so that its JVM compiles without optimization.
+        others: Other pipelines whose tables the session reads.
         show_note: Called with a note if the session waits for a cluster.
 
     Raises:
@@ -40,7 +42,7 @@ def session_of(
         f"changelane {pipeline.name}",
         master=master,
         settings=pipeline.options.spark_options,
-        lakes=pipeline.packages,
+        lakes=list(dict.fromkeys(name for each in (pipeline, *others) for name in each.packages)),
         archive=pipeline.options.executor_archive,
         notify=show_note,
         log=create_log_file(),

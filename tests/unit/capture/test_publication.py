@@ -307,3 +307,28 @@ def test_a_plan_is_quiet_when_only_heartbeats_come_and_nothing_waits() -> None:
     assert not planner.is_quiet(17), "the row waits for its publication"
     log.execute(planner.tick(18))
     assert planner.is_quiet(18)
+
+
+def test_inserted_records_are_published_between_transactions() -> None:
+    planner, log = planner_after_snapshot()
+    assert planner.can_insert
+    log.execute(planner.insert((row("repair 1"),), 0))
+    assert (log.visible, log.offset) == (["repair 1"], {"lsn": 0})
+
+    log.execute(planner.accept(transaction(10, "a"), 0))
+    begin, first, second, end = transaction(20, "b" * 300, "c" * 400)
+    log.execute(planner.accept([begin, first], 0))
+    log.execute(planner.insert((row("repair 2"),), 0))
+    assert log.visible[1:] == ["a", "repair 2"], "the open transaction waits in memory"
+    assert log.offset == {"lsn": 10}
+    log.execute(planner.accept([second], 0))
+    assert not planner.can_insert, "a part of the open transaction is in the segment"
+    log.execute(planner.accept([end], 1000))
+    log.execute(planner.tick(1010))
+    assert log.visible[3:] == ["b" * 300, "c" * 400]
+
+
+def test_nothing_is_inserted_before_the_end_of_a_first_snapshot() -> None:
+    planner = PublicationPlanner(None, limits=LIMITS, now_s=0)
+    assert not planner.can_insert
+    assert not PublicationPlanner({}, limits=LIMITS, now_s=0).can_insert

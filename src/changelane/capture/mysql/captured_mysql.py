@@ -11,7 +11,7 @@ from changelane.capture.finding import Finding
 from changelane.capture.log_origin import LogOrigin
 from changelane.capture.manifest import EngineOffset
 from changelane.capture.mysql.check import check_server
-from changelane.capture.mysql.connection import MysqlConnection, connect
+from changelane.capture.mysql.connection import READ_TIMEOUT_S, MysqlConnection, connect
 from changelane.capture.mysql.position import (
     BinlogPosition,
     contains_gtids,
@@ -44,16 +44,7 @@ class CapturedMysql:
 
     def __init__(self, source: MysqlSource) -> None:
         self._source = source
-        self._connection = MysqlConnection(
-            host=source.host,
-            port=source.port,
-            user=source.user,
-            password=source.password,
-            ssl_mode=_SSL_MODES[source.sslmode],
-            ssl_ca=source.sslrootcert or "",
-            ssl_cert=source.sslcert or "",
-            ssl_key=source.sslkey or "",
-        )
+        self._connection = login_of(source)
 
     def findings(self, offset: EngineOffset | None) -> list[Finding]:
         """Return what prevents or endangers the capture."""
@@ -156,3 +147,25 @@ def position_of(offset: EngineOffset) -> BinlogPosition | None:
         return None
     gtids = [offset.get("gtids"), offset.get("transaction_id")]
     return BinlogPosition(file, position, ",".join(str(gtid) for gtid in gtids if gtid))
+
+
+def login_of(
+    source: MysqlSource, *, read_timeout_s: int | None = READ_TIMEOUT_S
+) -> MysqlConnection:
+    """Return the login of a source.
+
+    Args:
+        source: The database.
+        read_timeout_s: Seconds until a statement without an answer fails; ``None`` = never.
+    """
+    return MysqlConnection(
+        host=source.host,
+        port=source.port,
+        user=source.user,
+        password=source.password,
+        ssl_mode=_SSL_MODES[source.sslmode],
+        ssl_ca=source.sslrootcert or "",
+        ssl_cert=source.sslcert or "",
+        ssl_key=source.sslkey or "",
+        read_timeout_s=read_timeout_s,
+    )

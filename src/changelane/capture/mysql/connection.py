@@ -30,7 +30,7 @@ class Connection(Protocol):
     def close(self) -> None: ...
 
 
-_READ_TIMEOUT_S: Final = 60
+READ_TIMEOUT_S: Final = 60
 _LOCK_TIMEOUT_S: Final = 10
 SslMode = Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"]
 
@@ -45,6 +45,7 @@ class MysqlConnection(msgspec.Struct, frozen=True, kw_only=True):
         ssl_ca: A file with the certificates of trusted authorities; empty for those of the machine.
         ssl_cert, ssl_key: The files of a client's certificate.
         connect_timeout_s: Seconds until a server without an answer is unreachable.
+        read_timeout_s: Seconds until a statement without an answer fails; ``None`` = never.
     """
 
     host: str
@@ -56,6 +57,7 @@ class MysqlConnection(msgspec.Struct, frozen=True, kw_only=True):
     ssl_cert: str = ""
     ssl_key: str = ""
     connect_timeout_s: int = 10
+    read_timeout_s: int | None = READ_TIMEOUT_S
 
     def __post_init__(self) -> None:
         """Reject a list of hosts, a missing user and invalid ports."""
@@ -101,8 +103,8 @@ def connect(options: MysqlConnection) -> Connection:
             charset="utf8mb4",
             autocommit=True,
             connect_timeout=options.connect_timeout_s,
-            read_timeout=_READ_TIMEOUT_S,
-            write_timeout=_READ_TIMEOUT_S,
+            read_timeout=options.read_timeout_s,
+            write_timeout=READ_TIMEOUT_S,
             init_command=f"SET time_zone = '+00:00', lock_wait_timeout = {_LOCK_TIMEOUT_S}",
             program_name="changelane",
             **_tls_parameters(options),

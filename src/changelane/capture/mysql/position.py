@@ -136,17 +136,19 @@ def current_position(connection: Connection) -> BinlogPosition:
 def begin_snapshot(connection: Connection) -> BinlogPosition:
     """Begin a transaction with a consistent snapshot; return its exact position.
 
-    The transaction sees all changes below the position, and no change after it. Only MariaDB
-    reports such a position.
+    The transaction sees all changes below the position, and no change after it. MariaDB reports
+    the position of a snapshot. Other servers do not: there, a global read lock keeps all
+    transactions from their commits for the moment in which the snapshot begins.
 
     Raises:
-        ConfigError: The server is not MariaDB, or has no binary log.
+        ConfigError: The server has no binary log, or the user lacks a privilege.
         UnreachableError: The connection is lost.
     """
-    if not is_mariadb(connection):
-        raise ConfigError("only MariaDB reports the position of a snapshot: use markers")
     with database_errors("the snapshot"):
         read_rows(connection, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    if not is_mariadb(connection):
+        return begin_locked_snapshot(connection)
+    with database_errors("the snapshot"):
         read_rows(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
         status = dict(read_rows(connection, "SHOW STATUS LIKE 'Binlog_snapshot_%'"))
     if not status.get("Binlog_snapshot_file"):
@@ -155,6 +157,26 @@ def begin_snapshot(connection: Connection) -> BinlogPosition:
     return BinlogPosition(
         str(status["Binlog_snapshot_file"]), int(status["Binlog_snapshot_position"])
     )
+
+
+def begin_locked_snapshot(connection: Connection) -> BinlogPosition:
+    """Begin a transaction with a consistent snapshot under a global read lock.
+
+    The lock waits for running statements, and is released before this function returns.
+
+    Raises:
+        ConfigError: The server has no binary log, or the user lacks a privilege.
+        UnreachableError: The connection is lost.
+    """
+    with database_errors("the global read lock"):
+        read_rows(connection, "FLUSH TABLES WITH READ LOCK")
+    try:
+        with database_errors("the snapshot"):
+            read_rows(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        return current_position(connection)
+    finally:
+        with database_errors("the global read lock"):
+            read_rows(connection, "UNLOCK TABLES")
 
 
 def gtid_position(connection: Connection, file: str, offset: int) -> str | None:

@@ -60,6 +60,11 @@ class MysqlTable(msgspec.Struct, frozen=True, kw_only=True):
         return qualified(self.database, self.name)
 
     @property
+    def is_transactional(self) -> bool:
+        """Whether its storage engine has transactions."""
+        return self.engine in _TRANSACTIONAL
+
+    @property
     def is_capturable(self) -> bool:
         """Whether its changes are in the log."""
         is_table = self.kind in {"BASE TABLE", "SYSTEM VERSIONED"}
@@ -338,7 +343,7 @@ def table_findings(
             consequence="the lake keeps the rows of the partition",
             advice="DELETE the rows first, or take a new snapshot afterwards",
         )
-    if plain := [table for table in selected if table.engine not in _TRANSACTIONAL]:
+    if plain := [table for table in selected if not table.is_transactional]:
         yield _finding(
             "warning",
             "engine",

@@ -35,17 +35,7 @@ class CapturedPostgres:
 
     def __init__(self, source: PostgresSource) -> None:
         self._source = source
-        self._connection = PostgresConnection(
-            host=source.host,
-            port=source.port,
-            database=source.database,
-            user=source.user,
-            password=source.password,
-            sslmode=source.sslmode,
-            sslrootcert=source.sslrootcert or "",
-            sslcert=source.sslcert or "",
-            sslkey=source.sslkey or "",
-        )
+        self._connection = login_of(source)
 
     def findings(self, offset: EngineOffset | None) -> list[Finding]:
         """Return what prevents or endangers the capture."""
@@ -142,3 +132,18 @@ class CapturedPostgres:
             return lsn is not None and lsn >= marker.lsn
 
         return is_passed
+
+
+def login_of(source: PostgresSource) -> PostgresConnection:
+    """Return the login of a source."""
+    return PostgresConnection(
+        host=source.host,
+        port=source.port,
+        database=source.database,
+        user=source.user,
+        password=source.password,
+        sslmode=source.sslmode,
+        sslrootcert=source.sslrootcert or "",
+        sslcert=source.sslcert or "",
+        sslkey=source.sslkey or "",
+    )

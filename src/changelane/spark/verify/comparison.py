@@ -7,6 +7,7 @@ sides. All keys that a reading leaves out, or at which the sides differ, are com
 the next reading. A key is a difference if two readings find it different.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final, Protocol
@@ -18,6 +19,8 @@ Key = str
 Chunk = int
 RowFields = list[tuple[str, ...]]
 """The rows of one key, each as the hashes of its columns."""
+RowTexts = Sequence[str | None]
+"""The canonical texts of a row's columns; ``None`` = NULL."""
 MAX_OPEN_KEYS: Final = 100_000
 """The number of different keys after which no more chunks are searched for rows."""
 _MODULUS: Final = 1 << 64
@@ -51,8 +54,8 @@ class Sums(msgspec.Struct, frozen=True):
 class Side(Protocol):
     """The rows of one side in one reading."""
 
-    def sums(self, left_out: frozenset[Key]) -> Mapping[Chunk, Sums]:
-        """Return the sums of all chunks with rows."""
+    def sums(self, left_out: frozenset[Key], chunk: Chunk | None) -> Mapping[Chunk, Sums]:
+        """Return the sums of a chunk with rows, or of all of them."""
         ...
 
     def hashes(self, chunk: Chunk, left_out: frozenset[Key]) -> Mapping[Key, list[str]]:
@@ -101,27 +104,44 @@ class Difference(msgspec.Struct, frozen=True):
     columns: tuple[str, ...] = ()
 
 
+class ChunkResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a chunk.
+
+    Attributes:
+        chunk: Its number.
+        row_count: The number of rows of the source in the first reading.
+        difference_count: The number of differences that the first reading found, and another one
+            confirmed.
+        is_unsearched: It differs, but its rows were not searched.
+    """
+
+    chunk: Chunk
+    row_count: int
+    difference_count: int = 0
+    is_unsearched: bool = False
+
+
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a comparison.
 
     Attributes:
         row_count: The number of rows of the source in the first reading.
-        chunk_count: The number of chunks.
+        chunks: The results of the chunks with rows, in the order of their numbers.
         differences: The differences, by key.
         unproven_keys: The keys that changed in each reading, or differed in the last one only.
-        unsearched_chunks: Chunks that differ, but whose rows were not searched: there were too many
-            differences.
-        unsearched_row_count: The number of their rows at the source.
         reading_count: The number of readings.
     """
 
     row_count: int
-    chunk_count: int
+    chunks: tuple[ChunkResult, ...] = ()
     differences: tuple[Difference, ...] = ()
     unproven_keys: tuple[Key, ...] = ()
-    unsearched_chunks: tuple[Chunk, ...] = ()
-    unsearched_row_count: int = 0
     reading_count: int = 1
+
+    @property
+    def unsearched_chunks(self) -> tuple[ChunkResult, ...]:
+        """The chunks that differ, but whose rows were not searched: there were too many."""
+        return tuple(result for result in self.chunks if result.is_unsearched)
 
     @property
     def is_complete(self) -> bool:
@@ -131,7 +151,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def unproven_share(self) -> float:
         """The share of the source's rows about which nothing is proven."""
-        count = len(self.unproven_keys) + self.unsearched_row_count
+        unsearched = sum(result.row_count for result in self.unsearched_chunks)
+        count = len(self.unproven_keys) + unsearched
         return min(count / max(self.row_count, 1), 1.0)
 
 
@@ -141,6 +162,7 @@ def compare(
     columns: Sequence[str],
     max_readings: int,
     max_open_keys: int = MAX_OPEN_KEYS,
+    chunk: Chunk | None = None,
 ) -> Comparison:
     """Compare the two sides.
 
@@ -149,47 +171,59 @@ def compare(
         columns: The names of the compared columns, in the order of the fields.
         max_readings: The number of readings after which an open key is unproven, at least 2.
         max_open_keys: The number of different keys after which no more chunk is searched.
+        chunk: The only chunk to compare; ``None`` = all.
     """
     with open_reading() as reading:
-        comparison, different_keys = _first_comparison(reading, max_open_keys)
+        comparison, chunk_of = _first_comparison(reading, max_open_keys, chunk)
+        different_keys = frozenset(chunk_of)
         open_keys = reading.left_out | different_keys
     differences: list[Difference] = []
     reading_count = 1
     while open_keys and reading_count < max_readings:
         reading_count += 1
         with open_reading() as reading:
-            compared_keys = open_keys - reading.left_out
-            source = reading.source.fields(compared_keys)
-            lake = reading.lake.fields(compared_keys)
+            found = different_rows(reading, open_keys - reading.left_out, columns)
             open_keys &= reading.left_out
-        for key in compared_keys:
-            difference = _difference(key, source.get(key, []), lake.get(key, []), columns)
-            if difference is None:
-                continue
-            if key in different_keys:
-                differences.append(difference)
-            else:
-                different_keys |= {key}
-                open_keys |= {key}
+        differences += [found[key] for key in found.keys() & different_keys]
+        open_keys |= found.keys() - different_keys
+        different_keys |= found.keys()
+    counts = Counter(chunk_of.get(difference.key) for difference in differences)
     return msgspec.structs.replace(
         comparison,
+        chunks=tuple(
+            msgspec.structs.replace(result, difference_count=counts[result.chunk])
+            for result in comparison.chunks
+        ),
         differences=tuple(sorted(differences, key=lambda difference: difference.key)),
         unproven_keys=tuple(sorted(open_keys)),
         reading_count=reading_count,
     )
 
 
-def _first_comparison(reading: Reading, max_open_keys: int) -> tuple[Comparison, frozenset[Key]]:
-    """Compare all chunks; return the keys at which the sides differ."""
-    source_sums = reading.source.sums(reading.left_out)
-    lake_sums = reading.lake.sums(reading.left_out)
-    different_keys: set[Key] = set()
-    unsearched_chunks = []
+def different_rows(
+    reading: Reading, row_keys: frozenset[Key], columns: Sequence[str]
+) -> dict[Key, Difference]:
+    """Return the differences between the rows of some keys that a reading does not leave out."""
+    source, lake = reading.source.fields(row_keys), reading.lake.fields(row_keys)
+    differences = (
+        _difference(key, source.get(key, []), lake.get(key, []), columns) for key in row_keys
+    )
+    return {difference.key: difference for difference in differences if difference is not None}
+
+
+def _first_comparison(
+    reading: Reading, max_open_keys: int, only: Chunk | None
+) -> tuple[Comparison, dict[Key, Chunk]]:
+    """Compare all chunks; return the keys at which the sides differ, with their chunks."""
+    source_sums = reading.source.sums(reading.left_out, only)
+    lake_sums = reading.lake.sums(reading.left_out, only)
+    chunk_of: dict[Key, Chunk] = {}
+    unsearched_chunks = set()
     for chunk in sorted(source_sums.keys() | lake_sums.keys()):
         if source_sums.get(chunk, Sums()).is_equal(lake_sums.get(chunk, Sums())):
             continue
-        if len(different_keys) >= max_open_keys:
-            unsearched_chunks.append(chunk)
+        if len(chunk_of) >= max_open_keys:
+            unsearched_chunks.add(chunk)
             continue
         source = reading.source.hashes(chunk, reading.left_out)
         lake = reading.lake.hashes(chunk, reading.left_out)
@@ -198,17 +232,20 @@ def _first_comparison(reading: Reading, max_open_keys: int) -> tuple[Comparison,
             for key in source.keys() | lake.keys()
             if sorted(source.get(key, [])) != sorted(lake.get(key, []))
         }
-        different_keys |= chunk_keys
+        chunk_of |= dict.fromkeys(chunk_keys, chunk)
         if not chunk_keys:  # never equal without a proof
-            unsearched_chunks.append(chunk)
-    unsearched = (source_sums.get(chunk, Sums()) for chunk in unsearched_chunks)
-    comparison = Comparison(
-        row_count=sum(sums.count + sums.left_out_count for sums in source_sums.values()),
-        chunk_count=len(source_sums.keys() | lake_sums.keys()),
-        unsearched_chunks=tuple(unsearched_chunks),
-        unsearched_row_count=sum(sums.count for sums in unsearched),
+            unsearched_chunks.add(chunk)
+    results = tuple(
+        ChunkResult(
+            chunk=chunk,
+            row_count=sums.count + sums.left_out_count,
+            is_unsearched=chunk in unsearched_chunks,
+        )
+        for chunk in sorted(source_sums.keys() | lake_sums.keys())
+        for sums in [source_sums.get(chunk, Sums())]
     )
-    return comparison, frozenset(different_keys)
+    comparison = Comparison(row_count=sum(result.row_count for result in results), chunks=results)
+    return comparison, chunk_of
 
 
 def _difference(

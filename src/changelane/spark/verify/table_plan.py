@@ -5,16 +5,17 @@ Each side has one class with the SQL of keys, rows and chunks; the texts that th
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
-from changelane.capture.postgres.sql_text import identifier, literal
 from changelane.spark.runtime.sql import quoted, sql_literal
-from changelane.spark.verify.canonical_text import CanonicalText, SourceType, field_of
+from changelane.spark.verify.canonical_text import CanonicalText, KeyText, RangeTexts, field_of
 
 Bound = tuple[str, ...]
-"""The values of the range columns of the last key of a chunk, as PostgreSQL writes them."""
+"""The values of the range columns of the last key of a chunk, as the source writes them."""
+MAX_CHUNKS = 256
+"""Chunks of larger tables have more rows: the SQL contains the end of each chunk."""
 
 
 class ComparedColumn(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,30 +24,27 @@ class ComparedColumn(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: Its name at the source.
         lake_name: Its name in the lake.
-        source_type: Its type at the source.
         lake_type: Spark's type of it in the lake.
         text: Its canonical text.
+        key_text: Returns the canonical text of a value of a tombstone's key; ``None`` = the column
+            cannot identify rows.
+        key_cast: The SQL of a value whose rows an index of the source finds, with ``{}`` in place
+            of its canonical text; ``None`` = there is none.
     """
 
     name: str
     lake_name: str
-    source_type: SourceType
     lake_type: str
     text: CanonicalText
+    key_text: KeyText | None = None
+    key_cast: str | None = None
 
 
 class RangeColumn(NamedTuple):
-    """A column of the key that splits a table into chunks.
-
-    Attributes:
-        column: The column.
-        source: The SQL that orders it in PostgreSQL, with ``{}`` in place of the column.
-        lake: The type in which Spark compares it.
-    """
+    """A column of the key that splits a table into chunks, and what orders it."""
 
     column: ComparedColumn
-    source: str
-    lake: str
+    texts: RangeTexts
 
 
 class TablePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,58 +56,14 @@ class TablePlan(msgspec.Struct, frozen=True, kw_only=True):
         ranges: The first columns of the key whose values both sides order equally; empty = the
             table is one chunk.
         unproven_columns: Columns that are not compared, and the reasons.
+        has_all_columns: The values of all columns that the lake has from the source are compared.
     """
 
     key_columns: tuple[ComparedColumn, ...]
     columns: tuple[ComparedColumn, ...]
     ranges: tuple[RangeColumn, ...]
     unproven_columns: dict[str, str]
-
-
-class SourceSql:
-    """The SQL of PostgreSQL for the rows of a table with the alias ``t``.
-
-    Percent signs are doubled: psycopg takes them for parameters.
-
-    Args:
-        columns_plan: The plan of the table.
-    """
-
-    def __init__(self, columns_plan: TablePlan) -> None:
-        self._columns_plan = columns_plan
-        fields = {
-            c.name: field_of(self._column(c), c.text.source, "text") for c in columns_plan.columns
-        }
-        self.fields = [_escaped(field) for field in fields.values()]
-        # columns may have different collations, or one for which different texts are equal
-        key = " || ".join(fields[column.name] for column in columns_plan.key_columns)
-        self.key = _escaped(f'({key}) COLLATE "C"')
-        self.row = " || ".join(self.fields)
-        self.range = ", ".join(
-            _escaped(r.source.replace("{}", self._column(r.column))) for r in columns_plan.ranges
-        )
-        self.range_texts = [
-            _escaped(f"{self._column(r.column)}::text") for r in columns_plan.ranges
-        ]
-
-    @staticmethod
-    def _column(compared_column: ComparedColumn) -> str:
-        return f"t.{identifier(compared_column.name)}"
-
-    def is_up_to(self, bound: Bound) -> str:
-        """Return the condition that a key is not above a bound."""
-        return self._compared("<=", bound)
-
-    def is_between(self, after: Bound | None, end: Bound | None) -> str:
-        """Return the condition that a key is above a bound, and not above another one."""
-        conditions = [] if after is None else [self._compared(">", after)]
-        conditions += [] if end is None else [self._compared("<=", end)]
-        return " AND ".join(conditions) or "TRUE"
-
-    def _compared(self, operator: str, bound: Bound) -> str:
-        # a literal without a type takes that of its column, so that the index of the key applies
-        literals = ", ".join(_escaped(literal(text)) for text in bound)
-        return f"ROW({self.range}) {operator} ROW({literals})"
+    has_all_columns: bool = True
 
 
 class LakeSql:
@@ -117,31 +71,46 @@ class LakeSql:
 
     Args:
         columns_plan: The plan of the table.
+        is_source: The table is the source of a comparison of two lakes.
     """
 
-    def __init__(self, columns_plan: TablePlan) -> None:
+    def __init__(self, columns_plan: TablePlan, *, is_source: bool = False) -> None:
         self._columns_plan = columns_plan
+        self._is_source = is_source
         fields = {
-            c.name: field_of(quoted(c.lake_name), c.text.lake, "STRING")
+            c.name: field_of(self._column(c), c.text.source if is_source else c.text.lake, "STRING")
             for c in columns_plan.columns
         }
         self.fields = list(fields.values())
         self.key = " || ".join(fields[column.name] for column in columns_plan.key_columns)
         self.row = " || ".join(self.fields)
+        self.range_values = [self._column(r.column) for r in columns_plan.ranges]
+        self.range = self._struct(self.range_values)
+
+    def _column(self, compared_column: ComparedColumn) -> str:
+        name = compared_column.name if self._is_source else compared_column.lake_name
+        return quoted(name)
 
     def is_up_to(self, bound: Bound) -> str:
         """Return the condition that a key is not above a bound."""
-        values = [quoted(r.column.lake_name) for r in self._columns_plan.ranges]
-        return f"{self._struct(values)} <= {self._struct(map(sql_literal, bound))}"
+        return f"{self.range} <= {self._struct(map(sql_literal, bound))}"
 
     def _struct(self, values: Iterable[str]) -> str:
         """Return a struct of values in the types in which they are compared."""
         pairs = zip(values, self._columns_plan.ranges, strict=True)
-        fields = (f"'{n}', CAST({value} AS {r.lake})" for n, (value, r) in enumerate(pairs))
+        fields = (f"'{n}', CAST({value} AS {r.texts.lake})" for n, (value, r) in enumerate(pairs))
         return f"named_struct({', '.join(fields)})"
 
 
-def chunk_number(sql: SourceSql | LakeSql, bounds: Sequence[Bound], first: int = 0) -> str:
+class RangeSql(Protocol):
+    """The SQL of one side for the ranges of keys."""
+
+    def is_up_to(self, bound: Bound) -> str:
+        """Return the condition that a key is not above a bound."""
+        ...
+
+
+def chunk_number(sql: RangeSql, bounds: Sequence[Bound], first: int = 0) -> str:
     """Return the SQL of the number of a key's chunk: chunk *n* ends with bound *n*.
 
     The conditions are a balanced tree: a row evaluates few of them.
@@ -159,5 +128,15 @@ def chunk_number(sql: SourceSql | LakeSql, bounds: Sequence[Bound], first: int =
     return f"CASE WHEN {sql.is_up_to(bounds[middle])} THEN {left} ELSE {right} END"
 
 
-def _escaped(sql: str) -> str:
-    return sql.replace("%", "%%")
+def chunk_ends(bounds: Sequence[Bound]) -> tuple[Bound, ...]:
+    """Return at most as many of some bounds as a statement can contain."""
+    step = -(-len(bounds) // MAX_CHUNKS) or 1
+    return tuple(bounds[step - 1 :: step])
+
+
+def chunk_range(bounds: Sequence[Bound], chunk: int) -> tuple[Bound | None, Bound | None]:
+    """Return the bound below the keys of a chunk, and the last one of its keys."""
+    return (
+        bounds[chunk - 1] if chunk else None,
+        bounds[chunk] if chunk < len(bounds) else None,
+    )

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans the comparison of a table: which columns have the same meaning on both sides. Pure."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -10,12 +11,7 @@ from changelane.pipeline.database_source import DatabaseSource
 from changelane.schema import TableId, option_for_table
 from changelane.spark.lake.modes import UPSERT, modes_of
 from changelane.spark.runtime.sql import COLUMNS, DELETED, ORDER
-from changelane.spark.verify.canonical_text import (
-    SourceType,
-    canonical_text,
-    is_key_type,
-    range_texts,
-)
+from changelane.spark.verify.canonical_text import ColumnType, RangeTexts
 from changelane.spark.verify.table_plan import ComparedColumn, RangeColumn, TablePlan
 from changelane.transforms.chain import Chain
 from changelane.transforms.filter_compute import Compute, Filter
@@ -23,7 +19,8 @@ from changelane.transforms.table_plan import TableTarget
 
 _MESSAGE_KEY: Final = "message.key.columns"
 """The property of Debezium that replaces primary keys."""
-_STATE_COLUMNS: Final = frozenset({ORDER, COLUMNS, DELETED})
+STATE_COLUMNS: Final = frozenset({ORDER, COLUMNS, DELETED})
+"""The columns of a table that are no columns of the source."""
 _ROW_OPERATIONS: Final = frozenset({"create", "update", "delete", "read", "truncate"})
 
 
@@ -55,9 +52,8 @@ def table_plan(
     target: TableTarget,
     *,
     primary_key: Sequence[str],
-    source_types: Mapping[str, SourceType],
+    source_types: Mapping[str, ColumnType],
     lake_types: Mapping[str, str],
-    version: int,
 ) -> TablePlan:
     """Return the plan of a table.
 
@@ -67,51 +63,56 @@ def table_plan(
         primary_key: The columns of its primary key; empty = it has none.
         source_types: The types of its columns at the source, by name.
         lake_types: Spark's types of its columns in the lake, by name.
-        version: The version of the server, as a number of six digits.
 
     Raises:
         UnverifiableError: Its rows have no key that both sides write equally.
     """
     columns: dict[str, ComparedColumn] = {}
+    ranges: dict[str, RangeTexts] = {}
     unproven_columns: dict[str, str] = {}
+    has_all_columns = True
     computed_names = {
         name.lower()
         for step in pipeline.expressions
         if isinstance(step, Compute) and step.covers(target.table)
         for name in step.columns
     }
-    lake_names = {name.lower(): name for name in lake_types if name not in _STATE_COLUMNS}
+    lake_names = {name.lower(): name for name in lake_types if name not in STATE_COLUMNS}
     for name, source_type in source_types.items():
         resolved = target.resolve(name, None)
         moved_name = "" if resolved.moved is None else resolved.moved.name
         lake_name = lake_names.pop(moved_name.lower(), None)
         lake_type = "" if lake_name is None else lake_types[lake_name]
-        text = canonical_text(source_type, lake_type, version=version)
+        text = source_type.text(lake_type)
         if resolved.moved is None:
             unproven_columns[name] = "a transform drops it"
         elif resolved.converts or moved_name.lower() in computed_names:
             unproven_columns[name] = "a transform changes its values"
+            has_all_columns = False
         elif lake_name is None:
             unproven_columns[name] = "the table of the lake lacks it"
         elif text is None:
-            unproven_columns[name] = (
-                f"no exact comparison of {_type_text(source_type)} with {lake_type}"
-            )
+            unproven_columns[name] = f"no exact comparison of {source_type.shown} with {lake_type}"
+            has_all_columns = False
         else:
             columns[name] = ComparedColumn(
                 name=name,
                 lake_name=lake_name,
-                source_type=source_type,
                 lake_type=lake_type,
                 text=text,
+                key_text=source_type.key_text(lake_type),
+                key_cast=source_type.key_cast,
             )
+            if (range_texts := source_type.range_texts(lake_type)) is not None:
+                ranges[name] = range_texts
     unproven_columns |= dict.fromkeys(lake_names.values(), "only the table of the lake has it")
     key_columns = _key_columns(pipeline, target, primary_key, columns)
     return TablePlan(
         key_columns=key_columns,
         columns=tuple(columns.values()),
-        ranges=_ranges(key_columns),
+        ranges=_ranges(key_columns, ranges),
         unproven_columns=unproven_columns,
+        has_all_columns=has_all_columns,
     )
 
 
@@ -134,26 +135,16 @@ def _key_columns(
     if not keys:
         raise UnverifiableError("it has no primary key, and the options have no keys for it")
     key_columns = tuple(
-        column
-        for column in keys
-        if column is not None and is_key_type(column.source_type, column.lake_type)
+        column for column in keys if column is not None and column.key_text is not None
     )
     if len(key_columns) < len(keys):
         raise UnverifiableError("a column of its key has a type that cannot identify rows here")
     return key_columns
 
 
-def _ranges(key_columns: Sequence[ComparedColumn]) -> tuple[RangeColumn, ...]:
+def _ranges(
+    key_columns: Sequence[ComparedColumn], range_texts: Mapping[str, RangeTexts]
+) -> tuple[RangeColumn, ...]:
     """Return the first key columns whose values both sides order equally."""
-    ranges: list[RangeColumn] = []
-    for column in key_columns:
-        texts = range_texts(column.source_type, column.lake_type)
-        if texts is None:
-            break
-        ranges.append(RangeColumn(column, *texts))
-    return tuple(ranges)
-
-
-def _type_text(source_type: SourceType) -> str:
-    element = source_type.element
-    return source_type.name if element is None else f"{element.name}[]"
+    ordered = itertools.takewhile(lambda column: column.name in range_texts, key_columns)
+    return tuple(RangeColumn(column, range_texts[column.name]) for column in ordered)

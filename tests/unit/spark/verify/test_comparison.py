@@ -5,9 +5,10 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from changelane.spark.verify.canonical_text import SourceType, key_field, values_of
+from changelane.spark.verify.canonical_text import key_field, values_of
 from changelane.spark.verify.comparison import (
     Chunk,
+    ChunkResult,
     Comparison,
     Difference,
     Key,
@@ -23,7 +24,8 @@ class Rows(NamedTuple):
     rows: Mapping[Key, str]
     is_in_sums: bool = True
 
-    def sums(self, left_out: frozenset[Key]) -> Mapping[Chunk, Sums]:
+    def sums(self, left_out: frozenset[Key], chunk: Chunk | None) -> Mapping[Chunk, Sums]:
+        assert chunk in {None, 0}
         hashes = [int(h, 16) for key, h in self.rows.items() if key not in left_out]
         total = sum(hashes) if self.is_in_sums else 0
         return {0: Sums.of(len(hashes), total, total, len(self.rows) - len(hashes))}
@@ -81,6 +83,7 @@ def test_a_row_that_differs_twice_is_a_difference_even_with_other_values() -> No
         Difference("c", "missing"),
         Difference("d", "extra"),
     )
+    assert [result.difference_count for result in comparison.chunks] == [3]
     assert comparison.unproven_share == 0
 
 
@@ -104,12 +107,14 @@ def test_a_row_that_was_left_out_needs_two_more_readings_to_be_a_difference() ->
 
 def test_chunks_after_too_many_differences_are_not_proven() -> None:
     comparison = compared(reading("a1", "a2"), reading("a1", "a1"), max_open_keys=0)
-    assert comparison.unsearched_chunks == (0,)
+    assert [result.chunk for result in comparison.unsearched_chunks] == [0]
     assert comparison.unproven_share == 1
 
 
 def test_a_chunk_of_the_lake_alone_that_was_not_searched_is_not_proven() -> None:
-    comparison = Comparison(row_count=7, chunk_count=2, unsearched_chunks=(1,))
+    comparison = Comparison(
+        row_count=7, chunks=(ChunkResult(chunk=1, row_count=0, is_unsearched=True),)
+    )
     assert comparison.unproven_share == 0, "it is a share of the source's rows"
     assert not comparison.is_complete
 
@@ -121,5 +126,5 @@ def test_a_chunk_whose_sums_differ_without_a_row_is_not_proven() -> None:
 
 
 def test_fields_of_keys_are_unambiguous() -> None:
-    assert key_field(12, SourceType("int4"), "int") == "2:12"
+    assert key_field("12") == "2:12"
     assert values_of("2:12-0:3:a:b") == ["12", None, "", "a:b"]

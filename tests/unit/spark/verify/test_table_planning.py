@@ -9,7 +9,7 @@ import pytest
 
 from changelane.pipeline.config import load
 from changelane.schema import TableId
-from changelane.spark.verify.canonical_text import SourceType
+from changelane.spark.verify.postgres_types import PostgresType
 from changelane.spark.verify.table_plan import TablePlan
 from changelane.spark.verify.table_planning import (
     UnverifiableError,
@@ -18,12 +18,12 @@ from changelane.spark.verify.table_planning import (
 )
 
 TABLE = TableId("shop", "public", "orders")
-INT, TEXT = SourceType("int4"), SourceType("text")
+INT, TEXT = PostgresType("int4"), PostgresType("text")
 
 
 def plan(
     folder: Path,
-    source_types: dict[str, SourceType],
+    source_types: dict[str, PostgresType],
     lake_types: dict[str, str],
     *,
     primary_key: tuple[str, ...] = ("id",),
@@ -55,7 +55,6 @@ def plan(
         primary_key=primary_key,
         source_types={"id": INT, **source_types},
         lake_types={"id": "int", **lake_types, "_changelane_order": "binary"},
-        version=150000,
     )
 
 
@@ -88,12 +87,12 @@ def test_types_without_an_exact_comparison_are_not_proven(tmp_path: Path) -> Non
     made = plan(
         tmp_path,
         {
-            "iv": SourceType("interval"),
-            "n": SourceType("numeric", (10 << 16 | 3) + 4),
-            "f": SourceType("float8"),
-            "h": SourceType("_timetz", element=SourceType("timetz")),
+            "iv": PostgresType("interval"),
+            "n": PostgresType("numeric", (10 << 16 | 3) + 4),
+            "f": PostgresType("float8"),
+            "h": PostgresType("_timetz", element=PostgresType("timetz")),
             "new": INT,
-            "neg": SourceType("numeric", (10 << 16 | 0x7FE) + 4),
+            "neg": PostgresType("numeric", (10 << 16 | 0x7FE) + 4),
         },
         {
             "iv": "string",
@@ -130,7 +129,7 @@ def test_tables_whose_rows_are_not_those_of_the_source_are_not_verified(
     tmp_path: Path, changes: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(UnverifiableError, match=reason):
-        plan(tmp_path, {"f": SourceType("float8")}, {"f": "double"}, **changes)
+        plan(tmp_path, {"f": PostgresType("float8")}, {"f": "double"}, **changes)
 
 
 def test_configured_keys_replace_the_primary_key(tmp_path: Path) -> None:
@@ -138,4 +137,4 @@ def test_configured_keys_replace_the_primary_key(tmp_path: Path) -> None:
         tmp_path, {"a": TEXT}, {"a": "string"}, primary_key=(), keys={"orders": ["a", "id"]}
     )
     assert [column.name for column in made.key_columns] == ["a", "id"]
-    assert [r.source for r in made.ranges] == ['{} COLLATE "C"', "{}"]
+    assert [r.texts.source for r in made.ranges] == ['{} COLLATE "C"', "{}"]

@@ -1,21 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rows of a PostgreSQL table in one snapshot, and the columns that it has."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from changelane.capture.postgres.connection import database_errors
-from changelane.capture.postgres.sql_text import identifier
+from changelane.capture.postgres.sql_text import identifier, literal
 from changelane.capture.postgres.tables import Relation
-from changelane.spark.verify.canonical_text import SourceType, values_of
-from changelane.spark.verify.comparison import Chunk, Key, RowFields, Sums
-from changelane.spark.verify.table_plan import Bound, SourceSql, TablePlan, chunk_number
+from changelane.spark.verify.canonical_text import field_of, values_of
+from changelane.spark.verify.comparison import Chunk, Key, RowFields, RowTexts, Sums
+from changelane.spark.verify.postgres_types import PostgresType
+from changelane.spark.verify.table_plan import (
+    Bound,
+    ComparedColumn,
+    TablePlan,
+    chunk_ends,
+    chunk_number,
+    chunk_range,
+)
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
+_TRIM_SCALE_VERSION: Final = 130000
+"""The first version of PostgreSQL with ``trim_scale``."""
 # another schema may have a type of a known name; citext is the only known type of an extension
 _TYPE_NAME: Final = (
     "CASE WHEN {t}.typnamespace = 'pg_catalog'::regnamespace OR {t}.typname = 'citext' "
@@ -36,20 +46,9 @@ FROM base b JOIN pg_type t ON t.oid = b.typid
 LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
 WHERE t.typtype <> 'd' ORDER BY b.attnum
 """
-MAX_CHUNKS: Final = 256
-"""Chunks of larger tables have more rows: the SQL contains the end of each chunk."""
-_UUID: Final = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
-_INDEX_CASTS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("int2", "int4", "int8"), "{}::bigint"),
-    **dict.fromkeys(("text", "varchar"), "{}"),
-    "numeric": "{}::numeric",
-    # a key of the lake may be no UUID
-    "uuid": f"CASE WHEN {{}} ~ '{_UUID}' THEN {{}}::uuid END",
-}
-"""Types of key columns whose index finds rows by the canonical text of the column."""
 
 
-def source_columns(connection: "Connection[Any]", oid: int) -> dict[str, SourceType]:
+def source_columns(connection: "Connection[Any]", oid: int) -> dict[str, PostgresType]:
     """Return the types of a table's columns, by name.
 
     Args:
@@ -61,12 +60,15 @@ def source_columns(connection: "Connection[Any]", oid: int) -> dict[str, SourceT
             name_of_t=_TYPE_NAME.format(t="t"), name_of_e=_TYPE_NAME.format(t="e")
         )
         rows = connection.execute(query.encode(), [oid]).fetchall()
+    has_trim_scale = connection.info.server_version >= _TRIM_SCALE_VERSION
+
+    def type_of(name: str, modifier: int, is_enum: bool) -> PostgresType:  # noqa: FBT001 - a row's
+        return PostgresType(name, modifier, is_enum, has_trim_scale=has_trim_scale)
+
     return {
-        name: SourceType(
-            type_name,
-            modifier,
-            is_enum,
-            None if element is None else SourceType(element, modifier, is_element_enum),
+        name: msgspec.structs.replace(
+            type_of(type_name, modifier, is_enum),
+            element=None if element is None else type_of(element, modifier, is_element_enum),
         )
         for name, type_name, modifier, is_enum, element, is_element_enum in rows
     }
@@ -85,7 +87,57 @@ def captured_rows(relation: Relation, row_filter: str) -> str:
     return f"(SELECT * FROM {rows} WHERE {row_filter})" if row_filter else rows
 
 
-class SourceTable(msgspec.Struct, frozen=True):
+class _RowSql:
+    """The SQL of PostgreSQL for the rows of a table with the alias ``t``.
+
+    Percent signs are doubled: psycopg takes them for parameters.
+
+    Args:
+        columns_plan: The plan of the table.
+    """
+
+    def __init__(self, columns_plan: TablePlan) -> None:
+        self._columns_plan = columns_plan
+        fields = {
+            c.name: field_of(self._column(c), c.text.source, "text") for c in columns_plan.columns
+        }
+        self.fields = [_escaped(field) for field in fields.values()]
+        # columns may have different collations, or one for which different texts are equal
+        key = " || ".join(fields[column.name] for column in columns_plan.key_columns)
+        self.key = _escaped(f'({key}) COLLATE "C"')
+        self.row = " || ".join(self.fields)
+        self.range = ", ".join(
+            _escaped(r.texts.source.replace("{}", self._column(r.column)))
+            for r in columns_plan.ranges
+        )
+        self.range_texts = [
+            _escaped(f"{self._column(r.column)}::text") for r in columns_plan.ranges
+        ]
+
+    @staticmethod
+    def _column(compared_column: ComparedColumn) -> str:
+        return f"t.{identifier(compared_column.name)}"
+
+    def is_up_to(self, bound: Bound) -> str:
+        """Return the condition that a key is not above a bound."""
+        return self._compared("<=", bound)
+
+    def is_between(self, after: Bound | None, end: Bound | None) -> str:
+        """Return the condition that a key is above a bound, and not above another one."""
+        conditions = [] if after is None else [self._compared(">", after)]
+        conditions += [] if end is None else [self._compared("<=", end)]
+        return " AND ".join(conditions) or "TRUE"
+
+    def _compared(self, operator: str, bound: Bound) -> str:
+        literals = ", ".join(_escaped(literal(text)) for text in bound)
+        return f"ROW({self.range}) {operator} ROW({literals})"
+
+
+def _escaped(sql: str) -> str:
+    return sql.replace("%", "%%")
+
+
+class PostgresTable(msgspec.Struct, frozen=True):
     """A table in a snapshot.
 
     Attributes:
@@ -109,7 +161,7 @@ class SourceTable(msgspec.Struct, frozen=True):
 
     def chunk_bounds(self, chunk_rows: int) -> tuple[Bound, ...]:
         """Return the keys that split the table into chunks of a number of rows."""
-        sql = SourceSql(self.columns_plan)
+        sql = _RowSql(self.columns_plan)
         if not self.columns_plan.ranges:
             return ()
         names = ", ".join(f"b{index}" for index in range(len(sql.range_texts)))
@@ -119,11 +171,13 @@ class SourceTable(msgspec.Struct, frozen=True):
             "WHERE n %% %s = 0 ORDER BY n"
         )
         bounds = list(map(tuple, self._rows(query, [chunk_rows])))
-        step = -(-len(bounds) // MAX_CHUNKS) or 1
-        return tuple(bounds[step - 1 :: step])
+        return chunk_ends(bounds)
 
-    def sums(self, left_out: frozenset[Key]) -> dict[Chunk, Sums]:
-        sql = SourceSql(self.columns_plan)
+    def sums(self, left_out: frozenset[Key], chunk: Chunk | None = None) -> dict[Chunk, Sums]:
+        sql = _RowSql(self.columns_plan)
+        condition = ""
+        if chunk is not None:
+            condition = f" WHERE {sql.is_between(*chunk_range(self.bounds, chunk))}"
         # OFFSET 0 keeps the server from evaluating a hash twice
         query = (
             "SELECT chunk, count(*) FILTER (WHERE is_compared), "
@@ -133,20 +187,18 @@ class SourceTable(msgspec.Struct, frozen=True):
             f"FROM (SELECT {chunk_number(sql, self.bounds)} AS chunk, "
             f"md5(convert_to({sql.row}, 'UTF8')) AS hash, l.key IS NULL AS is_compared "
             f"FROM {self._table} LEFT JOIN unnest(%s::text[]) AS l (key) ON l.key = {sql.key} "
-            "OFFSET 0) AS r GROUP BY chunk"
+            f"{condition} OFFSET 0) AS r GROUP BY chunk"
         )
         return {
-            chunk: Sums.of(count, int(first), int(second), left_out_count)
-            for chunk, count, first, second, left_out_count in self._rows(query, [list(left_out)])
+            number: Sums.of(count, int(first), int(second), left_out_count)
+            for number, count, first, second, left_out_count in self._rows(query, [list(left_out)])
         }
 
     def hashes(self, chunk: Chunk, left_out: frozenset[Key]) -> dict[Key, list[str]]:
-        sql = SourceSql(self.columns_plan)
-        after = self.bounds[chunk - 1] if chunk else None
-        end = self.bounds[chunk] if chunk < len(self.bounds) else None
+        sql = _RowSql(self.columns_plan)
         query = (
             f"SELECT {sql.key}, md5(convert_to({sql.row}, 'UTF8')) FROM {self._table} "
-            f"WHERE {sql.is_between(after, end)}"
+            f"WHERE {sql.is_between(*chunk_range(self.bounds, chunk))}"
         )
         hashes: dict[Key, list[str]] = {}
         for key, row_hash in self._rows(query, []):
@@ -155,26 +207,37 @@ class SourceTable(msgspec.Struct, frozen=True):
         return hashes
 
     def fields(self, row_keys: frozenset[Key]) -> dict[Key, RowFields]:
-        sql = SourceSql(self.columns_plan)
+        fields = _RowSql(self.columns_plan).fields
+        hashes = ", ".join(f"md5(convert_to({field}, 'UTF8'))" for field in fields)
+        rows: dict[Key, RowFields] = {}
+        for key, row_fields in self._key_rows(row_keys, f"ARRAY[{hashes}]"):
+            rows.setdefault(key, []).append(tuple(row_fields))
+        return rows
+
+    def texts(self, row_keys: frozenset[Key]) -> dict[Key, list[RowTexts]]:
+        """Return the canonical texts of the rows of some keys."""
+        rows: dict[Key, list[RowTexts]] = {}
+        for key, row in self._key_rows(row_keys, _RowSql(self.columns_plan).row):
+            rows.setdefault(key, []).append(values_of(row))
+        return rows
+
+    def _key_rows(self, row_keys: frozenset[Key], row_sql: str) -> Iterable[tuple[Any, ...]]:
+        """Return the key and another value, in SQL, of the rows of keys."""
+        sql = _RowSql(self.columns_plan)
         names = [f"k{index}" for index in range(len(self.columns_plan.key_columns))]
         conditions = [f"k.key = {sql.key}"]
-        for name, column in zip(names, self.columns_plan.key_columns, strict=True):
-            if cast := _INDEX_CASTS.get(column.source_type.name):
-                column_sql = f"t.{identifier(column.name)}".replace("%", "%%")
+        for name, key_column in zip(names, self.columns_plan.key_columns, strict=True):
+            if cast := key_column.key_cast:
+                column_sql = f"t.{identifier(key_column.name)}".replace("%", "%%")
                 conditions.append(f"{column_sql} = {cast.replace('{}', f'k.{name}')}")
-        hashes = ", ".join(f"md5(convert_to({field}, 'UTF8'))" for field in sql.fields)
         arrays = ", ".join(["%s::text[]"] * (1 + len(names)))
         query = (
-            f"SELECT k.key, ARRAY[{hashes}] FROM unnest({arrays}) AS k (key, {', '.join(names)}) "
+            f"SELECT k.key, {row_sql} FROM unnest({arrays}) AS k (key, {', '.join(names)}) "
             f"JOIN {self._table} ON {' AND '.join(conditions)}"
         )
         ordered = sorted(row_keys)
-        values = [list(column) for column in zip(*map(values_of, ordered), strict=True)]
-        rows: dict[Key, RowFields] = {}
-        if ordered:
-            for key, row_fields in self._rows(query, [ordered, *values]):
-                rows.setdefault(key, []).append(tuple(row_fields))
-        return rows
+        values = [list(texts) for texts in zip(*map(values_of, ordered), strict=True)]
+        return self._rows(query, [ordered, *values]) if ordered else ()
 
     def _rows(self, query: str, parameters: list[Any]) -> Iterable[tuple[Any, ...]]:
         with database_errors(f"the comparison of {self.relation.shown}"):

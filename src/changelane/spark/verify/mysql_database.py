@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A captured MySQL or MariaDB database as a source of verified tables."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Final
+
+from changelane.capture.mysql.captured_mysql import CapturedMysql, login_of
+from changelane.capture.mysql.connection import Connection, connect, database_errors, read_rows
+from changelane.capture.mysql.position import begin_snapshot, is_mariadb
+from changelane.capture.mysql.tables import (
+    MysqlTable,
+    ignores_case,
+    parse_patterns,
+    read_all_tables,
+    selection_of,
+)
+from changelane.errors import ChangelaneError
+from changelane.event import Source
+from changelane.pipeline.mysql_source import MysqlSource
+from changelane.position import MySqlPosition
+from changelane.schema import TableId
+from changelane.spark.verify.mysql_rows import MysqlRows, primary_key, source_columns
+from changelane.spark.verify.mysql_types import MysqlType
+from changelane.spark.verify.source_database import (
+    CONNECTOR,
+    VERSION,
+    Snapshot,
+    VerifiedTable,
+)
+from changelane.spark.verify.table_plan import Bound, TablePlan
+
+_SETTINGS: Final = (
+    "SET SESSION sql_mode = ''",  # one mode pads char(n), another one has no backslash escapes
+    # a merged derived table would compute the hash of a row for each use
+    "SET SESSION optimizer_switch = 'derived_merge=off'",
+)
+_NO_TIMEOUT: Final = {True: "max_statement_time", False: "max_execution_time"}
+
+
+class MysqlDatabase:
+    """A MySQL or MariaDB database; :func:`open_mysql` connects to it.
+
+    Args:
+        source: The captured database.
+        connection: The connection that reads snapshots.
+    """
+
+    def __init__(self, source: MysqlSource, connection: Connection) -> None:
+        self._source = source
+        self._connection = connection
+
+    @property
+    def event_source(self) -> Source:
+        """The source of events that changelane makes of the rows."""
+        return Source(self._source.type_name, CONNECTOR, self._source.server_name, VERSION)
+
+    def tables(self) -> list[VerifiedTable]:
+        """Return the captured tables."""
+        patterns = parse_patterns(self._source.tables, ignores_case=ignores_case(self._connection))
+        selection = selection_of(read_all_tables(self._connection), patterns)
+        return list(map(self._table, selection.tables))
+
+    def _table(self, table: MysqlTable) -> VerifiedTable:
+        refusal = ""
+        if not table.is_transactional:
+            refusal = f"the storage engine {table.engine} has no snapshots"
+        elif table.kind == "SYSTEM VERSIONED":
+            refusal = "it is system-versioned: the log has its history as rows"
+        return VerifiedTable(
+            id=TableId(table.database, None, table.name),
+            relation=table,
+            primary_key=primary_key(self._connection, table),
+            refusal=refusal,
+        )
+
+    def column_types(self, table: VerifiedTable) -> dict[str, MysqlType]:
+        """Return the types of a table's columns, by name."""
+        return source_columns(self._connection, table.relation)
+
+    def has_rows(self, table: VerifiedTable) -> bool:
+        """Whether a table has rows."""
+        with database_errors(f"the count of {table.id}"):
+            return bool(read_rows(self._connection, f"SELECT 1 FROM {table.relation.sql} LIMIT 1"))
+
+    @contextlib.contextmanager
+    def open_snapshot(self) -> Iterator[Snapshot]:
+        """Open a snapshot at an exact position of the binary log.
+
+        The position is between two transactions: the events of those before it are below it, and
+        those of later transactions above.
+        """
+        position = begin_snapshot(self._connection)
+        try:
+            yield Snapshot(
+                position_text=f"{position.file}:{position.offset}",
+                newest=MySqlPosition(position.file, position.offset),
+                repair_position=lambda number: MySqlPosition(
+                    position.file, position.offset, number
+                ),
+                is_passed=CapturedMysql(self._source).marker(),
+            )
+        finally:
+            with contextlib.suppress(ChangelaneError), database_errors("the end of the snapshot"):
+                self._connection.rollback()
+
+    def rows(
+        self, table: VerifiedTable, columns_plan: TablePlan, bounds: tuple[Bound, ...] = ()
+    ) -> MysqlRows:
+        """Return the rows of a table in the open snapshot."""
+        return MysqlRows(self._connection, table.relation, columns_plan, bounds)
+
+
+@contextlib.contextmanager
+def open_mysql(source: MysqlSource) -> Iterator[MysqlDatabase]:
+    """Connect to the database of a source.
+
+    Raises:
+        ConfigError: The server rejects the login.
+        UnreachableError: The server does not answer.
+    """
+    with contextlib.closing(connect(login_of(source, read_timeout_s=None))) as connection:
+        with database_errors("the settings of the connection"):
+            for statement in _SETTINGS:
+                read_rows(connection, statement)
+            read_rows(connection, f"SET SESSION {_NO_TIMEOUT[is_mariadb(connection)]} = 0")
+        yield MysqlDatabase(source, connection)

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A captured PostgreSQL database as a source of verified tables."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from changelane.capture.connectors import lsn_of
+from changelane.capture.manifest import EngineOffset
+from changelane.capture.postgres.captured_postgres import login_of
+from changelane.capture.postgres.connection import connect, database_errors
+from changelane.capture.postgres.publication import Publication, read_publication
+from changelane.capture.postgres.replication import emit_marker
+from changelane.capture.postgres.sql_text import lsn_text
+from changelane.capture.postgres.tables import (
+    CapturedTable,
+    Relation,
+    read_relations,
+    read_tables,
+    selection_of,
+)
+from changelane.errors import ChangelaneError, ConfigError
+from changelane.event import Source
+from changelane.pipeline.postgres_source import PostgresSource
+from changelane.position import PostgresPosition
+from changelane.schema import TableId
+from changelane.spark.verify.postgres_rows import PostgresTable, captured_rows, source_columns
+from changelane.spark.verify.postgres_types import PostgresType
+from changelane.spark.verify.source_database import (
+    CONNECTOR,
+    VERSION,
+    Snapshot,
+    VerifiedTable,
+)
+from changelane.spark.verify.table_plan import Bound, TablePlan
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+_ENCODING: Final = "UTF8"
+_MARKER: Final = "verify"
+_MAX_LSN: Final = (1 << 64) - 1
+_MAX_ROW: Final = (1 << 32) - 1
+
+
+class PostgresDatabase:
+    """A PostgreSQL database; :func:`open_postgres` connects to it.
+
+    Args:
+        source: The captured database.
+        snapshots: The connection that reads snapshots.
+        markers: The connection that writes markers into the log while a snapshot is open.
+        publication: The publication of the capture.
+    """
+
+    def __init__(
+        self,
+        source: PostgresSource,
+        snapshots: "Connection[Any]",
+        markers: "Connection[Any]",
+        publication: Publication,
+    ) -> None:
+        self._source = source
+        self._snapshots = snapshots
+        self._markers = markers
+        self._publication = publication
+
+    @property
+    def event_source(self) -> Source:
+        """The source of events that changelane makes of the rows."""
+        return Source("postgresql", CONNECTOR, self._source.server_name, VERSION)
+
+    def tables(self) -> list[VerifiedTable]:
+        """Return the captured tables."""
+        relations = read_relations(self._snapshots)
+        selected = selection_of(relations, self._source.tables).tables
+        return list(map(self._table, read_tables(self._snapshots, relations, selected)))
+
+    def _table(self, captured_table: CapturedTable) -> VerifiedTable:
+        relation, key = captured_table.relation, captured_table.primary_key
+        hidden = "row-level security hides rows from the user"
+        return VerifiedTable(
+            id=TableId(self._source.database, relation.schema, relation.name),
+            relation=relation,
+            primary_key=() if key is None else tuple(key.names),
+            refusal=hidden if captured_table.has_row_security else "",
+        )
+
+    def column_types(self, table: VerifiedTable) -> dict[str, PostgresType]:
+        """Return the types of a table's columns, by name."""
+        return source_columns(self._snapshots, table.relation.oid)
+
+    def has_rows(self, table: VerifiedTable) -> bool:
+        """Whether a table has rows that are captured."""
+        rows = captured_rows(table.relation, self._row_filter_of(table.relation))
+        with database_errors(f"the count of {table.id}"):
+            query = f"SELECT EXISTS (SELECT FROM {rows} AS t)"
+            (has_rows,) = self._snapshots.execute(query.encode()).fetchone() or (False,)
+        return bool(has_rows)
+
+    @contextlib.contextmanager
+    def open_snapshot(self) -> Iterator[Snapshot]:
+        """Open a snapshot that has all changes up to a marker in the log.
+
+        The commit of the marker waits for the log like those before it, so that these are visible.
+        A commit that becomes visible later, in the instant after its record in the log, would
+        differ in this reading only.
+
+        The order of a change begins with the end of the last commit before its transaction. Of the
+        transactions after the marker, this is the commit of the marker or a later one: above the
+        position of the marker itself.
+        """
+        low_lsn = emit_marker(self._snapshots, _MARKER).lsn
+        with database_errors("the snapshot"):
+            self._snapshots.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            self._snapshots.execute("SELECT 1")
+        try:
+            # every change in the snapshot precedes this marker
+            high_lsn = emit_marker(self._markers, _MARKER).lsn
+
+            def is_passed(offset: EngineOffset) -> bool:
+                lsn = lsn_of(offset)
+                return lsn is not None and lsn >= high_lsn
+
+            yield Snapshot(
+                position_text=lsn_text(low_lsn),
+                newest=PostgresPosition(_MAX_LSN, low_lsn, _MAX_ROW),
+                repair_position=lambda number: PostgresPosition(low_lsn + number, low_lsn),
+                is_passed=is_passed,
+            )
+        finally:
+            with contextlib.suppress(ChangelaneError), database_errors("the end of the snapshot"):
+                self._snapshots.execute("ROLLBACK")
+
+    def rows(
+        self, table: VerifiedTable, columns_plan: TablePlan, bounds: tuple[Bound, ...] = ()
+    ) -> PostgresTable:
+        """Return the rows of a table in the open snapshot."""
+        return PostgresTable(
+            self._snapshots,
+            table.relation,
+            columns_plan,
+            self._row_filter_of(table.relation),
+            bounds,
+        )
+
+    def _row_filter_of(self, relation: Relation) -> str:
+        """Return the condition of the publication on the rows of a table; empty = none."""
+        published = self._publication.tables.get((relation.schema, relation.name))
+        return "" if published is None else published.row_filter
+
+
+@contextlib.contextmanager
+def open_postgres(source: PostgresSource) -> Iterator[PostgresDatabase]:
+    """Connect to the database of a source.
+
+    Raises:
+        ConfigError: The server rejects the login, or the database has another encoding than UTF-8.
+        UnreachableError: The server does not answer.
+    """
+    login = login_of(source)
+    with connect(login) as snapshots, connect(login) as markers:
+        with database_errors("the settings of the connection"):
+            snapshots.execute(
+                "SELECT set_config('statement_timeout', '0', false), "
+                "set_config('idle_in_transaction_session_timeout', '0', false), "
+                "set_config('TimeZone', 'UTC', false)"
+            )
+        if snapshots.info.parameter_status("server_encoding") != _ENCODING:
+            raise ConfigError(f"verify needs a database with the encoding {_ENCODING}")
+        publication = read_publication(snapshots, source.publication_name)
+        yield PostgresDatabase(source, snapshots, markers, publication or Publication(name=""))

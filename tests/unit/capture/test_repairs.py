@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Repairs reach the capture log once, and only in the history of their positions."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from changelane.capture import publisher as publisher_module
+from changelane.capture.connectors import ConnectorOptions
+from changelane.capture.manifest import CapturedRecord, Manifest
+from changelane.capture.publication import PublicationLimits, PublicationPlanner
+from changelane.capture.publisher import LogPublisher
+from changelane.capture.repairs import Repair, add_repair, read_repair, repair_names
+from changelane.capture.segment_store import CaptureLog, SegmentWriter
+from changelane.capture.storage import LocalFolder
+
+RECORDS = (CapturedRecord("t", "1", "a"), CapturedRecord("t", "2", None))
+OPTIONS = ConnectorOptions(product="mariadb", name="s", host="h", database="d", user="u")
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[SegmentWriter]:
+    made = SegmentWriter(LocalFolder(tmp_path / "log"), tmp_path / "spool")
+    yield made
+    made.close()
+
+
+def publisher_of(writer: SegmentWriter, folder: LocalFolder) -> LogPublisher:
+    published = None if writer.newest is None else writer.newest.engine_offset
+    planner = PublicationPlanner(published, limits=PublicationLimits(), now_s=0)
+    return LogPublisher(writer, planner, OPTIONS, lambda _: None, folder)
+
+
+def manifests(folder: LocalFolder) -> list[Manifest]:
+    log = CaptureLog(folder)
+    return [log.manifest(sequence) for sequence in log.sequences()]
+
+
+def test_a_repair_is_published_and_deleted(
+    writer: SegmentWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publisher_module, "_REPAIRS_S", 0)
+    folder = LocalFolder(tmp_path / "log")
+    name = add_repair(folder, Repair(0, RECORDS))
+    publisher = publisher_of(writer, folder)
+    publisher.tick()
+    assert repair_names(folder) == [name], "it waits for the first snapshot"
+    writer.publish({"file": "b.1", "pos": 4})
+    publisher = publisher_of(writer, folder)
+    publisher.tick()
+    assert repair_names(folder) == []
+    assert read_repair(folder, name) is None
+    first, repaired = manifests(folder)
+    assert (repaired.first_offset, repaired.record_count) == (first.next_offset, 2)
+    assert repaired.engine_offset == first.engine_offset
+    publisher.tick()
+    assert len(manifests(folder)) == 2
+
+
+def test_repairs_of_another_history_and_damaged_ones_are_not_published(
+    writer: SegmentWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publisher_module, "_REPAIRS_S", 0)
+    folder = LocalFolder(tmp_path / "log")
+    add_repair(folder, Repair(0, RECORDS))
+    folder.create("repairs/x.json", b"{}")
+    writer.publish({"pos": 1})
+    writer.begin_history()
+    writer.publish({"pos": 2})
+    publisher_of(writer, folder).tick()
+    assert repair_names(folder) == []
+    assert sum(manifest.record_count for manifest in manifests(folder)) == 0
