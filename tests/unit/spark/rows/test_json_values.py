@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from changelane import get_codec
 from changelane.errors import DecodeError
+from changelane.reason_codes import ReasonCode
 from changelane.schema import Column, TableSchema
 from changelane.testing.conformance import EFFORT
 from changelane.testing.event_strategies import data_changes
@@ -106,6 +107,7 @@ def test_columns_that_lack_or_are_too_many_are_told_alike_both_ways(image: Any) 
         ("date", dt.date(2024, 2, 29)),
         ("timestamp(6)", dt.datetime(2024, 2, 29, 1, 2, 3)),
         ("float64", 0.1),
+        ("float32", -3.4028235e38),
         ("bytes", b"\x00\xff"),
         ("string", 'a"b'),
         ("boolean", None),
@@ -124,3 +126,9 @@ def test_bits_have_the_zeros_of_their_length(text: str, value: str, expected: st
     one, other = both({"a": parse_type(text)}, {"a": value})
     assert one == other
     assert f'"a":"{expected}"' in str(one)
+
+
+def test_a_number_beyond_the_greatest_float_is_out_of_range() -> None:
+    one, other = both({"a": parse_type("float32")}, {"a": 3.4028236e38})
+    assert one == other
+    assert one[0] == ReasonCode.VALUE_OUT_OF_RANGE
