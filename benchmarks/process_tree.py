@@ -157,9 +157,9 @@ def descendants(root: int, processes: Mapping[int, Process]) -> set[int]:
 
 
 def _role(command: bytes) -> str:
-    if b"pyspark.daemon" in command or b"python_daemon" in command:
-        return "worker"
-    return "jvm" if command.partition(b"\0")[0].endswith(b"java") else "python"
+    if command.partition(b"\0")[0].endswith(b"java"):
+        return "jvm"  # the name of the daemon of Python's workers is one of its arguments
+    return "worker" if b"pyspark.daemon" in command or b"python_daemon" in command else "python"
 
 
 def _command(pid: int) -> bytes:
