@@ -222,9 +222,15 @@ def test_every_message_comes_back(run):
         for event in codec.decode(m):
             (again,) = native.decode(native.encode(event).messages[0])
             one = codec.encode(again).messages[0]
-            assert [*pairs_of(one.value)] == [*pairs_of(m.value)]
+            assert [*pairs_of(one.value)] == [*pairs_of(corrected(m.value))]
             assert [*pairs_of(one.key)] == [*pairs_of(m.key)]
             assert one.topic == m.topic
+
+
+def corrected(data):
+    """What is written: year 0, which Debezium's stream has as 1900, is 0 where it has a type."""
+    is_typed = data and data.startswith(b'{"schema"')
+    return data.replace(b'"y":1900', b'"y":0') if is_typed else data
 
 
 def pairs_of(data):
