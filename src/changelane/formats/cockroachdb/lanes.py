@@ -181,7 +181,7 @@ class CockroachDbLane:
                     return None
                 envelope = envelope.payload
             source = envelope.source
-            if source and (
+            if source is not None and (
                 [source.get(name) for name in (*NAMES, _KEYS)] != place or _TRANSACTION in source
             ):
                 return None

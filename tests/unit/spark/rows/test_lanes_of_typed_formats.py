@@ -450,6 +450,7 @@ def test_plain_messages_of_cockroachdb() -> None:
                 enriched("c", ITEM, source=FEED_SOURCE | {"txId": 5}),
                 enriched("c", ITEM, source=FEED_SOURCE | {"ts_hlc": 5}),
                 enriched("c", ITEM, source=FEED_SOURCE | {"more": [[1]]}),
+                enriched("c", ITEM, source={}),
                 wrapped(enriched("c", ITEM), FEED_SCHEMA),
             )
         ),
