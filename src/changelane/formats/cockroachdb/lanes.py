@@ -117,6 +117,8 @@ class CockroachDbLane:
             raise NotPlainError
         self._names = tuple(row)
         self.is_named = declared is None and self._schema is None
+        if self._reader(dict[str, Any])(message.value or b"", message.key) is None:
+            raise NotPlainError  # such as a publication, which names a table of its own
         if self.is_named:
             self.columns = tuple(LaneColumn(Column(name, UNKNOWN), Any) for name in row)
             return

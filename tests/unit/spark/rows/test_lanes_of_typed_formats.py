@@ -485,6 +485,12 @@ def test_the_topic_of_cockroachdb_names_the_table() -> None:
     assert count("cockroachdb-json", [one, one, other, other, one, other]) == 4
 
 
+def test_publications_of_cockroachdb_name_their_table() -> None:
+    plain, value = feed(ITEM), {"Key": [1], "Value": {"after": ITEM}, "Topic": "other"}
+    for published in (encoded(value), encoded(value | {"after": ITEM})):
+        assert count("cockroachdb-json", [published, plain, plain, published, plain]) == 2
+
+
 def test_messages_of_cockroachdb_without_a_lane() -> None:
     declared_items = {"schemas": {"t": TYPES}}
     key_change = feed(ITEM, before=ITEM | {"id": 2}, key=[1])
