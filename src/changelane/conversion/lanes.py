@@ -106,14 +106,15 @@ class ConversionLanes(OpenLanes[Written]):
         return counts
 
     def learn(self, message: Message, event: ChangeEvent, encoded: Encoded) -> None:
-        """Learn from the last message, which has one event and took the event path.
+        """Learn from a message that has one event and took the event path.
 
         Args:
-            message: The last message.
+            message: The message. Only the last one of :meth:`convert` opens a lane: while halves of
+                updates wait, messages are not converted in lanes.
             event: Its only event.
             encoded: The messages of the event, and its losses.
         """
-        if type(event) is not DataChange:
+        if type(event) is not DataChange or not self.is_last(message):
             return
         if self._written is not None:
             data, traits, variants = self._written

@@ -520,6 +520,15 @@ def test_lines_of_values() -> None:
     assert count == 5
 
 
+def test_messages_of_other_topics_while_a_half_waits() -> None:
+    def row(op: str, topic: str) -> Message:
+        return Message(b'{"data":{"id":1,"note":"a"},"op":"%s"}' % op.encode(), None, (), topic)
+
+    # the topic names the table: `b` must not get a lane with the identity of `a`
+    messages = [row("-U", "a"), *[row("+I", "b")] * 4, *[row("+I", "a")] * 3]
+    assert plain_count(messages, source="changelog-json", policy=OnLoss.IGNORE) > 0
+
+
 # -- one partition of a topic ----------------------------------------------------------------------
 
 

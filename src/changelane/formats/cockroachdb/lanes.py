@@ -117,6 +117,8 @@ class CockroachDbLane:
             raise NotPlainError
         self._names = tuple(row)
         self.is_named = declared is None and self._schema is None
+        if self._reader(dict[str, Any])(message.value or b"", message.key) is None:
+            raise NotPlainError  # such as a publication, which names a table of its own
         if self.is_named:
             self.columns = tuple(LaneColumn(Column(name, UNKNOWN), Any) for name in row)
             return
@@ -181,7 +183,7 @@ class CockroachDbLane:
                     return None
                 envelope = envelope.payload
             source = envelope.source
-            if source and (
+            if source is not None and (
                 [source.get(name) for name in (*NAMES, _KEYS)] != place or _TRANSACTION in source
             ):
                 return None

@@ -44,10 +44,12 @@ class OpenLanes(Generic[Result]):
         self._by_identity = BoundedCache(_MAX_LANES)
         self._candidates: BoundedCache[Hashable, int] = BoundedCache(_MAX_CANDIDATES)
         self._identity: Hashable | None = None
+        self._last: Message | None = None
 
     def result(self, message: Message) -> Result | None:
         """Return the result of a message; ``None`` = it is not plain."""
         self._identity = None
+        self._last = message
         if not message.value or (message.headers and self._has_own_header(message)):
             return None
         last = self._by_topic.get(message.topic)
@@ -76,6 +78,10 @@ class OpenLanes(Generic[Result]):
         if result is not None:
             self.result_count += 1
         return result
+
+    def is_last(self, message: Message) -> bool:
+        """Whether a message is the last one that :meth:`result` was called with."""
+        return message is self._last
 
     def is_due(self, message: Message) -> bool:
         """Whether it is time to open the lane of the last message, a change on the event path.

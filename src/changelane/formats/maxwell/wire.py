@@ -111,10 +111,10 @@ def load(value: bytes) -> tuple[RowMap | DdlMap, Row]:
     fields: Row = json.loads(value, Row)
     kind = fields.get("type")
     if isinstance(kind, str) and kind in ACTIONS:
-        own = {name: fields.pop(name) for name in fields.keys() & DDL_FIELDS}
+        own = {name: fields.pop(name) for name in [*fields] if name in DDL_FIELDS}
         return json.convert(own, DdlMap), fields
     for name, own_name in CAMEL_CASE.items():
         if name in fields and own_name not in fields:
             fields[own_name] = fields.pop(name)
-    own = {name: fields.pop(name) for name in fields.keys() & FIELDS}
+    own = {name: fields.pop(name) for name in [*fields] if name in FIELDS}
     return json.convert(own, RowMap), fields

@@ -68,7 +68,7 @@ def load(value: bytes, model: Model) -> tuple[Operation, Row]:
     fields: Row = json.loads(value, Row)
     is_row = model is Model.ROW or (model is Model.AUTO and not {"before", "after"} & fields.keys())
     own_names = METADATA if is_row else FIELDS
-    own = {name: fields.pop(name) for name in fields.keys() & own_names}
+    own = {name: fields.pop(name) for name in [*fields] if name in own_names}
     if is_row and (name := _repeated_field(value)) is not None:
         reason = "a column has the name of a metadata field: let GoldenGate write the format `json`"
         raise DecodeError(reason, code=ReasonCode.UNEXPECTED_FIELD, path=f"$.{name}")

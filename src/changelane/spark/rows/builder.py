@@ -113,7 +113,7 @@ class RowBuilder:
         self._domains = codec.carries.positions
         self._shares_positions = codec.carries.shared_positions
         self._compiled_schemas: dict[tuple[object, ...], CompiledSchema] = {}
-        self._last_compiled: tuple[object, object, object, CompiledSchema] | None = None
+        self._last_compiled: tuple[object, object, object, str | None, CompiledSchema] | None = None
         self._written_schemas: set[tuple[str, str]] = set()
         self.lanes: LaneRows | None = None
         if lanes and codec.lanes is not None and not self._chain.transforms:
@@ -332,10 +332,11 @@ class RowBuilder:
             and last[0] is schema
             and last[1] is event_key
             and last[2] is event.table
+            and last[3] == event.source.server
         ):
-            if not last[3].is_written:
-                new_schemas.append(last[3])
-            return last[3]
+            if not last[4].is_written:
+                new_schemas.append(last[4])
+            return last[4]
         columns = None if event_key is None else event_key.columns
         names = () if schema else (*(event.after or ()), *(event.before or ()))
         server = self._chain.feed(event.table, event.source.server)
@@ -361,7 +362,7 @@ class RowBuilder:
                 self._compiled_schemas.clear()
             self._compiled_schemas[cache_key] = compiled
         if event.schema is not None and not is_partial:
-            self._last_compiled = schema, event_key, event.table, compiled
+            self._last_compiled = schema, event_key, event.table, event.source.server, compiled
         if not compiled.is_written:
             new_schemas.append(compiled)
         return compiled

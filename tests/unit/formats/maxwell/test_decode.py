@@ -3,6 +3,7 @@
 
 import decimal
 import json
+from itertools import permutations
 
 import pytest
 
@@ -435,3 +436,9 @@ def test_the_action_is_that_of_the_statement_or_of_the_type(kind, sql, action):
 )
 def test_a_statement_that_maxwell_does_not_write_is_refused(message, error):
     assert refused(message) == error
+
+
+@pytest.mark.parametrize("kind", ["insert", "table-create"])
+def test_the_first_wrong_field_is_the_error_of_a_message(kind):
+    for names in permutations(["database", "data" if kind == "insert" else "sql"]):
+        assert refused({"type": kind, **dict.fromkeys(names, 1)})[1] == f"$.{names[0]}"

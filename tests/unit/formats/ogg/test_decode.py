@@ -3,6 +3,7 @@
 
 import decimal
 import json
+from itertools import permutations
 
 import pytest
 
@@ -395,3 +396,8 @@ def test_a_message_about_a_schema_is_a_control_event():
     assert (event.type, event.table) == ("$schema", TableId(None, "HR", "T"))
     assert json.loads(event.text) == schema
     assert CODEC.encode(event).messages == (Message(event.text.encode()),)
+
+
+def test_the_first_wrong_field_is_the_error_of_a_message():
+    for names in permutations(["table", "after"]):
+        assert refused({"op_type": "I", **dict.fromkeys(names, 1)})[1] == f"$.{names[0]}"

@@ -500,3 +500,20 @@ def test_a_wrong_schema_of_a_native_line_is_named_by_its_path() -> None:
     with pytest.raises(DecodeError) as raised:
         NATIVE.decode(Message(line))
     assert raised.value.path == "$.schema[0].name"
+
+
+def test_servers_with_one_declared_table_have_own_schemas() -> None:
+    options = {"schemas": {"t": {"id": "int64 key"}}}
+    messages = [
+        Message(
+            b'{"stream_name":"%s","read_method":"oracle-cdc-logminer","payload":{"id":1},'
+            b'"source_metadata":{"table":"t","change_type":"INSERT"}}' % stream,
+            offset=offset,
+        )
+        for offset, stream in enumerate((b"a", b"b", b"a"))
+    ]
+    one_builder = builder.RowBuilder(get_codec("datastream-json", **options), lanes=False)
+    for message in messages:
+        (*_, found) = one_builder.rows(message)
+        own_builder = builder.RowBuilder(get_codec("datastream-json", **options), lanes=False)
+        assert found == own_builder.rows(message)[-1]

@@ -450,6 +450,7 @@ def test_plain_messages_of_cockroachdb() -> None:
                 enriched("c", ITEM, source=FEED_SOURCE | {"txId": 5}),
                 enriched("c", ITEM, source=FEED_SOURCE | {"ts_hlc": 5}),
                 enriched("c", ITEM, source=FEED_SOURCE | {"more": [[1]]}),
+                enriched("c", ITEM, source={}),
                 wrapped(enriched("c", ITEM), FEED_SCHEMA),
             )
         ),
@@ -482,6 +483,12 @@ def test_the_topic_of_cockroachdb_names_the_table() -> None:
     one = feed(ITEM, key=[1])
     other = Message(one.value, one.key, (), "other")
     assert count("cockroachdb-json", [one, one, other, other, one, other]) == 4
+
+
+def test_publications_of_cockroachdb_name_their_table() -> None:
+    plain, value = feed(ITEM), {"Key": [1], "Value": {"after": ITEM}, "Topic": "other"}
+    for published in (encoded(value), encoded(value | {"after": ITEM})):
+        assert count("cockroachdb-json", [published, plain, plain, published, plain]) == 2
 
 
 def test_messages_of_cockroachdb_without_a_lane() -> None:
