@@ -38,7 +38,7 @@ from changelane.types.values import plain, to_json, value_text
 Convert = Callable[[Any], Any]
 
 _MAX_MICROSECOND_DIGITS: Final = 6
-_MAX_FLOAT32: Final = 3.4028235677973362e+38
+_MAX_FLOAT32: Final = 3.4028235677973362e38
 """The greatest number that is rounded to a float of 32 bits; its shortest text is 3.4028235E38."""
 
 _TEXT: Final = "STRING"
