@@ -339,3 +339,4 @@ def test_planted_differences_are_all_found(spark: SparkSession, shop: Shop, tmp_
     assert len(report.tables[0].differences) == len(expected)
     (kinds,) = shop.verify(spark, "kinds", chunk_rows=1000)
     assert {int(d.key["a %"] or 0) for d in kinds.differences} == refused.keys()
+    assert not kinds.unproven_keys, "repaired rows have the position of the idle server"
