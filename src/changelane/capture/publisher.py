@@ -4,6 +4,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Final
 
 from changelane.capture.connectors import ConnectorOptions, position_text, source_time_ms
@@ -60,6 +61,8 @@ class LogPublisher:
         self._is_finished = False
         self._reported_at_s = 0.0
         self._repaired_at_s = 0.0
+        # the files that are in the log, or never will be: some cannot be deleted
+        self._finished_repairs: set[str] = set()
         self._offset: EngineOffset = {}
 
     def write(self, records: Iterable[EngineRecord], acknowledge: Acknowledge) -> None:
@@ -119,12 +122,19 @@ class LogPublisher:
         except OSError:  # the storage does not answer: the next look may succeed
             return
         for name in names:
-            repair = read_repair(self._folder, name)
+            if name in self._finished_repairs:
+                continue
+            try:
+                repair = read_repair(self._folder, name)
+            except OSError:  # a file of another user must not stop the capture
+                continue
             newest = self._writer.newest
             # positions of another history would be newer or older than they are
             if repair is not None and newest is not None and repair.history == newest.history:
                 self._execute(self._planner.insert(repair.records, now_s))
-            delete_repair(self._folder, name)
+            self._finished_repairs.add(name)
+            with suppress(OSError):
+                delete_repair(self._folder, name)
 
     def _execute(self, steps: Iterator[PublicationStep]) -> None:
         for step in steps:

@@ -47,7 +47,7 @@ def read_repair(folder: Folder, name: str) -> Repair | None:
     """Return a repair; ``None`` = it was withdrawn, or its file is damaged."""
     try:
         return msgspec.json.decode(folder.read(f"{_FOLDER}/{name}"), type=Repair)
-    except (FileNotFoundError, msgspec.DecodeError):
+    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 

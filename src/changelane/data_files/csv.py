@@ -53,6 +53,8 @@ class CsvRows:
             header = next(iter(self._records()), [])
             if any(not name for name in header):
                 raise malformed("the header of the CSV file has a column without a name")
+            if any("\r" in name for name in header if name is not None):
+                raise malformed("the lines of the CSV file end with CR, and not with LF or CRLF")
             names = [name for name in header if name is not None]
         elif names is None:
             raise malformed("the CSV file has no header: declare its columns in rows.schemas")

@@ -8,7 +8,7 @@ fields, and the types are those of the file.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -23,6 +23,7 @@ from changelane.formats.contract.declared_tables import DeclaredTables
 from changelane.formats.datastream.decode import Reader
 from changelane.message import Message
 from changelane.pipeline.row_options import RowOptions
+from changelane.reason_codes import ReasonCode
 from changelane.schema import Column, TableId
 
 PAYLOAD: Final = "payload"
@@ -61,12 +62,12 @@ class DatastreamMessages:
         self._converts: dict[str, Convert] = {}
         columns: list[Column] = []
         for name, kind in payload.fields:
-            custom = _CUSTOM.get(_shape(kind))
+            custom = _custom_type(kind)
             if custom is None:
                 columns.append(Column(name, kind))
             else:
-                columns.append(Column(name, custom[0]))
-                self._converts[name] = custom[1]
+                columns.append(Column(name, custom.type))
+                self._converts[name] = custom.convert
         self._columns = tuple(columns)
         self._writers: dict[tuple[TableId, Key | None], RowWriter] = {}
 
@@ -85,14 +86,14 @@ class DatastreamMessages:
     def _message(self, row: Row, number: int) -> FileMessage:
         event = dict(zip(self._names, row, strict=True))
         payload = event[PAYLOAD]
-        if payload is not None and self._converts:
-            payload = event[PAYLOAD] = self._converted(payload)
-        value = _encode({name: field for name, field in event.items() if field is not None})
         try:
-            change = self._read(value)
+            if payload is not None and self._converts:
+                payload = event[PAYLOAD] = self._converted(payload)
+            change = self._read(_event_json(event))
             writer = self._writer(change)
         except DecodeError as error:
-            return FileMessage(Message(value, None, (), self._topic, 0, number), error)
+            message = Message(_event_json(event), None, (), self._topic, 0, number)
+            return FileMessage(message, error)
         values = tuple(payload[column.name] for column in self._columns)
         return FileMessage(writer.message(values, number, _row_change(change)))
 
@@ -100,7 +101,11 @@ class DatastreamMessages:
         converted = dict(payload)
         for name, convert in self._converts.items():
             if payload[name] is not None:
-                converted[name] = convert(payload[name])
+                try:
+                    converted[name] = convert(payload[name])
+                except DecodeError as error:
+                    path = f"$.{PAYLOAD}.{name}"
+                    raise DecodeError(error.reason, code=error.code, path=path) from None
         return converted
 
     def _writer(self, change: DataChange) -> RowWriter:
@@ -111,6 +116,10 @@ class DatastreamMessages:
                 change.table, self._columns, self._options, topic=self._topic, key=change.key
             )
         return writer
+
+
+def _event_json(event: dict[str, Any]) -> bytes:
+    return _encode({name: field for name, field in event.items() if field is not None})
 
 
 def _row_change(change: DataChange) -> RowChange:
@@ -128,22 +137,51 @@ def _row_change(change: DataChange) -> RowChange:
 # -- the types of Datastream that are records
 
 
-def _shape(kind: t.LogicalType) -> tuple[str, ...]:
-    return tuple(name for name, _ in kind.fields) if isinstance(kind, t.Record) else ()
+class _CustomType(NamedTuple):
+    """A type of Datastream that is a record.
+
+    Attributes:
+        parts: The types of its fields.
+        type: The logical type.
+        convert: The function to its JSON form; raises :class:`DecodeError` if a part is NULL.
+    """
+
+    parts: tuple[type[t.LogicalType] | tuple[type[t.LogicalType], ...], ...]
+    type: t.LogicalType
+    convert: Convert
+
+
+def _custom_type(kind: t.LogicalType) -> _CustomType | None:
+    """Return the type of Datastream with the fields of a record; ``None`` if there is none."""
+    if not isinstance(kind, t.Record):
+        return None
+    custom = _CUSTOM.get(tuple(name for name, _ in kind.fields))
+    if custom is None:
+        return None
+    pairs = zip(kind.fields, custom.parts, strict=True)
+    return custom if all(isinstance(part, expected) for (_, part), expected in pairs) else None
+
+
+def _check_parts(record: dict[str, Any]) -> None:
+    if None in record.values():
+        raise DecodeError("a part of the value is NULL", code=ReasonCode.WRONG_TYPE)
 
 
 def _local_time(record: dict[str, Any]) -> str:
+    _check_parts(record)
     return f"{record['date']}T{record['time']}"
 
 
 def _instant(record: dict[str, Any]) -> str:
     """Return a point in time; a table has no place for its offset."""
+    _check_parts(record)
     timestamp = record["timestamp"]
     return _MICROS(timestamp) if isinstance(timestamp, int) else str(timestamp)
 
 
 def _interval(record: dict[str, Any]) -> str:
     """Return an interval of months, hours and microseconds as ISO 8601 text."""
+    _check_parts(record)
     seconds = _seconds(record["micros"], 6)
     return f"P{record['months']}MT{record['hours']}H{seconds}S"
 
@@ -164,13 +202,14 @@ def _seconds(ticks: int, digits: int) -> str:
     return f"{text}.{fraction:0{digits}d}" if fraction else text
 
 
-_CUSTOM: Final[dict[tuple[str, ...], tuple[t.LogicalType, Convert]]] = {
-    ("date", "time"): (t.Timestamp(6), _local_time),
-    ("timestamp", "offset"): (t.InstantType(6), _instant),
-    ("months", "hours", "micros"): (t.Interval(), _interval),
-    ("years", "months", "days", "hours", "minutes", "seconds", "nanos"): (
-        t.Interval(),
-        _interval_of_parts,
+_CUSTOM: Final[dict[tuple[str, ...], _CustomType]] = {
+    ("date", "time"): _CustomType((t.Date, t.Time), t.Timestamp(6), _local_time),
+    ("timestamp", "offset"): _CustomType(
+        ((t.InstantType, t.Integer), t.LogicalType), t.InstantType(6), _instant
+    ),
+    ("months", "hours", "micros"): _CustomType((t.Integer,) * 3, t.Interval(), _interval),
+    ("years", "months", "days", "hours", "minutes", "seconds", "nanos"): _CustomType(
+        (t.Integer,) * 7, t.Interval(), _interval_of_parts
     ),
 }
-"""The fields of a record of Datastream -> its type, and the function to its JSON form."""
+"""The fields of a record of Datastream -> its type."""

@@ -3,13 +3,18 @@
 
 Documentation: https://parquet.apache.org/docs/file-format/. The types are those that Arrow reads.
 INT96 is a point in time: Spark, Hive and Impala write it in UTC.
+
+Spark 2, and later versions on request, count old days in the Julian calendar, and old times with
+other offsets of time zones; the metadata of their files say so
+(https://github.com/apache/spark/pull/28137). Such values are rejected.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from changelane import types as t
@@ -29,6 +34,15 @@ MAX_BATCH_ROWS: Final = 1024
 _BATCH_BYTES: Final = 16 << 20
 _BUFFER_BYTES: Final = 1 << 20
 _INT96: Final = "INT96"
+_SPARK_VERSION: Final = b"org.apache.spark.version"
+_SPARK_SCHEMA: Final = b"org.apache.spark.sql.parquet.row.metadata"
+"""Written by all versions of Spark, and the version by Spark 3."""
+_LEGACY: Final = frozenset({b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"})
+_GREGORIAN_DAYS: Final = -141_427
+"""1582-10-15, the first day of the Gregorian calendar."""
+_ZONES_S: Final = -2_208_988_800
+"""1900-01-01, before which Spark's legacy times have other offsets."""
+_UNITS: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _MICROS: Final = timestamp_writer(6, is_instant=True)
 _NANOS: Final = timestamp_writer(9, is_instant=True)
 
@@ -53,6 +67,7 @@ class ParquetRows:
         with _arrow_errors(self._stream):
             self._batch_rows = _batch_rows(file.metadata, size)
             self._int96 = _int96_columns(file)
+            self._is_legacy = _is_legacy(file.metadata.metadata or {})
             self.columns, self._values = self._column_readers(file.schema_arrow)
 
     def _column_readers(self, schema: Any) -> tuple[tuple[Column, ...], list[Values]]:
@@ -117,6 +132,11 @@ class ParquetRows:
             yield batch
 
     def _rows(self, batch: Any, instants: dict[str, list[Any]]) -> list[Row]:
+        if self._is_legacy and any(map(_is_ambiguous, batch.columns)):
+            raise malformed(
+                "dates before 1582 or times before 1900 have the legacy calendar of Spark: write "
+                "them with datetimeRebaseModeInWrite and int96RebaseModeInWrite CORRECTED"
+            )
         with _arrow_errors(self._stream):
             values = [
                 instants[column.name] if column.name in instants else read(array)
@@ -125,6 +145,29 @@ class ParquetRows:
                 )
             ]
         return list(zip(*values, strict=True))
+
+
+def _is_legacy(footer: Mapping[bytes, bytes]) -> bool:
+    """Return whether Spark wrote a file with its legacy calendar."""
+    version = footer.get(_SPARK_VERSION, b"2." if _SPARK_SCHEMA in footer else b"")
+    return version.startswith((b"1.", b"2.")) or not _LEGACY.isdisjoint(footer)
+
+
+def _is_ambiguous(array: pa.Array) -> bool:
+    """Return whether an array has a date or a time that the legacy calendar counts differently."""
+    kind = array.type
+    if pa.types.is_date32(kind):
+        least = pc.min(array.view(pa.int32())).as_py()
+        return least is not None and least < _GREGORIAN_DAYS
+    if pa.types.is_timestamp(kind):
+        least = pc.min(array.view(pa.int64())).as_py()
+        return least is not None and least < _ZONES_S * _UNITS[kind.unit]
+    if pa.types.is_struct(kind):
+        return any(map(_is_ambiguous, array.flatten()))
+    if pa.types.is_map(kind):
+        return _is_ambiguous(array.keys) or _is_ambiguous(array.items)
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return is_list and _is_ambiguous(array.flatten())
 
 
 def _batch_rows(metadata: Any, size: int) -> int:

@@ -65,9 +65,30 @@ def test_repairs_of_another_history_and_damaged_ones_are_not_published(
     folder = LocalFolder(tmp_path / "log")
     add_repair(folder, Repair(0, RECORDS))
     folder.create("repairs/x.json", b"{}")
+    folder.create("repairs/y.json", b'{"history": 0, "records": [{"topic": "\xff"}]}')
     writer.publish({"pos": 1})
     writer.begin_history()
     writer.publish({"pos": 2})
     publisher_of(writer, folder).tick()
     assert repair_names(folder) == []
     assert sum(manifest.record_count for manifest in manifests(folder)) == 0
+
+
+def test_a_repair_of_another_user_does_not_stop_the_capture(
+    writer: SegmentWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publisher_module, "_REPAIRS_S", 0)
+    folder = LocalFolder(tmp_path / "log")
+    writer.publish({"pos": 1})
+    (tmp_path / "log" / "repairs" / "x.json").mkdir(parents=True)  # cannot be read
+    name = add_repair(folder, Repair(0, RECORDS))
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(publisher_module, "delete_repair", refuse)
+    publisher = publisher_of(writer, folder)
+    publisher.tick()
+    publisher.tick()
+    assert name in repair_names(folder)
+    assert sum(manifest.record_count for manifest in manifests(folder)) == len(RECORDS), "once"

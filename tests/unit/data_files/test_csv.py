@@ -95,6 +95,7 @@ def test_a_text_that_is_not_of_its_type_rejects_its_row_again_and_again(
         (b"a,b\n\xff,2\n", "record 2 .* not UTF-8"),
         (b"a,a\n1,2\n", "one name"),
         (b"a,\n1,2\n", "without a name"),
+        (b"a,b\r1,2\r3,4\r", "end with CR"),  # no row would be read
     ],
 )
 def test_a_file_whose_fields_may_be_shifted_is_rejected(data: bytes, reason: str) -> None:

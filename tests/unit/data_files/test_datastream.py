@@ -169,6 +169,37 @@ def test_an_event_that_its_format_rejects_is_an_error_with_its_bytes() -> None:
     assert second.error.code == "missing_field"
 
 
+def with_column(kind: Any, value: Any) -> bytes:
+    payload = record("payload", id="long", v=kind)
+    fields = [*EVENT["fields"][:-1], {"name": "payload", "type": optional(payload)}]
+    return written(event("INSERT", 6, {"id": 1, "v": value}), schema={**EVENT, "fields": fields})
+
+
+@pytest.mark.parametrize(
+    ("parts", "value"),
+    [
+        ({"months": "int", "hours": "int", "micros": optional("long")}, (1, 1, None)),
+        ({"months": optional("int"), "hours": "int", "micros": "long"}, (None, 1, 1)),
+        ({"timestamp": optional(MICROS), "offset": "long"}, (None, 1)),
+    ],
+)
+def test_a_value_without_one_of_its_parts_is_an_error(parts: Any, value: Any) -> None:
+    data = with_column(record("v", **parts), dict(zip(parts, value, strict=True)))
+    (message,) = opened(data, PATH, DATASTREAM).messages()
+    assert message.error is not None
+    assert (message.error.code, message.error.path) == ("wrong_type", "$.payload.v")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{"months": 1, "hours": 1, "micros": "x"}, {"date": 19_723, "time": 5}],
+)
+def test_a_record_with_other_types_is_none_of_datastream(value: dict[str, Any]) -> None:
+    kinds = {name: "string" if part == "x" else "int" for name, part in value.items()}
+    (change,) = changes(with_column(record("v", **kinds), value), PATH, DATASTREAM)
+    assert change.after == {"id": 1, "v": value}
+
+
 def test_other_files_are_no_files_of_datastream() -> None:
     with pytest.raises(DecodeError, match="no events of Datastream"):
         list(opened(written(schema=PAYLOAD), PATH, DATASTREAM).messages())

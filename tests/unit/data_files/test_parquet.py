@@ -170,6 +170,39 @@ def many_rows() -> bytes:
     return written(table, row_group_size=1_000)
 
 
+OLD_DATE = pa.array([dt.date(1582, 10, 14)])
+OLD_TIME = pa.array([-2_208_988_800_000_001], pa.timestamp("us", "UTC"))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        OLD_DATE,
+        OLD_TIME,
+        pa.ListArray.from_arrays([0, 1], OLD_DATE),
+        pa.StructArray.from_arrays([OLD_TIME], ["x"]),
+        pa.MapArray.from_arrays([0, 1], pa.array(["x"]), OLD_DATE),
+    ],
+)
+def test_old_days_of_the_legacy_calendar_of_spark_are_refused(values: pa.Array) -> None:
+    spark = {"org.apache.spark.sql.parquet.row.metadata": "{}"}
+    version_3 = {**spark, "org.apache.spark.version": "3.5.0"}
+    table = pa.table({"id": [1], "v": values})
+    for metadata in (spark, {**version_3, "org.apache.spark.legacyDateTime": ""}):
+        file = opened(written(table.replace_schema_metadata(metadata)), "x.parquet", ORDERS)
+        with pytest.raises(DecodeError, match="legacy calendar"):
+            file.check()
+    for metadata in ({}, version_3):
+        opened(written(table.replace_schema_metadata(metadata)), "x.parquet", ORDERS).check()
+
+
+def test_new_days_of_the_legacy_calendar_are_read() -> None:
+    values = [dt.date(1582, 10, 15), None]
+    table = pa.table({"id": [1, 2], "v": pa.array(values), "n": pa.array([None] * 2, pa.date32())})
+    table = table.replace_schema_metadata({"org.apache.spark.version": "2.4.8"})
+    assert column(changes(written(table), "x.parquet", ORDERS), "v") == values
+
+
 @pytest.mark.parametrize("cut", [0, 4, 100, 20_000, -1])
 def test_a_file_that_is_cut_is_malformed(cut: int) -> None:
     with pytest.raises(DecodeError) as error:

@@ -147,14 +147,16 @@ def deleted_keys(
     keys = [row["key"] for row in rows.collect() if table_id_of(row["table_id"]) == table_id]
     if None in keys:
         raise TruncatedError(f"{table_id} was truncated during the verification")
-    return frozenset(_key_of(key, columns_plan) for key in keys)
+    return frozenset(tombstone_key(key, columns_plan) for key in keys)
 
 
-def _key_of(key: str, columns_plan: TablePlan) -> Key:
+def tombstone_key(key: str, columns_plan: TablePlan) -> Key:
     """Return the canonical key of a tombstone as the key of a comparison."""
     values = zip(key_values(key.encode()), columns_plan.key_columns, strict=True)
     return "".join(
-        key_field(column.key_text(value)) for value, column in values if column.key_text is not None
+        "-" if value is None else key_field(column.key_text(value))
+        for value, column in values
+        if column.key_text is not None
     )
 
 

@@ -35,6 +35,7 @@ _SETTINGS: Final = (
     # a merged derived table would compute the hash of a row for each use
     "SET SESSION optimizer_switch = 'derived_merge=off'",
 )
+_MAX_ROW: Final = (1 << 32) - 1
 _NO_TIMEOUT: Final = {True: "max_statement_time", False: "max_execution_time"}
 
 
@@ -94,7 +95,8 @@ class MysqlDatabase:
         try:
             yield Snapshot(
                 position_text=f"{position.file}:{position.offset}",
-                newest=MySqlPosition(position.file, position.offset),
+                # repaired rows are part of a later snapshot at the same position
+                newest=MySqlPosition(position.file, position.offset, _MAX_ROW),
                 repair_position=lambda number: MySqlPosition(
                     position.file, position.offset, number
                 ),

@@ -223,11 +223,18 @@ class PostgresTable(msgspec.Struct, frozen=True):
 
     def _key_rows(self, row_keys: frozenset[Key], row_sql: str) -> Iterable[tuple[Any, ...]]:
         """Return the key and another value, in SQL, of the rows of keys."""
+        if not row_keys:
+            return ()
         sql = _RowSql(self.columns_plan)
         names = [f"k{index}" for index in range(len(self.columns_plan.key_columns))]
+        ordered = sorted(row_keys)
+        values = [list(texts) for texts in zip(*map(values_of, ordered), strict=True)]
         conditions = [f"k.key = {sql.key}"]
-        for name, key_column in zip(names, self.columns_plan.key_columns, strict=True):
-            if cast := key_column.key_cast:
+        for name, key_column, texts in zip(
+            names, self.columns_plan.key_columns, values, strict=True
+        ):
+            # NULL equals nothing: its rows are found by the fields of the key, without an index
+            if (cast := key_column.key_cast) and None not in texts:
                 column_sql = f"t.{identifier(key_column.name)}".replace("%", "%%")
                 conditions.append(f"{column_sql} = {cast.replace('{}', f'k.{name}')}")
         arrays = ", ".join(["%s::text[]"] * (1 + len(names)))
@@ -235,9 +242,7 @@ class PostgresTable(msgspec.Struct, frozen=True):
             f"SELECT k.key, {row_sql} FROM unnest({arrays}) AS k (key, {', '.join(names)}) "
             f"JOIN {self._table} ON {' AND '.join(conditions)}"
         )
-        ordered = sorted(row_keys)
-        values = [list(texts) for texts in zip(*map(values_of, ordered), strict=True)]
-        return self._rows(query, [ordered, *values]) if ordered else ()
+        return self._rows(query, [ordered, *values])
 
     def _rows(self, query: str, parameters: list[Any]) -> Iterable[tuple[Any, ...]]:
         with database_errors(f"the comparison of {self.relation.shown}"):

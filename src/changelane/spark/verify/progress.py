@@ -62,9 +62,11 @@ class TableProgress(msgspec.Struct, frozen=True, kw_only=True):
             time_s: The time of the comparison.
         """
         is_verified = report.outcome != "not verified"
+        # a table that the lake lacks differs without a list of its rows
+        least_count = 1 if report.outcome == "different" else 0
         proof = ChunkProof(
             proven_share=1 - report.unproven_share if is_verified else 0.0,
-            difference_count=report.unrepaired_count,
+            difference_count=max(report.unrepaired_count, least_count),
             time_s=time_s,
         )
         proofs = {number: p for number, p in self.proofs.items() if number < chunk_count}

@@ -61,7 +61,8 @@ class RepairedTable(msgspec.Struct, frozen=True, kw_only=True):
         """
         if difference.kind == "repeated" or len(rows) > 1:
             raise RepairError("several rows have the key")
-        if rows and difference.kind == "missing" and not self.columns_plan.has_all_columns:
+        if rows and not self.columns_plan.has_all_columns:
+            # a read sets the whole row: the columns that it lacks would become NULL
             raise RepairError("the row has columns that are not proven")
         event = self._event(difference.key, rows[0] if rows else None, position, time_ms)
         return self._record(event, time_ms)

@@ -41,6 +41,12 @@ def test_a_table_that_cannot_be_verified_is_not_proven() -> None:
     assert progress.proven_share == 0
 
 
+def test_a_table_that_the_lake_lacks_has_a_difference() -> None:
+    missing = report(outcome="different", reason="the lake has no table of it")
+    progress = TableProgress(chunk_count=1).after(missing, chunk=0, chunk_count=1, time_s=1)
+    assert progress.difference_count == 1
+
+
 def test_metrics_are_the_share_the_oldest_proof_and_the_differences() -> None:
     pytest.importorskip("prometheus_client")
     differences = (

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The positions of a snapshot of MariaDB and MySQL."""
+
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from changelane.capture.mysql.position import BinlogPosition
+from changelane.pipeline.mysql_source import MariadbSource
+from changelane.position import MySqlPosition, encode_order
+from changelane.spark.verify import mysql_database
+from changelane.spark.verify.mysql_database import MysqlDatabase
+
+
+def test_a_repaired_row_is_in_a_later_snapshot_at_the_same_position(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An idle server has one position: its repaired rows would never be compared."""
+    position = BinlogPosition("binlog.000007", 42)
+    monkeypatch.setattr(mysql_database, "begin_snapshot", lambda _: position)
+    monkeypatch.setattr(mysql_database, "CapturedMysql", MagicMock())
+    source: Any = MariadbSource(
+        host="h", database="d", user="u", password="p", tables=["d.t"], segments="capture"
+    )
+    with MysqlDatabase(source, MagicMock()).open_snapshot() as snapshot:
+        newest = encode_order(snapshot.newest)
+        repairs = [encode_order(snapshot.repair_position(number)) for number in (1, 100_000)]
+    before = encode_order(MySqlPosition("binlog.000007", 41, 9))
+    later = encode_order(MySqlPosition("binlog.000007", 43))
+    assert before < repairs[0] < repairs[1] <= newest < later
