@@ -71,6 +71,26 @@ def test_statement_that_the_text_does_not_show_is_one_that_cannot_be_parsed(
     assert statement(query=query, number=1).ddl == UNKNOWN
 
 
+COUNTED = (
+    "ALTER TABLE orders ADD UNIQUE (a); /* c */ DROP FOREIGN TABLE f; ALTER FOREIGN TABLE orders "
+    "ADD z int; CREATE FOREIGN TABLE f (id int) SERVER s; CREATE INDEX ON orders (a); "
+    "CREATE GLOBAL /* c */ TEMP TABLE t (id int); ALTER -- c\n TABLE orders RENAME a TO b"
+)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (1, "ALTER TABLE orders ADD UNIQUE (a)"),
+        (2, UNKNOWN),
+        (3, "ALTER -- c\n TABLE orders RENAME a TO b"),
+        (4, UNKNOWN),
+    ],
+)
+def test_statements_are_counted_by_the_tags_that_the_trigger_counts(number: int, text: str) -> None:
+    assert statement(query=COUNTED, number=number).ddl == text
+
+
 def test_renamed_table_has_its_former_name() -> None:
     event = statement(query="ALTER TABLE old RENAME TO orders", number=1)
     assert (event.table.name, event.action) == ("old", "rename")
