@@ -102,12 +102,33 @@ def test_altered_tables_have_their_statement_of_a_script(source: Source) -> None
     assert statements(source) == [("public.u", "ALTER TABLE u ADD kept int")]
 
 
+def test_statements_of_all_roles_and_sessions_are_written(source: Source) -> None:
+    source.run("CREATE ROLE owner_of_t", "GRANT CREATE ON SCHEMA public TO owner_of_t")
+    try:
+        source.run(
+            "SET SESSION AUTHORIZATION owner_of_t",
+            "CREATE TEMP TABLE pg_class (oid oid)",
+            "CREATE TABLE t (id int)",
+        )
+        source.run(
+            "SET session_replication_role = replica", "ALTER TABLE t ADD a int", "DROP TABLE t"
+        )
+        assert [text for _, text in statements(source)] == [
+            "CREATE TABLE public.t (id integer)",
+            "ALTER TABLE t ADD a int",
+            "DROP TABLE public.t",
+        ]
+    finally:
+        source.run("REVOKE CREATE ON SCHEMA public FROM owner_of_t", "DROP ROLE owner_of_t")
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "DO $$ BEGIN ALTER TABLE t RENAME a TO b; END $$",
         "SELECT change(); ALTER TABLE t ADD z int",
         "SAVEPOINT p; ALTER TABLE t ADD y int; ROLLBACK TO p; ALTER TABLE t ADD z int",
+        "SAVEPOINT p; ALTER TABLE t ADD y int; ABORT; BEGIN; ALTER TABLE t RENAME a TO b",
         "ALTER TABLE t SET SCHEMA s",
     ],
 )

@@ -25,7 +25,7 @@ INSTALLATION: Final = """\
 CREATE SCHEMA IF NOT EXISTS changelane;
 
 CREATE OR REPLACE FUNCTION changelane.report_ddl() RETURNS event_trigger
-LANGUAGE plpgsql SET search_path = pg_catalog AS $body$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
   stack text;
   query text;
@@ -37,7 +37,7 @@ DECLARE
 BEGIN
   GET DIAGNOSTICS stack = PG_CONTEXT;
   -- the text of a statement that a function executes is unknown
-  IF strpos(stack, chr(10)) = 0 AND current_query() !~* '\\mrollback\\M' THEN
+  IF strpos(stack, chr(10)) = 0 AND current_query() !~* '\\m(rollback|abort)\\M' THEN
     query := current_query();
     number := 1 + CASE split_part(last, '/', 1) WHEN this THEN split_part(last, '/', 2)::int
       ELSE 0 END;
@@ -72,7 +72,7 @@ END
 $body$;
 
 CREATE OR REPLACE FUNCTION changelane.report_drop() RETURNS event_trigger
-LANGUAGE plpgsql SET search_path = pg_catalog AS $body$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
   dropped record;
 BEGIN
@@ -91,8 +91,10 @@ DROP EVENT TRIGGER IF EXISTS changelane_ddl;
 CREATE EVENT TRIGGER changelane_ddl ON ddl_command_end
   WHEN tag IN ('CREATE TABLE', 'CREATE TABLE AS', 'ALTER TABLE', 'DROP TABLE')
   EXECUTE FUNCTION changelane.report_ddl();
+ALTER EVENT TRIGGER changelane_ddl ENABLE ALWAYS;
 DROP EVENT TRIGGER IF EXISTS changelane_drop;
 CREATE EVENT TRIGGER changelane_drop ON sql_drop EXECUTE FUNCTION changelane.report_drop();
+ALTER EVENT TRIGGER changelane_drop ENABLE ALWAYS;
 """.replace("PREFIX", DDL_PREFIX)
 """The script that installs the trigger."""
 
