@@ -9,6 +9,7 @@ import pytest
 from changelane.capture.connectors import ConnectorOptions
 from changelane.capture.manifest import CapturedRecord, EngineOffset, Segment
 from changelane.capture.postgres.snapshot_tables import chunk_query
+from changelane.capture.schema_history import SchemaHistory
 from changelane.capture.segment_store import CaptureLog, SegmentWriter
 from changelane.capture.snapshot.binlog_snapshot import BinlogSnapshot
 from changelane.capture.snapshot.plan import (
@@ -29,7 +30,7 @@ from changelane.capture.snapshot.reader_config import (
 from changelane.capture.snapshot.reader_process import SnapshotReader
 from changelane.capture.snapshot.reader_start import run_reader
 from changelane.capture.storage import LocalFolder
-from changelane.errors import ConfigError
+from changelane.errors import ConfigError, UnreachableError
 from changelane.pipeline.mysql_source import MariadbSource
 
 TABLE = SnapshotTable(
@@ -195,31 +196,47 @@ def test_a_reader_without_a_last_line_ends_with_a_reason(
     assert run_reader(b"x" * (1 << 20) + b"\n") == end
 
 
-def test_tables_without_a_key_are_read_first_and_the_log_continues_at_their_position(
-    tmp_path: Path,
-) -> None:
+def binlog_snapshot(folder: Path) -> BinlogSnapshot:
     source = MariadbSource(
-        host="h",
+        host="127.0.0.1",
+        port=1,
         user="u",
         database="shop",
         tables=["shop.*"],
-        segments=str(tmp_path / "log"),
+        segments=str(folder / "log"),
         snapshot="spark",
         snapshot_readers=2,
     )
-    options = ConnectorOptions(product="mariadb", name="shop", host="h", database="shop", user="u")
+    options = ConnectorOptions(
+        product="mariadb", name="shop", host="127.0.0.1", port=1, database="shop", user="u"
+    )
+    log = CaptureLog(LocalFolder(folder / "log"))
+    return BinlogSnapshot(source, options, work=folder, jars=folder, log=log)
+
+
+def test_a_snapshot_continues_only_with_the_schemas_that_were_recorded_for_it(
+    tmp_path: Path,
+) -> None:
+    history = SchemaHistory(tmp_path)
+    snapshot = binlog_snapshot(tmp_path)
+    assert not snapshot.can_continue(PLAN, set())
+    history.file.write_bytes(b"{}\n")
+    plan = msgspec.structs.replace(PLAN, history=history.digest())
+    with pytest.raises(UnreachableError):  # the next check asks the server
+        snapshot.can_continue(plan, set())
+    history.file.write_bytes(b"{}\n{}\n")  # another capture's
+    assert not snapshot.can_continue(plan, set())
+
+
+def test_tables_without_a_key_are_read_first_and_the_log_continues_at_their_position(
+    tmp_path: Path,
+) -> None:
     keyless = msgspec.structs.replace(TABLE, name="events", key=(), is_continuable=False)
     chunks = (SnapshotChunk(0, 1), SnapshotChunk(1, 2), *(SnapshotChunk(n, 0) for n in (2, 3, 4)))
     plan = msgspec.structs.replace(
         PLAN, tables=(TABLE, keyless, keyless), chunks=chunks, offset={"file": "b.1", "pos": 4}
     )
-    snapshot = BinlogSnapshot(
-        source,
-        options,
-        work=tmp_path,
-        jars=tmp_path,
-        log=CaptureLog(LocalFolder(tmp_path / "log")),
-    )
+    snapshot = binlog_snapshot(tmp_path)
     numbers = [
         [[chunk.number for chunk in share] for share in shares]
         for shares in snapshot.rounds(plan, chunks)
