@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from changelane.capture.connectors import ConnectorOptions
+from changelane.capture.connectors import ConnectorOptions, Product
 from changelane.capture.manifest import CapturedRecord, EngineOffset, Segment
 from changelane.capture.postgres.snapshot_tables import chunk_query
 from changelane.capture.schema_history import SchemaHistory
@@ -155,25 +155,44 @@ def test_a_readers_configuration_hides_its_secret() -> None:
     assert "hidden" not in str(caught.value)
 
 
-def test_a_repeated_task_reads_no_complete_chunk_again(tmp_path: Path) -> None:
+def snapshot_reader(
+    folder: Path, product: Product, plan: SnapshotPlan, chunks: tuple[SnapshotChunk, ...]
+) -> SnapshotReader:
     config = ReaderConfig(
-        connector=ConnectorOptions(
-            product="postgres", name="shop", host=".", database="d", user="u"
-        ),
-        plan=PLAN,
-        chunks=PLAN.chunks[:1],
+        connector=ConnectorOptions(product=product, name="shop", host=".", database="d", user="u"),
+        plan=plan,
+        chunks=chunks,
         snapshot="00000003-1",
         epoch=1,
-        log=str(tmp_path),
-        work=str(tmp_path / "work"),
-        jars=str(tmp_path / "jars"),
+        log=str(folder),
+        work=str(folder / "work"),
+        jars=str(folder / "jars"),
         heap="64m",
     )
-    reader = SnapshotReader(config)
+    return SnapshotReader(config)
+
+
+def test_a_repeated_task_reads_no_complete_chunk_again(tmp_path: Path) -> None:
+    reader = snapshot_reader(tmp_path, "postgres", PLAN, PLAN.chunks[:1])
     with pytest.raises(ConfigError, match="has no jars"):
         reader.run()
     SnapshotProgress(LocalFolder(tmp_path)).complete(PLAN, CompleteChunk(0, ()))
     assert reader.run() == ReaderEnd()
+
+
+def test_a_repeated_task_does_not_read_tables_without_a_key_in_two_transactions(
+    tmp_path: Path,
+) -> None:
+    keyless = msgspec.structs.replace(TABLE, key=(), is_continuable=False)
+    plan = msgspec.structs.replace(PLAN, tables=(keyless, keyless))
+    chunks = (SnapshotChunk(0, 0), SnapshotChunk(1, 1))
+    reader = snapshot_reader(tmp_path, "mariadb", plan, chunks)
+    with pytest.raises(ConfigError, match="has no jars"):
+        reader.run()
+    SnapshotProgress(LocalFolder(tmp_path)).complete(plan, CompleteChunk(0, ()))
+    assert reader.run().is_retriable
+    with pytest.raises(ConfigError, match="has no jars"):  # they share one snapshot
+        snapshot_reader(tmp_path, "postgres", plan, chunks).run()
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,11 @@ class SnapshotReader:
         chunks = [chunk for chunk in config.chunks if chunk.number not in complete]
         if not chunks:
             return ReaderEnd()
+        if len(chunks) < len(config.chunks) and self._needs_one_transaction(chunks):
+            return ReaderEnd(
+                "the reader of the tables without a key ended before all of them were complete",
+                is_retriable=True,
+            )
         self._spool.mkdir(parents=True, exist_ok=True)
         for file in self._spool.iterdir():
             file.unlink()
@@ -98,6 +103,16 @@ class SnapshotReader:
             failure = failure_of(messages, config.connector, log_file=log_file)
             return ReaderEnd(failure.reason, is_retriable=failure.is_retriable)
         return ReaderEnd()
+
+    def _needs_one_transaction(self, chunks: Sequence[SnapshotChunk]) -> bool:
+        """Whether chunks must be read in the transaction of those before them.
+
+        The log continues at the position of the tables without a key. Readers of PostgreSQL import
+        one snapshot.
+        """
+        tables = self._config.plan.tables
+        is_exact = any(not tables[chunk.table].is_continuable for chunk in chunks)
+        return is_exact and self._config.connector.product != "postgres"
 
     def _read_chunks(self, chunks: Sequence[SnapshotChunk], password: str) -> None:
         plan = self._config.plan
