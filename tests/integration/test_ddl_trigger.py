@@ -159,6 +159,26 @@ def test_check_wants_the_trigger_only_if_the_source_does(source: Source) -> None
     assert "ddl_trigger" not in source.check(needs_ddl_trigger=True)
 
 
+def test_installation_takes_over_what_another_role_prepared(source: Source) -> None:
+    source.run("CREATE ROLE stranger")
+    try:
+        source.run(
+            "ALTER SCHEMA changelane OWNER TO stranger",
+            "ALTER FUNCTION changelane.report_ddl() OWNER TO stranger",
+            "ALTER FUNCTION changelane.report_drop() OWNER TO stranger",
+            INSTALLATION,
+        )
+        owners = (
+            "SELECT nspowner FROM pg_namespace WHERE nspname = 'changelane' UNION ALL "
+            "SELECT proowner FROM pg_proc WHERE proname IN ('report_ddl', 'report_drop')"
+        )
+        assert source.rows(
+            f"SELECT DISTINCT rolname FROM ({owners}) AS o (id) JOIN pg_roles r ON r.oid = o.id"
+        ) == source.rows("SELECT current_user")
+    finally:
+        source.run("DROP ROLE stranger")
+
+
 def test_content_is_json_whatever_the_names_are(source: Source) -> None:
     source.run('CREATE TABLE "a"" \\ \'é" (id int)')
     rows = source.rows(f"SELECT data FROM pg_logical_slot_get_changes('{source.slot}', NULL, NULL)")

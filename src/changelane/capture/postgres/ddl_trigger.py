@@ -23,6 +23,8 @@ MESSAGES_VERSION: Final = 140000
 INSTALLATION: Final = """\
 -- Writes the statements that change tables into the log. Run it as a superuser in the database.
 CREATE SCHEMA IF NOT EXISTS changelane;
+-- whoever owns a function of an event trigger acts as each user who alters a table
+ALTER SCHEMA changelane OWNER TO CURRENT_USER;
 
 CREATE OR REPLACE FUNCTION changelane.report_ddl() RETURNS event_trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
@@ -86,6 +88,9 @@ BEGIN
   END LOOP;
 END
 $body$;
+
+ALTER FUNCTION changelane.report_ddl() OWNER TO CURRENT_USER;
+ALTER FUNCTION changelane.report_drop() OWNER TO CURRENT_USER;
 
 DROP EVENT TRIGGER IF EXISTS changelane_ddl;
 CREATE EVENT TRIGGER changelane_ddl ON ddl_command_end
