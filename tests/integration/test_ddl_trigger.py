@@ -2,6 +2,7 @@
 """The event trigger of a real PostgreSQL writes the statements that change tables into the log."""
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -177,6 +178,38 @@ def test_installation_takes_over_what_another_role_prepared(source: Source) -> N
         ) == source.rows("SELECT current_user")
     finally:
         source.run("DROP ROLE stranger")
+
+
+def test_content_is_utf_8_whatever_the_encoding_of_the_database_is(
+    postgres_server: PostgresServer,
+) -> None:
+    name, table = f"latin1_{time.monotonic_ns()}", "t\u00e9"
+    options = "ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+    with postgres_server.connect() as connection:
+        connection.execute(f"CREATE DATABASE {name} {options}")
+    try:
+        with postgres_server.connect(name) as connection:
+            connection.execute(INSTALLATION)
+            create_slot = "SELECT pg_create_logical_replication_slot(%s, 'test_decoding', true)"
+            connection.execute(create_slot, [name])
+            connection.execute(f"CREATE TABLE {table} (a int)")
+            connection.execute(f"ALTER TABLE {table} RENAME a TO \u00fc")
+            connection.execute(f"DROP TABLE {table}")
+            changes = "SELECT data FROM pg_logical_slot_get_changes(%s, NULL, NULL)"
+            rows = connection.execute(changes, [name]).fetchall()
+        found = [
+            reported_statement(text.partition("content:")[2].encode("latin-1"), "shop")
+            for (text,) in rows
+            if DDL_PREFIX in text
+        ]
+        assert [statement and statement.text for statement in found] == [
+            f'CREATE TABLE public."{table}" (a integer)',
+            f"ALTER TABLE {table} RENAME a TO \u00fc",
+            f'DROP TABLE public."{table}"',
+        ]
+    finally:
+        with postgres_server.connect() as connection:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def test_content_is_json_whatever_the_names_are(source: Source) -> None:

@@ -20,6 +20,9 @@ _TRIGGERS: Final = ("changelane_ddl", "changelane_drop")
 MESSAGES_VERSION: Final = 140000
 """Version 14 is the first whose ``pgoutput`` sends logical messages."""
 
+# the server does not convert messages; the content of a database in SQL_ASCII has no encoding
+_ENCODING: Final = "CASE getdatabaseencoding() WHEN 'SQL_ASCII' THEN 'SQL_ASCII' ELSE 'UTF8' END"
+
 INSTALLATION: Final = """\
 -- Writes the statements that change tables into the log. Run it as a superuser in the database.
 CREATE SCHEMA IF NOT EXISTS changelane;
@@ -66,9 +69,9 @@ BEGIN
       FROM pg_attribute a
       WHERE a.attrelid = changed.oid AND a.attnum > 0 AND NOT a.attisdropped;
     END IF;
-    PERFORM pg_logical_emit_message(true, 'PREFIX', json_build_object(
+    PERFORM pg_logical_emit_message(true, 'PREFIX', convert_to(json_build_object(
       'schema', changed.nspname, 'table', changed.relname, 'ddl', ddl,
-      'query', CASE WHEN ddl IS NULL THEN query END, 'number', number)::text);
+      'query', CASE WHEN ddl IS NULL THEN query END, 'number', number)::text, ENCODING));
   END LOOP;
 END
 $body$;
@@ -82,9 +85,9 @@ BEGIN
     SELECT schema_name, object_name FROM pg_event_trigger_dropped_objects()
     WHERE object_type = 'table' AND NOT is_temporary
   LOOP
-    PERFORM pg_logical_emit_message(true, 'PREFIX', json_build_object(
+    PERFORM pg_logical_emit_message(true, 'PREFIX', convert_to(json_build_object(
       'schema', dropped.schema_name, 'table', dropped.object_name, 'ddl',
-      format('DROP TABLE %I.%I', dropped.schema_name, dropped.object_name))::text);
+      format('DROP TABLE %I.%I', dropped.schema_name, dropped.object_name))::text, ENCODING));
   END LOOP;
 END
 $body$;
@@ -100,7 +103,7 @@ ALTER EVENT TRIGGER changelane_ddl ENABLE ALWAYS;
 DROP EVENT TRIGGER IF EXISTS changelane_drop;
 CREATE EVENT TRIGGER changelane_drop ON sql_drop EXECUTE FUNCTION changelane.report_drop();
 ALTER EVENT TRIGGER changelane_drop ENABLE ALWAYS;
-""".replace("PREFIX", DDL_PREFIX)
+""".replace("PREFIX", DDL_PREFIX).replace("ENCODING", _ENCODING)
 """The script that installs the trigger."""
 
 
