@@ -21,6 +21,8 @@ import msgspec
 
 from changelane.ddl import RenameTable, Statement, parse
 from changelane.ddl.tokenizer import UnknownSyntaxError, tokenize
+from changelane.errors import DecodeError
+from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId
 
 DDL_PREFIX: Final = "changelane.ddl"
@@ -59,9 +61,16 @@ def reported_statement(content: bytes, database: str | None) -> ReportedStatemen
     Args:
         content: The content of the logical message.
         database: The database of the message.
+
+    Raises:
+        DecodeError: The content is no UTF-8, as in a database without an encoding.
     """
     try:
         report = _CONTENT.decode(content)
+    except UnicodeDecodeError:
+        path = "$.message.content"
+        msg = "a reported statement is not UTF-8"
+        raise DecodeError(msg, code=ReasonCode.INVALID_UTF8, path=path) from None
     except msgspec.DecodeError:
         return None
     table = TableId(database, report.schema, report.table)

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from changelane import Message, get_codec
+from changelane.errors import DecodeError
 from changelane.event import LogicalMessage, SchemaChange
 from changelane.formats.debezium_envelope.reported_ddl import DDL_PREFIX
 from changelane.position import PostgresPosition
@@ -110,3 +111,10 @@ def test_message_of_another_program_stays_a_message(content: bytes) -> None:
         message(b'{"schema":"s","table":"t","ddl":"DROP TABLE s.t"}', "another")
     )
     assert isinstance(event, LogicalMessage)
+
+
+def test_statement_that_is_not_utf_8_is_an_error() -> None:
+    content = '{"schema":"public","table":"t\u00e9","query":"ALTER TABLE t ADD x int","number":1}'
+    with pytest.raises(DecodeError) as raised:
+        get_codec("debezium-json").decode(message(content.encode("latin-1")))
+    assert raised.value.code == "invalid_utf8"
