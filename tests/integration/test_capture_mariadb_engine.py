@@ -18,6 +18,7 @@ import zstandard
 pytest.importorskip("jpype", reason="jpype1 is not installed: changelane[capture]")
 
 from mariadb_server import MariadbServer
+from snapshot_records import read_in_processes
 from tls_certificates import create_server_certificate
 
 from changelane.capture.connectors import ConnectorOptions
@@ -192,7 +193,7 @@ def test_until_now_ends_when_the_last_statement_has_no_change(
         wait_until_now(capture)
 
 
-def test_certificates_of_files_reach_the_driver_and_the_binlog_reader(
+def test_certificates_of_files_reach_the_driver_the_binlog_reader_and_readers_of_snapshots(
     mariadb_server: MariadbServer, tmp_path: Path
 ) -> None:
     del mariadb_server  # which skips where MariaDB is not installed
@@ -219,10 +220,13 @@ def test_certificates_of_files_reach_the_driver_and_the_binlog_reader(
             sslrootcert=str(server.certificate.root),
             sslcert=str(server.certificate.certificate),
             sslkey=str(server.certificate.key),
+            snapshot="spark",
+            snapshot_readers=1,
         )
         from changelane.spark.runtime.jars import fetch_debezium
 
-        with DatabaseCapture(source, fetch_debezium("mariadb")) as capture:
+        jars = fetch_debezium("mariadb")
+        with DatabaseCapture(source, jars, read_chunks=read_in_processes) as capture:
             capture.start(is_until_now=True)
             capture.wait_until_now()
             server.run("UPDATE shop.items SET n = 2")
@@ -233,7 +237,7 @@ def test_certificates_of_files_reach_the_driver_and_the_binlog_reader(
         stranger = create_server_certificate(other)
         changed = msgspec.structs.replace(source, sslrootcert=str(stranger.root))
         with (
-            DatabaseCapture(changed, fetch_debezium("mariadb")) as capture,
+            DatabaseCapture(changed, jars) as capture,
             pytest.raises(ConfigError, match=r"the TLS connection to .* fails"),
         ):
             capture.start(is_until_now=True)

@@ -2,6 +2,7 @@
 """The event trigger of a real PostgreSQL writes the statements that change tables into the log."""
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -102,12 +103,33 @@ def test_altered_tables_have_their_statement_of_a_script(source: Source) -> None
     assert statements(source) == [("public.u", "ALTER TABLE u ADD kept int")]
 
 
+def test_statements_of_all_roles_and_sessions_are_written(source: Source) -> None:
+    source.run("CREATE ROLE owner_of_t", "GRANT CREATE ON SCHEMA public TO owner_of_t")
+    try:
+        source.run(
+            "SET SESSION AUTHORIZATION owner_of_t",
+            "CREATE TEMP TABLE pg_class (oid oid)",
+            "CREATE TABLE t (id int)",
+        )
+        source.run(
+            "SET session_replication_role = replica", "ALTER TABLE t ADD a int", "DROP TABLE t"
+        )
+        assert [text for _, text in statements(source)] == [
+            "CREATE TABLE public.t (id integer)",
+            "ALTER TABLE t ADD a int",
+            "DROP TABLE public.t",
+        ]
+    finally:
+        source.run("REVOKE CREATE ON SCHEMA public FROM owner_of_t", "DROP ROLE owner_of_t")
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "DO $$ BEGIN ALTER TABLE t RENAME a TO b; END $$",
         "SELECT change(); ALTER TABLE t ADD z int",
         "SAVEPOINT p; ALTER TABLE t ADD y int; ROLLBACK TO p; ALTER TABLE t ADD z int",
+        "SAVEPOINT p; ALTER TABLE t ADD y int; ABORT; BEGIN; ALTER TABLE t RENAME a TO b",
         "ALTER TABLE t SET SCHEMA s",
     ],
 )
@@ -136,6 +158,58 @@ def test_check_wants_the_trigger_only_if_the_source_does(source: Source) -> None
     assert "ddl_trigger" not in source.check()
     source.run(INSTALLATION)  # again
     assert "ddl_trigger" not in source.check(needs_ddl_trigger=True)
+
+
+def test_installation_takes_over_what_another_role_prepared(source: Source) -> None:
+    source.run("CREATE ROLE stranger")
+    try:
+        source.run(
+            "ALTER SCHEMA changelane OWNER TO stranger",
+            "ALTER FUNCTION changelane.report_ddl() OWNER TO stranger",
+            "ALTER FUNCTION changelane.report_drop() OWNER TO stranger",
+            INSTALLATION,
+        )
+        owners = (
+            "SELECT nspowner FROM pg_namespace WHERE nspname = 'changelane' UNION ALL "
+            "SELECT proowner FROM pg_proc WHERE proname IN ('report_ddl', 'report_drop')"
+        )
+        assert source.rows(
+            f"SELECT DISTINCT rolname FROM ({owners}) AS o (id) JOIN pg_roles r ON r.oid = o.id"
+        ) == source.rows("SELECT current_user")
+    finally:
+        source.run("DROP ROLE stranger")
+
+
+def test_content_is_utf_8_whatever_the_encoding_of_the_database_is(
+    postgres_server: PostgresServer,
+) -> None:
+    name, table = f"latin1_{time.monotonic_ns()}", "t\u00e9"
+    options = "ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+    with postgres_server.connect() as connection:
+        connection.execute(f"CREATE DATABASE {name} {options}")
+    try:
+        with postgres_server.connect(name) as connection:
+            connection.execute(INSTALLATION)
+            create_slot = "SELECT pg_create_logical_replication_slot(%s, 'test_decoding', true)"
+            connection.execute(create_slot, [name])
+            connection.execute(f"CREATE TABLE {table} (a int)")
+            connection.execute(f"ALTER TABLE {table} RENAME a TO \u00fc")
+            connection.execute(f"DROP TABLE {table}")
+            changes = "SELECT data FROM pg_logical_slot_get_changes(%s, NULL, NULL)"
+            rows = connection.execute(changes, [name]).fetchall()
+        found = [
+            reported_statement(text.partition("content:")[2].encode("latin-1"), "shop")
+            for (text,) in rows
+            if DDL_PREFIX in text
+        ]
+        assert [statement and statement.text for statement in found] == [
+            f'CREATE TABLE public."{table}" (a integer)',
+            f"ALTER TABLE {table} RENAME a TO \u00fc",
+            f'DROP TABLE public."{table}"',
+        ]
+    finally:
+        with postgres_server.connect() as connection:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def test_content_is_json_whatever_the_names_are(source: Source) -> None:

@@ -80,10 +80,6 @@ class Shop:
     def pipeline(self) -> Pipeline:
         return load(self.file, self.environment)
 
-    @property
-    def environment(self) -> dict[str, str]:
-        return {**os.environ, "MYSQL_PASSWORD_OF_TEST": self.server.password}
-
     def capture_until_now(self) -> "subprocess.Popen[bytes]":
         """Start ``changelane capture``."""
         command = [sys.executable, "-m", "changelane", "capture", str(self.file), "--until-now"]

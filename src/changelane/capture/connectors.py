@@ -147,6 +147,8 @@ class ConnectorOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             password=self.password,
             ssl_mode=_MYSQL_SSL_MODES[self.sslmode],
             ssl_ca=self.sslrootcert,
+            ssl_cert=self.sslcert,
+            ssl_key=self.sslkey,
         )
 
     @property

@@ -6,6 +6,7 @@ may be on another machine than the capture log. With the file of an earlier capt
 rows with columns that the tables do not have any more.
 """
 
+import hashlib
 import os
 from pathlib import Path
 from typing import Final
@@ -66,6 +67,10 @@ class SchemaHistory:
                 )
         self._delete_incomplete_line()
         self._folder.replace(_MARK, msgspec.json.encode(_Mark(log_id, epoch)))
+
+    def digest(self) -> str:
+        """Return a digest of the file; empty if there is none."""
+        return hashlib.sha256(self.file.read_bytes()).hexdigest() if self.file.exists() else ""
 
     def _delete_incomplete_line(self) -> None:
         """Delete the end of the file after its last line feed.

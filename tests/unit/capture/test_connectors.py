@@ -41,6 +41,12 @@ def test_server_ids_are_stable_and_differ() -> None:
     assert given_id == "7"
 
 
+def test_login_for_sql_has_the_files_of_certificates() -> None:
+    files = {"sslrootcert": "ca.pem", "sslcert": "me.pem", "sslkey": "me.key"}
+    login = options("mariadb", sslmode="verify-full", **files).mysql_connection
+    assert (login.ssl_ca, login.ssl_cert, login.ssl_key) == ("ca.pem", "me.pem", "me.key")
+
+
 NAMES = st.text(min_size=1, max_size=12).filter(lambda name: '"' not in name and "\0" not in name)
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from changelane.capture.connectors import ConnectorOptions
+from changelane.capture.connectors import ConnectorOptions, Product
 from changelane.capture.manifest import CapturedRecord, EngineOffset, Segment
 from changelane.capture.postgres.snapshot_tables import chunk_query
+from changelane.capture.schema_history import SchemaHistory
 from changelane.capture.segment_store import CaptureLog, SegmentWriter
 from changelane.capture.snapshot.binlog_snapshot import BinlogSnapshot
 from changelane.capture.snapshot.plan import (
@@ -29,7 +30,7 @@ from changelane.capture.snapshot.reader_config import (
 from changelane.capture.snapshot.reader_process import SnapshotReader
 from changelane.capture.snapshot.reader_start import run_reader
 from changelane.capture.storage import LocalFolder
-from changelane.errors import ConfigError
+from changelane.errors import ConfigError, UnreachableError
 from changelane.pipeline.mysql_source import MariadbSource
 
 TABLE = SnapshotTable(
@@ -154,25 +155,44 @@ def test_a_readers_configuration_hides_its_secret() -> None:
     assert "hidden" not in str(caught.value)
 
 
-def test_a_repeated_task_reads_no_complete_chunk_again(tmp_path: Path) -> None:
+def snapshot_reader(
+    folder: Path, product: Product, plan: SnapshotPlan, chunks: tuple[SnapshotChunk, ...]
+) -> SnapshotReader:
     config = ReaderConfig(
-        connector=ConnectorOptions(
-            product="postgres", name="shop", host=".", database="d", user="u"
-        ),
-        plan=PLAN,
-        chunks=PLAN.chunks[:1],
+        connector=ConnectorOptions(product=product, name="shop", host=".", database="d", user="u"),
+        plan=plan,
+        chunks=chunks,
         snapshot="00000003-1",
         epoch=1,
-        log=str(tmp_path),
-        work=str(tmp_path / "work"),
-        jars=str(tmp_path / "jars"),
+        log=str(folder),
+        work=str(folder / "work"),
+        jars=str(folder / "jars"),
         heap="64m",
     )
-    reader = SnapshotReader(config)
+    return SnapshotReader(config)
+
+
+def test_a_repeated_task_reads_no_complete_chunk_again(tmp_path: Path) -> None:
+    reader = snapshot_reader(tmp_path, "postgres", PLAN, PLAN.chunks[:1])
     with pytest.raises(ConfigError, match="has no jars"):
         reader.run()
     SnapshotProgress(LocalFolder(tmp_path)).complete(PLAN, CompleteChunk(0, ()))
     assert reader.run() == ReaderEnd()
+
+
+def test_a_repeated_task_does_not_read_tables_without_a_key_in_two_transactions(
+    tmp_path: Path,
+) -> None:
+    keyless = msgspec.structs.replace(TABLE, key=(), is_continuable=False)
+    plan = msgspec.structs.replace(PLAN, tables=(keyless, keyless))
+    chunks = (SnapshotChunk(0, 0), SnapshotChunk(1, 1))
+    reader = snapshot_reader(tmp_path, "mariadb", plan, chunks)
+    with pytest.raises(ConfigError, match="has no jars"):
+        reader.run()
+    SnapshotProgress(LocalFolder(tmp_path)).complete(plan, CompleteChunk(0, ()))
+    assert reader.run().is_retriable
+    with pytest.raises(ConfigError, match="has no jars"):  # they share one snapshot
+        snapshot_reader(tmp_path, "postgres", plan, chunks).run()
 
 
 @pytest.mark.parametrize(
@@ -195,31 +215,47 @@ def test_a_reader_without_a_last_line_ends_with_a_reason(
     assert run_reader(b"x" * (1 << 20) + b"\n") == end
 
 
-def test_tables_without_a_key_are_read_first_and_the_log_continues_at_their_position(
-    tmp_path: Path,
-) -> None:
+def binlog_snapshot(folder: Path) -> BinlogSnapshot:
     source = MariadbSource(
-        host="h",
+        host="127.0.0.1",
+        port=1,
         user="u",
         database="shop",
         tables=["shop.*"],
-        segments=str(tmp_path / "log"),
+        segments=str(folder / "log"),
         snapshot="spark",
         snapshot_readers=2,
     )
-    options = ConnectorOptions(product="mariadb", name="shop", host="h", database="shop", user="u")
+    options = ConnectorOptions(
+        product="mariadb", name="shop", host="127.0.0.1", port=1, database="shop", user="u"
+    )
+    log = CaptureLog(LocalFolder(folder / "log"))
+    return BinlogSnapshot(source, options, work=folder, jars=folder, log=log)
+
+
+def test_a_snapshot_continues_only_with_the_schemas_that_were_recorded_for_it(
+    tmp_path: Path,
+) -> None:
+    history = SchemaHistory(tmp_path)
+    snapshot = binlog_snapshot(tmp_path)
+    assert not snapshot.can_continue(PLAN, set())
+    history.file.write_bytes(b"{}\n")
+    plan = msgspec.structs.replace(PLAN, history=history.digest())
+    with pytest.raises(UnreachableError):  # the next check asks the server
+        snapshot.can_continue(plan, set())
+    history.file.write_bytes(b"{}\n{}\n")  # another capture's
+    assert not snapshot.can_continue(plan, set())
+
+
+def test_tables_without_a_key_are_read_first_and_the_log_continues_at_their_position(
+    tmp_path: Path,
+) -> None:
     keyless = msgspec.structs.replace(TABLE, name="events", key=(), is_continuable=False)
     chunks = (SnapshotChunk(0, 1), SnapshotChunk(1, 2), *(SnapshotChunk(n, 0) for n in (2, 3, 4)))
     plan = msgspec.structs.replace(
         PLAN, tables=(TABLE, keyless, keyless), chunks=chunks, offset={"file": "b.1", "pos": 4}
     )
-    snapshot = BinlogSnapshot(
-        source,
-        options,
-        work=tmp_path,
-        jars=tmp_path,
-        log=CaptureLog(LocalFolder(tmp_path / "log")),
-    )
+    snapshot = binlog_snapshot(tmp_path)
     numbers = [
         [[chunk.number for chunk in share] for share in shares]
         for shares in snapshot.rounds(plan, chunks)

@@ -20,12 +20,17 @@ _TRIGGERS: Final = ("changelane_ddl", "changelane_drop")
 MESSAGES_VERSION: Final = 140000
 """Version 14 is the first whose ``pgoutput`` sends logical messages."""
 
+# the server does not convert messages; the content of a database in SQL_ASCII has no encoding
+_ENCODING: Final = "CASE getdatabaseencoding() WHEN 'SQL_ASCII' THEN 'SQL_ASCII' ELSE 'UTF8' END"
+
 INSTALLATION: Final = """\
 -- Writes the statements that change tables into the log. Run it as a superuser in the database.
 CREATE SCHEMA IF NOT EXISTS changelane;
+-- whoever owns a function of an event trigger acts as each user who alters a table
+ALTER SCHEMA changelane OWNER TO CURRENT_USER;
 
 CREATE OR REPLACE FUNCTION changelane.report_ddl() RETURNS event_trigger
-LANGUAGE plpgsql SET search_path = pg_catalog AS $body$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
   stack text;
   query text;
@@ -37,7 +42,7 @@ DECLARE
 BEGIN
   GET DIAGNOSTICS stack = PG_CONTEXT;
   -- the text of a statement that a function executes is unknown
-  IF strpos(stack, chr(10)) = 0 AND current_query() !~* '\\mrollback\\M' THEN
+  IF strpos(stack, chr(10)) = 0 AND current_query() !~* '\\m(rollback|abort)\\M' THEN
     query := current_query();
     number := 1 + CASE split_part(last, '/', 1) WHEN this THEN split_part(last, '/', 2)::int
       ELSE 0 END;
@@ -64,15 +69,15 @@ BEGIN
       FROM pg_attribute a
       WHERE a.attrelid = changed.oid AND a.attnum > 0 AND NOT a.attisdropped;
     END IF;
-    PERFORM pg_logical_emit_message(true, 'PREFIX', json_build_object(
+    PERFORM pg_logical_emit_message(true, 'PREFIX', convert_to(json_build_object(
       'schema', changed.nspname, 'table', changed.relname, 'ddl', ddl,
-      'query', CASE WHEN ddl IS NULL THEN query END, 'number', number)::text);
+      'query', CASE WHEN ddl IS NULL THEN query END, 'number', number)::text, ENCODING));
   END LOOP;
 END
 $body$;
 
 CREATE OR REPLACE FUNCTION changelane.report_drop() RETURNS event_trigger
-LANGUAGE plpgsql SET search_path = pg_catalog AS $body$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
   dropped record;
 BEGIN
@@ -80,20 +85,25 @@ BEGIN
     SELECT schema_name, object_name FROM pg_event_trigger_dropped_objects()
     WHERE object_type = 'table' AND NOT is_temporary
   LOOP
-    PERFORM pg_logical_emit_message(true, 'PREFIX', json_build_object(
+    PERFORM pg_logical_emit_message(true, 'PREFIX', convert_to(json_build_object(
       'schema', dropped.schema_name, 'table', dropped.object_name, 'ddl',
-      format('DROP TABLE %I.%I', dropped.schema_name, dropped.object_name))::text);
+      format('DROP TABLE %I.%I', dropped.schema_name, dropped.object_name))::text, ENCODING));
   END LOOP;
 END
 $body$;
+
+ALTER FUNCTION changelane.report_ddl() OWNER TO CURRENT_USER;
+ALTER FUNCTION changelane.report_drop() OWNER TO CURRENT_USER;
 
 DROP EVENT TRIGGER IF EXISTS changelane_ddl;
 CREATE EVENT TRIGGER changelane_ddl ON ddl_command_end
   WHEN tag IN ('CREATE TABLE', 'CREATE TABLE AS', 'ALTER TABLE', 'DROP TABLE')
   EXECUTE FUNCTION changelane.report_ddl();
+ALTER EVENT TRIGGER changelane_ddl ENABLE ALWAYS;
 DROP EVENT TRIGGER IF EXISTS changelane_drop;
 CREATE EVENT TRIGGER changelane_drop ON sql_drop EXECUTE FUNCTION changelane.report_drop();
-""".replace("PREFIX", DDL_PREFIX)
+ALTER EVENT TRIGGER changelane_drop ENABLE ALWAYS;
+""".replace("PREFIX", DDL_PREFIX).replace("ENCODING", _ENCODING)
 """The script that installs the trigger."""
 
 

@@ -12,12 +12,14 @@ Only the process of a reader imports this module: it needs the JVM.
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import jpype
 
 from changelane.capture.connectors import Product, connector_properties
 from changelane.capture.jvm_engine import java_properties
+from changelane.capture.key_stores import write_key_stores
 from changelane.capture.manifest import EngineOffset
 from changelane.capture.mysql.connection import connect
 from changelane.capture.mysql.position import current_position
@@ -73,12 +75,14 @@ class BinlogRows:
 
     Args:
         config: The configuration of the reader.
+        password: The password of the key stores that it writes.
 
     Raises:
+        ConfigError: A file of certificates is not usable.
         UnreachableError: The server does not answer.
     """
 
-    def __init__(self, config: ReaderConfig) -> None:
+    def __init__(self, config: ReaderConfig, password: str) -> None:
         self._options = options = config.connector
         self._plan = config.plan
         self._offset: EngineOffset = {}
@@ -87,9 +91,14 @@ class BinlogRows:
         self._messages: dict[str, TableMessages] = {}
         self._catalog = connect(options.mysql_connection)
         self._debezium = _Debezium.of(options.product)
-        configuration = jpype.JClass("io.debezium.config.Configuration").from_(
+        properties = {
+            **connector_properties(options),
+            **write_key_stores(options, Path(config.work), password),
             # a reader has the definitions of its tables only
-            java_properties({**connector_properties(options), "schema.history.internal": _HISTORY})
+            "schema.history.internal": _HISTORY,
+        }
+        configuration = jpype.JClass("io.debezium.config.Configuration").from_(
+            java_properties(properties)
         )
         self._config = connector = self._debezium.java("ConnectorConfig")(configuration)
         registry = connector.getServiceRegistry()

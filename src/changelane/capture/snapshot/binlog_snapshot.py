@@ -83,7 +83,9 @@ class BinlogSnapshot:
 
     def can_continue(self, snapshot_plan: SnapshotPlan, complete: AbstractSet[int]) -> bool:
         """Whether the chunks that are not complete can be read in later transactions."""
-        if not SchemaHistory(self._work).file.exists():
+        # the file of another machine, or of an earlier capture, has other schemas
+        history = SchemaHistory(self._work).digest()
+        if not history or history != snapshot_plan.history:
             return False
         with contextlib.closing(connect(self._options.mysql_connection)) as connection:
             if snapshot_plan.settings != self._settings(connection):
@@ -131,6 +133,7 @@ class BinlogSnapshot:
             created_ms=int(time.time() * 1000),
             tables=tables,
             schemas=schemas,
+            history=SchemaHistory(self._work).digest(),
             log_mark=log_mark,
             chunks=chunks,
         )

@@ -107,6 +107,8 @@ class SnapshotPlan(msgspec.Struct, frozen=True, kw_only=True):
         tables: The tables.
         schemas: A digest of the definitions of all tables of the database at *offset*; MySQL and
             MariaDB only.
+        history: A digest of the file with the schemas that the engine recorded; MySQL and MariaDB
+            only.
         log_mark: What identifies the log at *offset*; MySQL and MariaDB only.
         chunks: The chunks of all tables; those of tables that cannot continue come first.
     """
@@ -118,6 +120,7 @@ class SnapshotPlan(msgspec.Struct, frozen=True, kw_only=True):
     created_ms: int
     tables: tuple[SnapshotTable, ...]
     schemas: str = ""
+    history: str = ""
     log_mark: str | None = ""
     chunks: tuple[SnapshotChunk, ...]
 

@@ -9,6 +9,7 @@ repeats at most one chunk.
 
 import contextlib
 import os
+import secrets
 import signal
 import sys
 import threading
@@ -71,6 +72,11 @@ class SnapshotReader:
         chunks = [chunk for chunk in config.chunks if chunk.number not in complete]
         if not chunks:
             return ReaderEnd()
+        if len(chunks) < len(config.chunks) and self._needs_one_transaction(chunks):
+            return ReaderEnd(
+                "the reader of the tables without a key ended before all of them were complete",
+                is_retriable=True,
+            )
         self._spool.mkdir(parents=True, exist_ok=True)
         for file in self._spool.iterdir():
             file.unlink()
@@ -81,13 +87,14 @@ class SnapshotReader:
         jvm_engine.start_jvm(
             Path(config.jars), heap=config.heap, work=Path(config.work), options=_JVM_OPTIONS
         )
-        log = jvm_engine.EngineLog(Path(config.work), config.connector.secrets)
+        password = secrets.token_hex(16)
+        log = jvm_engine.EngineLog(Path(config.work), (*config.connector.secrets, password))
         import jpype
 
         from changelane.capture.snapshot.chunk_rows import ChangedTableError
 
         try:
-            self._read_chunks(chunks)
+            self._read_chunks(chunks, password)
         except ChangedTableError as error:
             return ReaderEnd(str(error), is_changed=True)
         except jpype.JException as error:
@@ -97,9 +104,19 @@ class SnapshotReader:
             return ReaderEnd(failure.reason, is_retriable=failure.is_retriable)
         return ReaderEnd()
 
-    def _read_chunks(self, chunks: Sequence[SnapshotChunk]) -> None:
+    def _needs_one_transaction(self, chunks: Sequence[SnapshotChunk]) -> bool:
+        """Whether chunks must be read in the transaction of those before them.
+
+        The log continues at the position of the tables without a key. Readers of PostgreSQL import
+        one snapshot.
+        """
+        tables = self._config.plan.tables
+        is_exact = any(not tables[chunk.table].is_continuable for chunk in chunks)
+        return is_exact and self._config.connector.product != "postgres"
+
+    def _read_chunks(self, chunks: Sequence[SnapshotChunk], password: str) -> None:
         plan = self._config.plan
-        with contextlib.closing(_rows_of(self._config)) as rows:
+        with contextlib.closing(_rows_of(self._config, password)) as rows:
             for chunk in chunks:
                 segments = tuple(self._segments(rows, plan.tables[chunk.table], chunk))
                 for segment in segments:
@@ -125,8 +142,13 @@ class SnapshotReader:
             yield segment.close()
 
 
-def _rows_of(config: ReaderConfig) -> "ChunkRows":
-    """Return the rows of the product of a configuration."""
+def _rows_of(config: ReaderConfig, password: str) -> "ChunkRows":
+    """Return the rows of the product of a configuration.
+
+    Args:
+        config: The configuration.
+        password: The password of the key stores that the reader writes.
+    """
     match config.connector.product:
         case "postgres":
             from changelane.capture.snapshot.postgres_rows import PostgresRows
@@ -135,21 +157,21 @@ def _rows_of(config: ReaderConfig) -> "ChunkRows":
         case "mysql" | "mariadb":
             from changelane.capture.snapshot.binlog_rows import BinlogRows
 
-            return BinlogRows(config)
+            return BinlogRows(config, password)
 
 
 def _end_of(config: ReaderConfig) -> ReaderEnd:
     """Read the chunks, and return the end, whatever happens."""
-    secrets = config.connector.secrets
+    hidden = config.connector.secrets
     try:
         return SnapshotReader(config).run()
     except ChangelaneError as error:
-        reason = without_secrets(str(error), secrets)
+        reason = without_secrets(str(error), hidden)
         return ReaderEnd(reason, is_retriable=isinstance(error, UnreachableError))
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         reason = f"the snapshot cannot read or write its files{where}: {error.strerror}"
-        return ReaderEnd(without_secrets(reason, secrets))
+        return ReaderEnd(without_secrets(reason, hidden))
     except Exception as error:  # noqa: BLE001 - the parent must learn why, without values
         reason = f"{type(error).__name__}: {error}"
         return ReaderEnd(failure_of([reason], config.connector).reason)

@@ -19,13 +19,16 @@ from typing import Final
 
 import msgspec
 
-from changelane.ddl import RenameTable, parse
+from changelane.ddl import RenameTable, Statement, parse
+from changelane.ddl.tokenizer import UnknownSyntaxError, tokenize
+from changelane.errors import DecodeError
+from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId
 
 DDL_PREFIX: Final = "changelane.ddl"
 """The prefix of the logical messages of the event trigger."""
-_COUNTED: Final = frozenset({"create", "alter", "rename", "drop"})
-_ALTERING: Final = frozenset({"alter", "rename"})
+_COUNTED: Final = frozenset({"CREATE", "ALTER", "DROP"})
+_ADJECTIVES: Final = frozenset({"GLOBAL", "LOCAL", "TEMPORARY", "TEMP", "UNLOGGED"})
 
 
 class ReportedStatement(msgspec.Struct, frozen=True):
@@ -58,9 +61,16 @@ def reported_statement(content: bytes, database: str | None) -> ReportedStatemen
     Args:
         content: The content of the logical message.
         database: The database of the message.
+
+    Raises:
+        DecodeError: The content is no UTF-8, as in a database without an encoding.
     """
     try:
         report = _CONTENT.decode(content)
+    except UnicodeDecodeError:
+        path = "$.message.content"
+        msg = "a reported statement is not UTF-8"
+        raise DecodeError(msg, code=ReasonCode.INVALID_UTF8, path=path) from None
     except msgspec.DecodeError:
         return None
     table = TableId(database, report.schema, report.table)
@@ -75,22 +85,36 @@ def _numbered_statement(report: _Content, table: TableId) -> ReportedStatement |
     """Return the statement with the number of a report, if it changes the table of the report."""
     default_table = TableId(table.database, table.schema)
     statements = [
-        statement
+        (verb, statement)
         for statement in parse(report.query or "", "postgresql", default_table)
-        if statement.action in _COUNTED
+        if (verb := _verb_of(statement)) in _COUNTED
     ]
     if not 0 < report.number <= len(statements):
         return None
-    statement = statements[report.number - 1]
+    verb, statement = statements[report.number - 1]
     names = {statement.table}
     for change in statement.changes:
         if isinstance(change, RenameTable):
             if change.table == change.new_table:
                 return None  # a table of another schema, which the text does not name
             names = {change.new_table}
-    if statement.action not in _ALTERING or names != {table}:
+    if verb != "ALTER" or names != {table}:
         return None
     return ReportedStatement(statement.table, statement.text)
+
+
+def _verb_of(statement: Statement) -> str:
+    """Return the verb of a statement about a table; empty for any other statement.
+
+    PostgreSQL's command tag depends on these words alone: ``ALTER TABLE`` is also the tag of one
+    that adds an index, and never that of a foreign table.
+    """
+    try:
+        _, words = tokenize(statement.text, "postgresql")
+    except UnknownSyntaxError:
+        return ""
+    head = [word.upper for word in words[:4] if word.upper not in _ADJECTIVES]
+    return head[0] if head[1:2] == ["TABLE"] else ""
 
 
 def _quoted(name: str) -> str:

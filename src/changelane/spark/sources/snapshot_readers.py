@@ -18,6 +18,7 @@ from changelane.capture.snapshot.reader_config import (
     encode_reader_config,
 )
 from changelane.capture.snapshot.reader_start import run_reader
+from changelane.errors import ConfigError
 
 
 def read_chunks(spark: SparkSession, configs: Sequence[ReaderConfig]) -> list[ReaderEnd]:
@@ -26,7 +27,12 @@ def read_chunks(spark: SparkSession, configs: Sequence[ReaderConfig]) -> list[Re
     Args:
         spark: The session.
         configs: The readers, at least one.
+
+    Raises:
+        ConfigError: The session starts slow tasks twice.
     """
+    if str(spark.conf.get("spark.speculation", "false")).lower() == "true":
+        raise ConfigError("spark.speculation reads chunks twice in parallel: turn it off")
     lines = [encode_reader_config(config) for config in configs]
     numbers = spark.range(0, len(lines), 1, len(lines))
     ends = numbers.mapInArrow(partial(_run_readers, lines), "end binary").collect()

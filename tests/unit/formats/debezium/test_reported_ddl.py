@@ -7,6 +7,7 @@ import json
 import pytest
 
 from changelane import Message, get_codec
+from changelane.errors import DecodeError
 from changelane.event import LogicalMessage, SchemaChange
 from changelane.formats.debezium_envelope.reported_ddl import DDL_PREFIX
 from changelane.position import PostgresPosition
@@ -71,6 +72,26 @@ def test_statement_that_the_text_does_not_show_is_one_that_cannot_be_parsed(
     assert statement(query=query, number=1).ddl == UNKNOWN
 
 
+COUNTED = (
+    "ALTER TABLE orders ADD UNIQUE (a); /* c */ DROP FOREIGN TABLE f; ALTER FOREIGN TABLE orders "
+    "ADD z int; CREATE FOREIGN TABLE f (id int) SERVER s; CREATE INDEX ON orders (a); "
+    "CREATE GLOBAL /* c */ TEMP TABLE t (id int); ALTER -- c\n TABLE orders RENAME a TO b"
+)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (1, "ALTER TABLE orders ADD UNIQUE (a)"),
+        (2, UNKNOWN),
+        (3, "ALTER -- c\n TABLE orders RENAME a TO b"),
+        (4, UNKNOWN),
+    ],
+)
+def test_statements_are_counted_by_the_tags_that_the_trigger_counts(number: int, text: str) -> None:
+    assert statement(query=COUNTED, number=number).ddl == text
+
+
 def test_renamed_table_has_its_former_name() -> None:
     event = statement(query="ALTER TABLE old RENAME TO orders", number=1)
     assert (event.table.name, event.action) == ("old", "rename")
@@ -90,3 +111,10 @@ def test_message_of_another_program_stays_a_message(content: bytes) -> None:
         message(b'{"schema":"s","table":"t","ddl":"DROP TABLE s.t"}', "another")
     )
     assert isinstance(event, LogicalMessage)
+
+
+def test_statement_that_is_not_utf_8_is_an_error() -> None:
+    content = '{"schema":"public","table":"t\u00e9","query":"ALTER TABLE t ADD x int","number":1}'
+    with pytest.raises(DecodeError) as raised:
+        get_codec("debezium-json").decode(message(content.encode("latin-1")))
+    assert raised.value.code == "invalid_utf8"

@@ -481,6 +481,16 @@ def test_a_deep_value_is_set_aside_and_one_at_the_limit_is_a_row(
         assert bytes(row[rows.FIELD_INDEX["raw_value"]]) == event.encode()
 
 
+def test_a_key_of_bits_has_the_zeros_that_its_row_has() -> None:
+    line = (
+        b'{"op":"c","table":{"name":"t"},"key":["id"],"position":{"domain":"sequence","value":1},'
+        b'"after":{"id":"101"},"schema":[{"name":"id","type":"bits(10)"}]}'
+    )
+    _, row = builder.row_builder("native-json", {}).rows(Message(line))
+    assert row[rows.FIELD_INDEX["key"]] == '["0000000101"]'
+    assert row[rows.FIELD_INDEX["after"]] == b'{"id":"0000000101"}'
+
+
 def test_equal_schemas_of_two_messages_are_compiled_once() -> None:
     row_builder = builder.row_builder("native-json", {})
     compiled = set()
