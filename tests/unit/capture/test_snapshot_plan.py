@@ -2,12 +2,14 @@
 """The plan of a snapshot: its progress on storage, and the queries of its chunks."""
 
 from pathlib import Path
+from typing import Any, Self
 
 import msgspec
 import pytest
 
 from changelane.capture.connectors import ConnectorOptions, Product
 from changelane.capture.manifest import CapturedRecord, EngineOffset, Segment
+from changelane.capture.mysql.snapshot_tables import chunks_of as mysql_chunks_of
 from changelane.capture.postgres.snapshot_tables import chunk_query
 from changelane.capture.schema_history import SchemaHistory
 from changelane.capture.segment_store import CaptureLog, SegmentWriter
@@ -213,6 +215,40 @@ def test_a_reader_without_a_last_line_ends_with_a_reason(
     program.chmod(0o700)
     monkeypatch.setattr("sys.executable", str(program))
     assert run_reader(b"x" * (1 << 20) + b"\n") == end
+
+
+class _Session:
+    """A session of MySQL, whose rows of one column are given."""
+
+    def __init__(self, *values: str) -> None:
+        self.statements: list[str] = []
+        self._values = iter(values)
+
+    def cursor(self) -> Self:
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def execute(self, query: str, args: object = None) -> int:
+        del args
+        self.statements.append(query)
+        return 0
+
+    def fetchall(self) -> list[tuple[str, ...]]:
+        return [(value,) for value in [next(self._values, None)] if value is not None]
+
+
+def test_zero_dates_are_bounds_whatever_the_mode_of_the_server_is() -> None:
+    table = msgspec.structs.replace(TABLE, schema="shop", name="t", key=(KeyColumn("d", "date"),))
+    session: Any = _Session("", "0000-00-00")
+    chunks = mysql_chunks_of(session, [table], max_rows=1, max_bytes=1)
+    assert [chunk.upper for chunk in chunks] == [("'0000-00-00'",), None]
+    assert session.statements[0] == "SET SESSION sql_mode = ''"
+    assert "`d` > '0000-00-00'" in session.statements[-1]
 
 
 def binlog_snapshot(folder: Path) -> BinlogSnapshot:

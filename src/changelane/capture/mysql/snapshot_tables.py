@@ -83,7 +83,8 @@ _TIMES: Final = frozenset({"date", "datetime", "timestamp", "time"})
 _CHARACTERS: Final = frozenset({"char", "varchar"})
 _BINARIES: Final = frozenset({"binary", "varbinary"})
 TEXT_SETTING: Final = "SET SESSION sql_mode = ''"
-"""The setting with which the definition of a table is the same text for every login."""
+"""The setting with which the definition of a table is the same text for every login, and zero dates
+of keys can be compared."""
 _AUTO_INCREMENT: Final = re.compile(r" AUTO_INCREMENT=[0-9]+")
 
 _COLUMNS: Final = """
@@ -233,6 +234,8 @@ def chunks_of(
         max_rows: The number of rows of a chunk.
         max_bytes: The approximate size of its rows, which may reduce their number.
     """
+    with database_errors("the division of tables into chunks"):
+        read_rows(connection, TEXT_SETTING)
     bounds: list[tuple[int, tuple[str, ...] | None, tuple[str, ...] | None]] = []
     # the log continues at the position of these
     for index, table in sorted(enumerate(planned_tables), key=lambda pair: pair[1].is_continuable):

@@ -13,7 +13,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from functools import lru_cache
 from operator import itemgetter
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -233,16 +233,12 @@ def _column(kind: LogicalType) -> tuple[Any, Convert | None]:
             least, largest = t.Integer(64).range()
             return Annotated[int, msgspec.Meta(ge=least, le=largest)], to_json(kind)
         case t.Bits(length) if length is not None:
-            return str, partial(_with_zeros, length)
+            # Debezium's connector for PostgreSQL leaves zero bytes out
+            return str, lambda value: value.zfill(length) if isinstance(value, str) else value
         case t.String() | t.Enum() | t.Set() | t.Json() | t.Uuid() | t.Xml() | t.Text():
             return str, None
         case _:
             return str, _as_text(kind)
-
-
-def _with_zeros(length: int, value: Any) -> Any:
-    """Return bits of a length: Debezium's connector for PostgreSQL leaves zero bytes out."""
-    return value.zfill(length) if isinstance(value, str) else value
 
 
 def key_text(value: Value) -> str | None:
@@ -278,14 +274,12 @@ def _nested(value: Value) -> Value:
 def key_as_text(kind: LogicalType, value: Value) -> Value:
     """Return the canonical text of a key's value in a column that Spark stores as text."""
     match value:
-        case str() if isinstance(kind, t.Bits) and kind.length is not None:
-            return _with_zeros(kind.length, value)
-        case None | str():
+        case str() if isinstance(kind, t.Bits):
+            return value.zfill(kind.length or 0)  # as in the row
+        case None | str() | Unavailable():
             return value
         case int():
             return value_text(kind, value)
-        case Unavailable():
-            return value
         case decimal.Decimal() | dt.datetime():
             (same,) = key_values(key_bytes({"key": value}))
             return key_text(same)
