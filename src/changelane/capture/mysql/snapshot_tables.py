@@ -9,11 +9,12 @@ compares them by the column's collation.
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final, Literal, NamedTuple
 
 from changelane.capture.mysql.connection import Connection, database_errors, read_rows
 from changelane.capture.mysql.sql_text import identifier, qualified
-from changelane.capture.snapshot.plan import KeyColumn, SnapshotChunk, SnapshotTable
+from changelane.capture.snapshot.plan import KeyColumn, SnapshotChunk, SnapshotTable, divided
 from changelane.errors import ConfigError
 from changelane.schema import TableId
 
@@ -236,16 +237,8 @@ def chunks_of(
     """
     with database_errors("the division of tables into chunks"):
         read_rows(connection, TEXT_SETTING)
-    bounds: list[tuple[int, tuple[str, ...] | None, tuple[str, ...] | None]] = []
-    # the log continues at the position of these
-    for index, table in sorted(enumerate(planned_tables), key=lambda pair: pair[1].is_continuable):
-        row_count = min(max_rows, max(1, max_bytes // max(table.row_bytes, 1)))
-        lower: tuple[str, ...] | None = None
-        for upper in _upper_bounds(connection, table, row_count):
-            bounds.append((index, lower, upper))
-            lower = upper
-        bounds.append((index, lower, None))
-    return tuple(SnapshotChunk(number, *bound) for number, bound in enumerate(bounds))
+    upper_bounds = partial(_upper_bounds, connection)
+    return divided(planned_tables, upper_bounds, max_rows=max_rows, max_bytes=max_bytes)
 
 
 def _upper_bounds(

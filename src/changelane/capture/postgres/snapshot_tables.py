@@ -7,6 +7,7 @@ wrote and casts back into the type of the key column.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -15,7 +16,7 @@ from changelane.capture.postgres.connection import database_errors
 from changelane.capture.postgres.publication import Publication
 from changelane.capture.postgres.sql_text import identifier, literal, qualified
 from changelane.capture.postgres.tables import CapturedTable
-from changelane.capture.snapshot.plan import KeyColumn, SnapshotChunk, SnapshotTable
+from changelane.capture.snapshot.plan import KeyColumn, SnapshotChunk, SnapshotTable, divided
 
 if TYPE_CHECKING:
     from changelane.capture.postgres.connection import Connection
@@ -203,16 +204,8 @@ def chunks_of(
         max_rows: The number of rows of a chunk.
         max_bytes: The approximate size of its rows, which may reduce their number.
     """
-    bounds: list[tuple[int, tuple[str, ...] | None, tuple[str, ...] | None]] = []
-    # these must be complete before the snapshot can be lost
-    for index, table in sorted(enumerate(planned_tables), key=lambda pair: pair[1].is_continuable):
-        row_count = min(max_rows, max(1, max_bytes // max(table.row_bytes, 1)))
-        lower: tuple[str, ...] | None = None
-        for upper in _upper_bounds(connection, table, row_count):
-            bounds.append((index, lower, upper))
-            lower = upper
-        bounds.append((index, lower, None))
-    return tuple(SnapshotChunk(number, *bound) for number, bound in enumerate(bounds))
+    upper_bounds = partial(_upper_bounds, connection)
+    return divided(planned_tables, upper_bounds, max_rows=max_rows, max_bytes=max_bytes)
 
 
 def _upper_bounds(

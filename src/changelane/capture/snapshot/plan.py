@@ -11,7 +11,7 @@ chunks are invisible until one manifest publishes all of them at the end of the 
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -91,6 +91,34 @@ class SnapshotChunk(msgspec.Struct, frozen=True):
     table: int
     lower: tuple[str, ...] | None = None
     upper: tuple[str, ...] | None = None
+
+
+def divided(
+    planned_tables: Sequence[SnapshotTable],
+    upper_bounds: Callable[[SnapshotTable, int], Iterable[tuple[str, ...]]],
+    *,
+    max_rows: int,
+    max_bytes: int,
+) -> tuple[SnapshotChunk, ...]:
+    """Return the chunks of tables; those of tables that cannot continue later come first.
+
+    Args:
+        planned_tables: The tables of the plan.
+        upper_bounds: Returns the key of every n-th row of a table, in the order of the key.
+        max_rows: The number of rows of a chunk.
+        max_bytes: The approximate size of its rows, which may reduce their number.
+    """
+    bounds: list[tuple[int, tuple[str, ...] | None, tuple[str, ...] | None]] = []
+    # PostgreSQL: these must be complete before the exported snapshot can be lost; MySQL and
+    # MariaDB: the log continues at their position
+    for index, table in sorted(enumerate(planned_tables), key=lambda pair: pair[1].is_continuable):
+        row_count = min(max_rows, max(1, max_bytes // max(table.row_bytes, 1)))
+        lower: tuple[str, ...] | None = None
+        for upper in upper_bounds(table, row_count):
+            bounds.append((index, lower, upper))
+            lower = upper
+        bounds.append((index, lower, None))
+    return tuple(SnapshotChunk(number, *bound) for number, bound in enumerate(bounds))
 
 
 class SnapshotPlan(msgspec.Struct, frozen=True, kw_only=True):
