@@ -22,6 +22,7 @@ from changelane.formats.contract.lane import (
     ReadChanges,
     attribute,
     literal,
+    read_one,
 )
 from changelane.message import Message
 
@@ -95,13 +96,7 @@ class CanalLane:
 
     def reader(self, row: Any) -> ReadChange:
         """Return the reader of messages with one row."""
-        read_changes = self.batch_reader(row)
-
-        def read(value: bytes, key: bytes | None) -> PlainChange | None:
-            changes = read_changes(value, key)
-            return changes[0] if changes is not None and len(changes) == 1 else None
-
-        return read
+        return read_one(self.batch_reader(row))
 
     def batch_reader(self, row: Any) -> ReadChanges:
         """Return the reader of messages."""

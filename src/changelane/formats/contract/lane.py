@@ -13,7 +13,7 @@ path. If anything about a message is in doubt, the message is not plain and take
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import attrgetter, itemgetter
-from typing import Any, Final, Literal, Protocol, runtime_checkable
+from typing import Any, Final, Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -147,6 +147,21 @@ class Lanes(Protocol):
             Exception: Messages such as this one are not plain.
         """
         ...
+
+
+Change = TypeVar("Change")
+
+
+def read_one(
+    read_changes: Callable[[bytes, bytes | None], list[Change] | None],
+) -> Callable[[bytes, bytes | None], Change | None]:
+    """Return the reader of messages with one change, from that of messages with several."""
+
+    def read(value: bytes, key: bytes | None) -> Change | None:
+        changes = read_changes(value, key)
+        return changes[0] if changes is not None and len(changes) == 1 else None
+
+    return read
 
 
 def literal(value: Any) -> tuple[Any, ...]:

@@ -18,12 +18,12 @@ from changelane.event import DataChange, Op, Transaction
 from changelane.formats.contract.column_values import lane_column
 from changelane.formats.contract.lane import (
     NotPlainError,
-    PlainChange,
     ReadChange,
     ReadChanges,
     attribute,
     compiled_function,
     literal,
+    read_one,
 )
 from changelane.formats.contract.probed_lanes import ProbedLanes
 from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
@@ -106,13 +106,7 @@ class SpannerLane:
 
     def reader(self, row: Any) -> ReadChange:
         """Return the reader of records with one mod."""
-        read_changes = self.batch_reader(row)
-
-        def read(value: bytes, key: bytes | None) -> PlainChange | None:
-            changes = read_changes(value, key)
-            return changes[0] if changes is not None and len(changes) == 1 else None
-
-        return read
+        return read_one(self.batch_reader(row))
 
     def batch_reader(self, row: Any) -> ReadChanges:
         """Return the reader of records."""
@@ -127,12 +121,7 @@ class SpannerLane:
         read_changes: Callable[[bytes, bytes | None], list[PlainEvent] | None] = self._compiled(
             row, "op, before, after, position, transaction, time, None, True"
         )
-
-        def read(value: bytes, key: bytes | None) -> PlainEvent | None:
-            changes = read_changes(value, key)
-            return changes[0] if changes is not None and len(changes) == 1 else None
-
-        return read
+        return read_one(read_changes)
 
     def _compiled(self, row: Any, parts: str) -> Any:
         """Return the reader of records, with these parts of each change."""

@@ -17,12 +17,12 @@ from changelane.formats.contract.column_values import Read
 from changelane.formats.contract.lane import (
     LaneColumn,
     NotPlainError,
-    PlainChange,
     ReadChange,
     ReadChanges,
     attribute,
     compiled_function,
     literal,
+    read_one,
 )
 from changelane.formats.contract.probed_lanes import ProbedLanes
 from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
@@ -96,13 +96,7 @@ class TicdcOpenLane:
 
     def reader(self, row: Any) -> ReadChange:
         """Return the reader of messages with one event."""
-        read_changes = self.batch_reader(row)
-
-        def read(value: bytes, key: bytes | None) -> PlainChange | None:
-            changes = read_changes(value, key)
-            return changes[0] if changes is not None and len(changes) == 1 else None
-
-        return read
+        return read_one(self.batch_reader(row))
 
     def batch_reader(self, row: Any) -> ReadChanges:
         """Return the reader of messages."""
@@ -116,12 +110,7 @@ class TicdcOpenLane:
         parts = f"op, before, after, position, None, time, None, {has_details}"
         read_changes: Callable[[bytes, bytes | None], list[PlainEvent] | None]
         read_changes = self._compiled(row, parts)
-
-        def read(value: bytes, key: bytes | None) -> PlainEvent | None:
-            changes = read_changes(value, key)
-            return changes[0] if changes is not None and len(changes) == 1 else None
-
-        return read
+        return read_one(read_changes)
 
     def _compiled(self, row: Any, parts: str) -> Any:
         """Return the reader of messages, with these parts of each change."""
