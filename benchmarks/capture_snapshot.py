@@ -38,7 +38,7 @@ def fill_mariadb(server: Any, rows: int) -> None:
         "CREATE DATABASE shop",
         "USE shop",
         f"CREATE TABLE shop.orders ({_COLUMNS.format(at='at datetime(6)')})",
-        f"INSERT INTO shop.orders SELECT {values} FROM seq_1_to_{rows}",  # noqa: S608 - ours
+        f"INSERT INTO shop.orders SELECT {values} FROM seq_1_to_{rows}",  # noqa: S608 - no input of a user
     )
 
 
@@ -50,7 +50,7 @@ def fill_postgres(server: Any, rows: int) -> None:
     with server.connect("shop") as connection:
         connection.execute(f"CREATE TABLE orders ({_COLUMNS.format(at='at timestamp')})")
         connection.execute(
-            "INSERT INTO orders SELECT v.id, customer, state, note, price, weight, tax, "  # noqa: S608
+            "INSERT INTO orders SELECT v.id, customer, state, note, price, weight, tax, "  # noqa: S608 - the same
             "placed::date, at::timestamp, quantity "
             f"FROM (SELECT {values} FROM generate_series(1, {rows}) n) AS v "
             "(id, customer, state, note, price, weight, tax, placed, at, quantity)"
@@ -94,6 +94,17 @@ def count_records(folder: Path) -> int:
     )
 
 
+def open_server(product: str) -> Any:
+    """Return a server of the tests, to be started by a ``with`` statement."""
+    if product == "mariadb":
+        from mariadb_server import MariadbServer
+
+        return MariadbServer()
+    from postgres_server import PostgresServer
+
+    return PostgresServer()
+
+
 def main() -> None:
     """Measure both, one after the other."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -101,17 +112,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--readers", type=int, default=2)
     arguments = parser.parse_args()
-    if arguments.product == "mariadb":
-        from mariadb_server import MariadbServer as Server
-
-        fill = fill_mariadb
-    else:
-        from postgres_server import PostgresServer as Server  # type: ignore[assignment]
-
-        fill = fill_postgres
     usages: dict[str, Usage] = {}
-    with Server() as server, tempfile.TemporaryDirectory() as name:
-        fill(server, arguments.rows)
+    with open_server(arguments.product) as server, tempfile.TemporaryDirectory() as name:
+        (fill_mariadb if arguments.product == "mariadb" else fill_postgres)(server, arguments.rows)
         for snapshot in ("engine", "spark"):
             folder = Path(name) / snapshot
             folder.mkdir()
