@@ -130,6 +130,8 @@ def run_stream(
             f"median {latency.median:6.2f} s, 99 % below {latency.high:6.2f} s, "
             f"{latency.processor:5.2f} processors, {latency.commits} commits"
         )
+        if latency.read_median is not None:
+            figures += f"; median of reads {latency.read_median:6.2f} s, {latency.reads} reads"
     print(f"{name:<24} {figures}", flush=True)
 
 

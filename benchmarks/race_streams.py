@@ -56,13 +56,18 @@ class Latency(NamedTuple):
         median: Seconds from the send of a message until a commit contains it.
         high: The same, of the slowest hundredth.
         processor: Processor time of a second of the stream, seconds.
-        commits: The number of commits; of a reader of the newest rows, of its reads.
+        commits: The number of commits.
+        read_median: The same as the median, until a reader of the newest rows has counted the
+            message: it reads again and again, one read after the other; ``None`` = nothing reads.
+        reads: The number of these reads.
     """
 
     median: float
     high: float
     processor: float
     commits: int
+    read_median: float | None = None
+    reads: int = 0
 
 
 def commits(kind: str, folder: Path) -> list[Commit]:
@@ -101,6 +106,36 @@ def _paimon(folder: Path) -> Iterator[Commit]:
             yield Commit(path.stat().st_mtime, rows)
 
 
+def _logged(kind: str, lake: Path) -> list[Commit]:
+    """Return the commits of the change log, by their offsets in a topic of one partition."""
+    return sorted(
+        Commit(at, end)
+        for at, details in _LOG_DETAILS[kind](lake / "_changelane" / "log")
+        for ends in json.loads(details).get("offsets", {}).values()
+        for end in ends.values()
+    )
+
+
+def _delta_details(folder: Path) -> Iterator[tuple[float, str]]:
+    for path in (folder / "_delta_log").glob("*.json"):
+        for line in path.read_text("utf-8").splitlines():
+            commit = json.loads(line).get("commitInfo", {})
+            yield path.stat().st_mtime, commit.get("userMetadata", "{}")
+
+
+def _iceberg_details(folder: Path) -> Iterator[tuple[float, str]]:
+    for path in (folder / "metadata").glob("v*.metadata.json"):
+        metadata = json.loads(path.read_text("utf-8"))
+        current = metadata.get("current-snapshot-id")
+        for snapshot in metadata.get("snapshots", ()):
+            if snapshot["snapshot-id"] == current:
+                yield path.stat().st_mtime, snapshot["summary"].get("changelane.details", "{}")
+
+
+_LOG_DETAILS: Final[dict[str, Callable[[Path], Iterator[tuple[float, str]]]]] = {
+    "delta": _delta_details,
+    "iceberg": _iceberg_details,
+}
 _COMMITS: Final[dict[str, Callable[[Path], Iterator[Commit]]]] = {
     "delta": _delta,
     "iceberg": _iceberg,
@@ -194,15 +229,28 @@ def latency(
         for running in jobs:
             running.stop()
     check(name, peer, folder, readers.store(shop.rows(), folder / "expected"))
-    table = _counts(counted) if peer.reads_latest else commits(peer.kind, folder / peer.table)
     measured = range(len(sent_at) // 2, len(sent_at))
-    delays = [
-        _visible_at(table, rate + (piece + 1) * (rate // pieces)) - sent_at[piece]
-        for piece in measured
-    ]
-    count = sum(sent_at[measured[0]] <= commit.at <= sent_at[-1] for commit in table)
+
+    def delays_by(visible: list[Commit]) -> list[float]:
+        return [
+            _visible_at(visible, rate + (piece + 1) * (rate // pieces)) - sent_at[piece]
+            for piece in measured
+        ]
+
+    def count_of(visible: list[Commit]) -> int:
+        return sum(sent_at[measured[0]] <= commit.at <= sent_at[-1] for commit in visible)
+
+    table = commits(peer.kind, folder / peer.table)
+    if peer.reads_latest:
+        table = _logged(peer.kind, folder / "lake")
+    delays = delays_by(table)
     high = statistics.quantiles(delays, n=100)[-1]
-    return Latency(statistics.median(delays), high, used / (seconds / 2), count)
+    result = Latency(statistics.median(delays), high, used / (seconds / 2), count_of(table))
+    if not peer.reads_latest:
+        return result
+    reads = _counts(counted)
+    read_median = statistics.median(delays_by(reads))
+    return result._replace(read_median=read_median, reads=count_of(reads))
 
 
 def _counts(file: Path) -> list[Commit]:

@@ -39,7 +39,7 @@ class Peer(NamedTuple):
         command: Returns the command, from the source and a folder for the tables and other files.
         table: The folder of the table in that folder.
         needs_flink: Whether it is a job of Flink.
-        reads_latest: Whether a row is visible when a reader of ``latest_tables`` has counted it.
+        reads_latest: Whether a row is visible by ``latest_tables`` once the change log has it.
     """
 
     kind: str
