@@ -36,7 +36,18 @@ DATAHUB_TESTS     := tests/unit/datahub/test_sdk.py $(addprefix tests/spark/test
 export SPARK_LOCAL_IP ?= 127.0.0.1
 
 # The folders have no other tests than those of their marker, and take long to import.
-FAST := -m "not spark and not services" --ignore=tests/spark --ignore=tests/integration
+WITHOUT_SERVICES := -m "not spark and not services" --ignore=tests/spark --ignore=tests/integration
+
+# Tests of the code's shape and of generated pages: a part of `make check`.
+SHAPE_TESTS := tests/test_architecture.py tests/test_generated_pages.py
+
+# Many messages of every format, and commands that start processes: without Spark, but not fast.
+THOROUGH_TESTS := tests/conformance $(addprefix tests/unit/,cli/test_convert.py cli/test_convert_jobs.py \
+                  conversion/test_conversion_lanes.py formats/contract/test_losses.py \
+                  formats/contract/test_nesting.py testing/test_key_change_histories.py) \
+                  $(wildcard tests/unit/spark/rows/test_lanes*.py)
+
+FAST := $(WITHOUT_SERVICES) $(addprefix --ignore=,$(SHAPE_TESTS) $(THOROUGH_TESTS))
 
 # A file's tests share a Spark, and the longest files begin first.
 SLOW_TESTS := tests/spark tests/integration
@@ -49,7 +60,7 @@ SECONDS_OF_FUZZ ?= 300
 KILLS ?= 200
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-live test test-long test-all check golden fuzz soak bench bench-apply bench-kafka bench-capture bench-peers clean java hudi test-hudi test-spark40 test-datahub
+.PHONY: help demo demo-live test test-fast test-long test-all check golden fuzz soak bench bench-apply bench-kafka bench-capture bench-peers clean java hudi test-hudi test-spark40 test-datahub
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -63,11 +74,14 @@ demo-live: java $(INSTALLED) $(FETCHED) ## capture a PostgreSQL in use (it must 
 	@$(PYTHON_IN_VENV) demo/live.py
 
 # pytest's exit code 5 says that ARGS left no test of this part.
-test: java $(INSTALLED) $(FETCHED) $(PREPARED) ## run the fast tests, and those on Spark but the longest (ARGS="-k canal" for some)
+test: java $(INSTALLED) $(FETCHED) $(PREPARED) ## run the fast tests, the thorough ones, and those on Spark but the longest (ARGS="-k canal" for some)
 	@echo "changelane: the fast tests"
 	@$(PYTHON_IN_VENV) -m pytest $(FAST) -n 2 $(ARGS) || [ $$? -eq 5 ]
-	@echo "changelane: the tests on Spark (some ten minutes)"
-	@$(PYTHON_IN_VENV) -m pytest $(SLOW_TESTS) -m "not long" $(ON_SPARK) $(ARGS) || [ $$? -eq 5 ]
+	@echo "changelane: the thorough tests, and those on Spark (some ten minutes)"
+	@$(PYTHON_IN_VENV) -m pytest $(SLOW_TESTS) $(THOROUGH_TESTS) -m "not long" $(ON_SPARK) $(ARGS) || [ $$? -eq 5 ]
+
+test-fast: $(INSTALLED) ## run the fast tests alone, about a minute
+	@$(PYTHON_IN_VENV) -m pytest $(FAST) -n 2 $(ARGS)
 
 test-long: java $(INSTALLED) $(FETCHED) $(PREPARED) ## run the longest tests on Spark: many histories, tables and kills
 	@echo "changelane: the longest tests on Spark (most of an hour)"
@@ -96,16 +110,16 @@ check: $(INSTALLED) ## lint, formatting, types, and the shape of the code
 	@$(VENV)/bin/ruff format --check .
 	@echo "changelane: mypy"
 	@$(VENV)/bin/mypy
-	@$(PYTHON_IN_VENV) -m pytest -q tests/test_architecture.py
+	@$(PYTHON_IN_VENV) -m pytest -q $(SHAPE_TESTS)
 
 golden: $(INSTALLED) ## write the golden files anew; review the difference before committing
 	@$(PYTHON_IN_VENV) -m pytest tests/conformance -m "not spark" --golden=write $(ARGS)
 	@$(PYTHON_IN_VENV) scripts/write_pages.py
 	@git status --short tests/golden docs
 
-fuzz: $(INSTALLED) ## mutated messages for every decoder, and the fast tests with more examples
+fuzz: $(INSTALLED) ## mutated messages for every decoder, and the tests without Spark with more examples
 	@$(PYTHON_IN_VENV) scripts/fuzz.py --seconds $(SECONDS_OF_FUZZ) $(ARGS)
-	@CHANGELANE_EFFORT=10 $(PYTHON_IN_VENV) -m pytest -q $(FAST) -n 2
+	@CHANGELANE_EFFORT=10 $(PYTHON_IN_VENV) -m pytest -q $(WITHOUT_SERVICES) -n 2
 
 soak: java $(INSTALLED) $(FETCHED) ## kill pipelines, captured databases among them, again and again and compare their tables (KILLS=200)
 	@$(PYTHON_IN_VENV) scripts/soak.py --kills $(KILLS) $(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)
