@@ -14,8 +14,10 @@ from typing import Final
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.preflight import local_path
 
-MAX_MESSAGES: Final = 200_000
-"""Up to so many messages, compiling without optimization takes less processor time."""
+MAX_MESSAGES: Final = 400_000
+"""Up to so many messages for tables, compiling without optimization takes less processor time."""
+MAX_SENT_MESSAGES: Final = 1_000_000
+"""The same for messages that are sent to topics: most of the work is Python's."""
 MAX_BYTES: Final = 100 << 20
 """The same for the size of input files, and of the tables: their keys are read."""
 _MAX_FILES: Final = 5_000
@@ -37,7 +39,8 @@ def is_small(pipeline: Pipeline, master: str | None = None) -> bool:
     if source.type_name in {"files", "segments"}:
         is_input_small = _is_small_folders(source.folders, newer_than=_last_commit(pipeline))
     elif source.required_topics:
-        is_input_small = _has_few_messages(source.brokers, source.required_topics)
+        limit = MAX_SENT_MESSAGES if pipeline.sink.is_topics else MAX_MESSAGES
+        is_input_small = _has_few_messages(source.brokers, source.required_topics, limit)
     else:
         is_input_small = False  # the amount is known only to the database or the service
     return is_input_small and (
@@ -84,7 +87,7 @@ def _files(path: Path) -> Iterator[Path]:
             yield Path(folder, name)
 
 
-def _has_few_messages(brokers: str, topics: tuple[str, ...]) -> bool:
+def _has_few_messages(brokers: str, topics: tuple[str, ...], limit: int) -> bool:
     """Return whether topics store few messages, also those that were read already."""
     try:
         from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -102,7 +105,7 @@ def _has_few_messages(brokers: str, topics: tuple[str, ...]) -> bool:
                 place = TopicPartition(topic, partition)
                 low, high = consumer.get_watermark_offsets(place, timeout=_BROKER_S)
                 total += high - low
-                if total > MAX_MESSAGES:
+                if total > limit:
                     return False
     except KafkaException:
         return False
