@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Capture a PostgreSQL that is in use, and compare its tables with those of the lake.
+"""Run `changelane run` over a PostgreSQL that is in use, and compare the tables of both.
 
 `make demo-live` runs this. It starts a server of its own, with the tables of `shop-schema.sql`, and
 needs an installed PostgreSQL. In the middle, the capture process is killed.
 """
 
 import contextlib
+import json
 import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -18,24 +20,41 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import duckdb
 import psycopg
+from duckdb_extensions import import_extension
 from pyspark.sql import SparkSession
 from rich.markup import escape
 from rich.table import Table
 from run import HERE, console, shown_rows
 
-from changelane.cli.capture import started_capture
-from changelane.pipeline.config import Pipeline, parse
 from changelane.spark import session
-from changelane.spark.run.tables import run
 from changelane.spark.runtime.jvm import create_log
 
 sys.path.append(str(HERE.parent / "tests" / "support"))
 
+from child_processes import descendants
 from postgres_server import NotInstalledError, PostgresServer
 
 FOLDER: Final = HERE.parent / ".demo-live"
+PIPELINE: Final = """\
+name: live
+source:
+  type: postgres
+  host: {host}
+  port: {port}
+  database: {database}
+  user: {user}
+  password: ${{PGPASSWORD}}
+  tables: [public.*]
+  segments: capture/
+  publish_interval: 1 second
+sink: {{type: delta, path: lake/}}
+options: {{trigger: continuous, interval: 2 seconds}}
+"""
 SECONDS_OF_SALES: Final = 30
+LAST_ORDER: Final = 1_000_000
+LIMIT_S: Final = 300.0
 KEYS: Final = {"customers": ["id"], "products": ["sku"], "orders": ["id"]}
 ORDERS: Final = """
 CREATE TABLE orders (
@@ -74,71 +93,98 @@ def main() -> int:
         print(f"demo-live starts a PostgreSQL of its own: {error}", file=sys.stderr)
         return 2
     shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir()
     console.rule("[bold]changelane: a PostgreSQL in use and its tables in a lake, without Kafka")
-    console.print("starting PostgreSQL and Spark ...")
     with server:
         with server.connect() as connection:
             connection.execute((HERE / "shop-schema.sql").read_text(encoding="utf-8"))
             connection.execute(ORDERS)
+        login = {name: getattr(server, name) for name in ("host", "port", "database", "user")}
+        text = PIPELINE.format(**login)
+        (FOLDER / "live.yaml").write_text(text, "utf-8")
+        console.print(escape(text), "[bold]changelane run live.yaml")
+        if not is_applied_while_the_shop_sells(server):
+            return 1
         spark = session("changelane demo", master="local[2]", log=create_log())
         spark.sparkContext.setLogLevel("OFF")
-        apply_while_the_shop_sells(spark, server, pipeline_of(server))
         different = [table for table in KEYS if is_different(spark, server, table)]
         spark.stop()
     print(f"demo: {', '.join(different)} differ from the database" if different else "demo: ok")
     return 1 if different else 0
 
 
-def pipeline_of(server: PostgresServer) -> Pipeline:
-    """Return the pipeline; docs/capture.md has it as a file."""
-    source = {
-        "type": "postgres",
-        "host": server.host,
-        "port": server.port,
-        "database": server.database,
-        "user": server.user,
-        "password": server.password,
-        "tables": ["public.*"],
-        "segments": str(FOLDER / "capture"),
-        "publish_interval": "1 second",
-    }
-    sink = {"type": "delta", "path": str(FOLDER / "lake")}
-    return parse({"name": "shop", "source": source, "sink": sink})
-
-
-def apply_while_the_shop_sells(
-    spark: SparkSession, server: PostgresServer, pipeline: Pipeline
-) -> None:
-    """Capture and apply until the shop is closed and all of its changes are applied."""
-    started = time.monotonic()
+def is_applied_while_the_shop_sells(server: PostgresServer) -> bool:
+    """Run the pipeline until the lake has the last order; return whether it came so far."""
     sold: Counter[str] = Counter()
-    with started_capture(pipeline, lambda _: None, is_until_now=True) as capture:
-        capture.wait_until_now()
-        apply_captured(spark, pipeline, "all rows so far")
+    with pipeline_of(server) as process:
+        wait_for_order(process, 0)
         with selling(server, sold) as sales:
-            is_killed = False
-            while sales.is_alive():
-                since = time.monotonic()
-                apply_captured(spark, pipeline, "the shop sells")
-                if not is_killed and time.monotonic() - started > SECONDS_OF_SALES / 2:
-                    is_killed = kill_capture()
-                # a run every two seconds, as with `interval: 2 seconds`
-                time.sleep(max(0.0, 2.0 - (time.monotonic() - since)))
-        capture.wait_until_now()
-        apply_captured(spark, pipeline, "the shop is closed")
+            sales.join(SECONDS_OF_SALES / 2)
+            kill_capture(process)
+        last = "INSERT INTO orders SELECT {}, min(id), min(sku), 1, 1 FROM customers, products"
+        with server.connect() as connection:
+            connection.execute(last.format(LAST_ORDER))
+        is_applied = wait_for_order(process, LAST_ORDER)
     sums = ", ".join(f"{count} x {name}" for name, count in sold.most_common())
     console.print(f"committed in the meantime: {sums}")
+    return is_applied
 
 
-def apply_captured(spark: SparkSession, pipeline: Pipeline, when: str) -> None:
-    """Apply what is captured, and say how long it took."""
-    since = time.monotonic()
-    report = run(spark, pipeline)
-    if report.events:
-        took_s = time.monotonic() - since
-        console.print(f"[green]applied[/] {report.events:>5} changes in {took_s:4.1f} s ({when})")
-    for table, reason in report.paused.items():
-        console.print(f"[red]paused[/] {table}: {escape(reason)}")
+@contextlib.contextmanager
+def pipeline_of(server: PostgresServer) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the pipeline in a process, and stop it at the end as Ctrl+C does."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "changelane", "run", "live.yaml", "--master", "local[2]"],
+        cwd=FOLDER,
+        env=os.environ | {"PGPASSWORD": server.password},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    output = threading.Thread(target=show_batches, args=(process,), daemon=True)
+    output.start()
+    try:
+        yield process
+        process.send_signal(signal.SIGINT)
+        process.wait(LIMIT_S)
+    finally:
+        process.kill()
+        output.join()
+
+
+def show_batches(process: subprocess.Popen[bytes]) -> None:
+    """Print the batches of a run, which writes a line of JSON for each, and its notes."""
+    for line in process.stderr or ():
+        try:
+            batch = json.loads(line)
+        except ValueError:
+            console.print(f"[yellow]{escape(line.decode(errors='replace').rstrip())}")
+            continue
+        if count := batch.get("events"):
+            console.print(f"[green]applied[/] {count:>5} changes in {batch['seconds']:4.1f} s")
+
+
+def wait_for_order(process: subprocess.Popen[bytes], number: int) -> bool:
+    """Wait until the lake has its tables and an order (0 = none); return whether it has.
+
+    DuckDB reads the tables, so that nothing of changelane takes part.
+    """
+    import_extension("delta")
+    connection = duckdb.connect()
+    connection.load_extension("delta")
+    deadline = time.monotonic() + LIMIT_S
+    while process.poll() is None and time.monotonic() < deadline:
+        if all((FOLDER / path_of(table) / "_delta_log").is_dir() for table in KEYS):
+            query = "SELECT count(*) FROM delta_scan(?) WHERE id = ?"
+            result = connection.execute(query, [str(FOLDER / path_of("orders")), number])
+            if not number or result.fetchone() != (0,):
+                return True
+        time.sleep(0.5)
+    return False
+
+
+def path_of(table: str) -> str:
+    """Return the folder of a table of the lake."""
+    return f"lake/tables/postgres.public.{table}"
 
 
 @contextlib.contextmanager
@@ -165,20 +211,19 @@ def sell(server: PostgresServer, sold: "Counter[str]") -> None:
             time.sleep(0.02)  # some 50 sales a second
 
 
-def kill_capture() -> bool:
-    """``kill -9`` the capture process, which changelane starts again; return whether it ran."""
-    for task in Path("/proc/self/task").iterdir():
-        for pid in (task / "children").read_text().split():
+def kill_capture(process: subprocess.Popen[bytes]) -> None:
+    """``kill -9`` the capture process of a run, which starts it again."""
+    for pid in descendants(process.pid):
+        with contextlib.suppress(OSError):
             if b"changelane.capture" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                os.kill(int(pid), signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
                 console.print(f"[yellow]kill -9[/] {pid}, the capture process")
-                return True
-    return False
+                return
 
 
 def is_different(spark: SparkSession, server: PostgresServer, table: str) -> bool:
     """Compare a table of the lake with that of the database, and show the first rows."""
-    frame = spark.read.format("delta").load(f"{FOLDER}/lake/tables/postgres.public.{table}")
+    frame = spark.read.format("delta").load(f"{FOLDER}/{path_of(table)}")
     rows = shown_rows(frame, KEYS[table])
     is_equal = sorted(map(str, rows)) == sorted(map(str, database_rows(server, table)))
     verdict = "[green]equal to the database" if is_equal else "[red]different from the database"
