@@ -211,6 +211,54 @@ def test_columns_called_schema_and_payload_are_columns():
     assert decode(envelope(after=row)).after == row
 
 
+TICDC = {
+    "version": "2.4.0.Final", "connector": "TiCDC", "name": "c", "ts_ms": 1, "snapshot": "false",
+    "db": "shop", "table": "t", "server_id": 0, "gtid": None, "file": "", "pos": 0, "row": 0,
+    "thread": 0, "query": None, "commit_ts": 445996018427133953, "cluster_id": "c",
+}  # fmt: skip
+
+
+def test_messages_of_ticdc_without_schema_have_a_payload():
+    # TiCDC with `debezium-disable-schema` (pkg/sink/codec/debezium/codec.go)
+    payload = envelope(after={"id": 1, "note": "x"}, source=TICDC)
+    value = message({"payload": payload}, {"payload": {"id": 1}})
+    assert DEBEZIUM.decode(value) == DEBEZIUM.decode(message(payload, {"id": 1}))
+    assert DEBEZIUM.detects(value)
+    assert decode(None, {"payload": {"id": 1}}).key == {"id": 1}
+    with pytest.raises(DecodeError) as caught:
+        decode({"payload": {**payload, "op": 1}})
+    assert caught.value.path == "$.payload.op"
+
+
+@pytest.mark.parametrize("value", [{"payload": 1}, {"payload": {"id": 1}}, {"payload": None}])
+def test_a_payload_without_an_envelope_is_no_message(value):
+    with pytest.raises(DecodeError):
+        decode(value)
+    assert not DEBEZIUM.detects(message(value))
+
+
+@pytest.mark.parametrize("wrap", [lambda payload: payload, lambda payload: {"payload": payload}])
+def test_a_watermark_of_ticdc_is_a_resolved_watermark(wrap):
+    # https://docs.pingcap.com/tidb/stable/ticdc-debezium/, WATERMARK event
+    source = {**TICDC, "db": "", "table": ""}
+    event = decode(wrap({"source": source, "op": "m", "ts_ms": 5, "transaction": None}))
+    assert isinstance(event, Watermark)
+    assert (event.type, event.process_time_ns) == ("resolved", 5_000_000)
+    assert event.details["source"]["commit_ts"] == TICDC["commit_ts"]
+
+
+def test_the_database_of_vitess_is_the_keyspace():
+    source = {
+        "version": "3.0.0.Final", "connector": "vitess", "name": "v", "ts_ms": 1, "snapshot":
+        "false", "db": "", "keyspace": "commerce", "table": "t", "shard": "0", "vgtid": "[]",
+    }  # fmt: skip
+    event = decode(envelope(after={"id": 1}, source=source))
+    assert event.table == TableId("commerce", None, "t")
+    (written,) = DEBEZIUM.encode(event).messages
+    assert json.loads(written.value)["source"].items() >= source.items()
+    assert decode(envelope(after={"id": 1}, source=source | {"keyspace": None})).table.name == "t"
+
+
 def test_schema_plans_of_many_tables_do_not_mix():
     found = []
     for _ in range(3):
