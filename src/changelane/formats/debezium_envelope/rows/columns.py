@@ -55,12 +55,10 @@ _NARROW: Final[Mapping[tuple[str, str, str], t.Integer]] = {
     ("int", "int64", ""): t.Integer(32, unsigned=True),
     ("integer", "int64", ""): t.Integer(32, unsigned=True),
     ("mediumint", "int32", ""): t.Integer(32, unsigned=True),
+    ("bigint", "int64", ""): t.Integer(64, unsigned=True),
     ("bigint", "bytes", f"{CONNECT}Decimal"): t.Integer(64, unsigned=True),
 }
-"""Unsigned type of MySQL, literal type, semantic name -> column type.
-
-A bigint of literal type int64 is not in the table, because its values wrapped.
-"""
+"""Unsigned type of MySQL, literal type, semantic name -> column type."""
 
 
 def wire_of_field(field: Schema) -> Wire:
