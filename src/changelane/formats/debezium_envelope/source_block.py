@@ -263,8 +263,9 @@ def _scn(other_fields: OtherFields) -> Position | None:
     numbers: dict[str, int] = {}
     for name in ("scn", "commit_scn"):
         value = other_fields.get(name)
-        if isinstance(value, str) and _DIGITS.fullmatch(value):
-            numbers[name] = int(value)
+        # a number before Debezium 1.5, text since
+        if type(value) in {str, int} and _DIGITS.fullmatch(str(value)):
+            numbers[name] = int(value)  # type: ignore[call-overload]
     if "scn" not in numbers:
         return None
     for name in numbers:

@@ -581,6 +581,19 @@ def test_an_lsn_that_was_printed_signed_is_unsigned():
     assert event.position == PostgresPosition(2**64 - 1)
 
 
+@pytest.mark.parametrize(
+    ("scn", "position"),
+    [(7, ScnPosition(7, 9)), (-1, None), (True, None), (1.5, None), ("07", None)],
+)
+def test_an_scn_is_a_number_before_debezium_1_5(scn, position):
+    source = {"version": "1.4.0.Final", "connector": "oracle", "name": "o", "ts_ms": 1,
+              "db": "d", "schema": "s", "table": "t", "scn": scn, "commit_scn": 9}  # fmt: skip
+    event = decode(envelope(after={"id": 1}, source=source))
+    assert event.position == position
+    (written,) = DEBEZIUM.encode(event).messages
+    assert decode(json.loads(written.value)).position == position
+
+
 def test_positions_of_the_other_products():
     plain = {"version": "3.0", "name": "dbz", "ts_ms": 1, "snapshot": "false", "db": "d",
              "schema": "s", "table": "t"}  # fmt: skip
