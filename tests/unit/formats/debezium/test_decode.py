@@ -35,7 +35,7 @@ from changelane.formats.debezium_envelope.rows import connect_schema
 from changelane.formats.debezium_envelope.rows.wire import MySqlSource, PostgresSource
 from changelane.position import LsnPosition, MySqlPosition, PostgresPosition, ScnPosition
 from changelane.schema import TableId
-from changelane.types import UNAVAILABLE
+from changelane.types import UNAVAILABLE, Integer
 
 DEBEZIUM = get_codec("debezium-json")
 
@@ -257,6 +257,27 @@ def test_the_database_of_vitess_is_the_keyspace():
     (written,) = DEBEZIUM.encode(event).messages
     assert json.loads(written.value)["source"].items() >= source.items()
     assert decode(envelope(after={"id": 1}, source=source | {"keyspace": None})).table.name == "t"
+
+
+@pytest.mark.parametrize(
+    ("connector", "kind"),
+    [("sqlserver", Integer(16)), ("mysql", Integer(8)), ("mariadb", Integer(8))],
+)
+def test_a_tinyint_of_sql_server_has_no_sign(connector, kind):
+    parameters = {
+        "__debezium.source.column.type": "TINYINT",
+        "__debezium.source.column.length": "3",
+    }
+    schema = block([field("int16", "a", parameters=parameters)])
+    name = f"io.debezium.connector.{connector}.Source"
+    schema["fields"].append({"type": "struct", "fields": [], "name": name, "field": "source"})
+    source = MYSQL | {"connector": connector}
+    event = decode({"schema": schema, "payload": envelope(after={"a": 100}, source=source)})
+    assert event.schema.by_name["a"].type == kind
+    encoded = DEBEZIUM.encode(event)
+    assert not [loss for loss in encoded.losses if loss[0].startswith("type:")]
+    (written,) = encoded.messages
+    assert DEBEZIUM.decode(written)[0].schema == event.schema
 
 
 def test_schema_plans_of_many_tables_do_not_mix():
