@@ -120,16 +120,14 @@ class TablePlan:
         Removes the hidden columns from *rows*.
         """
         names = self._kinds.keys()
-        other_columns: set[str] = set()
+        other_columns: dict[str, None] = {}
         for row in rows:
             if row is not None and not row.keys() <= names:
                 for name in self.hidden:
                     row.pop(name, None)
-                other_columns.update(row.keys() - names)
+                other_columns.update((name, None) for name in row if name not in names)
         return (
-            self._with(tuple(sorted(other_columns)))
-            if other_columns and self.schema is not None
-            else self
+            self._with(tuple(other_columns)) if other_columns and self.schema is not None else self
         )
 
     def _with(self, names: tuple[str, ...]) -> "TablePlan":

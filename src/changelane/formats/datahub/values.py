@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from changelane.types import Instant, Value
+from changelane.types.far_dates import date_text
 
 Read = Callable[[Any], Value]
 """JSON value, not null, to value; raises one of :data:`NOT_A_VALUE`."""
@@ -25,6 +26,9 @@ NOT_A_VALUE: Final = (ValueError, ArithmeticError, TypeError)
 
 EPOCH: Final = Instant(1970, 1, 1, tzinfo=dt.UTC)
 
+_DAY_SECONDS: Final = 86_400
+_MOST_SECONDS: Final = 10**12
+"""The end of the year 33658, in seconds; milliseconds have up to 15 digits then."""
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,4000}", re.ASCII)
 _DECIMAL: Final = re.compile(
     r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]{1,10})?", re.ASCII
@@ -106,12 +110,24 @@ def read_bytes(value: object) -> bytes:
 
 
 def read_instant(ticks_per_second: int) -> Read:
-    """Return the function that reads points in time, as a count of ticks since 1970."""
+    """Return the function that reads points in time, as a count of ticks since 1970.
+
+    Points in time outside of Python's calendar are text: a database has such years, and the zone of
+    the task may move its first or last day there.
+    """
     size = 1_000_000 // ticks_per_second
     digits = len(str(ticks_per_second)) - 1
 
-    def read(value: object) -> Instant:
-        instant = EPOCH + dt.timedelta(microseconds=_whole(value) * size)
+    def read(value: object) -> Instant | str:
+        count = _whole(value)
+        try:
+            instant = EPOCH + dt.timedelta(microseconds=count * size)
+        except OverflowError:
+            if abs(count) >= _MOST_SECONDS * ticks_per_second:
+                raise  # a count in another unit
+            days, ticks = divmod(count, _DAY_SECONDS * ticks_per_second)
+            time = EPOCH + dt.timedelta(microseconds=ticks * size)
+            return f"{date_text(days)}T{time:%H:%M:%S.%f}"[: digits - 6 or None] + "Z"
         instant.digits = digits
         return instant
 

@@ -29,7 +29,7 @@ from changelane.formats.debezium_envelope.message_key import (
 )
 from changelane.formats.debezium_envelope.options import FILLER_PRODUCTS, BeforeImage, Options
 from changelane.formats.debezium_envelope.row_images import convert_image
-from changelane.formats.debezium_envelope.rows.connect_schema import Blocks
+from changelane.formats.debezium_envelope.rows.connect_schema import Blocks, unwrap_envelope
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
 from changelane.formats.debezium_envelope.rows.row_reader import (
     PLAIN,
@@ -342,7 +342,8 @@ class Decoder:
 
     def _slow(self, message: Message, value: bytes) -> tuple[ChangeEvent, ...]:
         """Decode any message, field by field."""
-        return self.blocks.read(value, PLAIN, partial(self._payload, message))
+        read = partial(self._payload, message)
+        return self.blocks.read(value, PLAIN, read, unwrap=unwrap_envelope)
 
     def _payload(
         self, message: Message, payload: bytes, block: bytes | None, plan: RowPlan

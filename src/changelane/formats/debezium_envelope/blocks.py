@@ -8,6 +8,7 @@ from typing import Any, Final
 from changelane.event import DataChange, Op, Source, Transaction
 from changelane.formats.contract.format import Report
 from changelane.formats.debezium_envelope.rows.connect_schema import UNSET, Schema, struct
+from changelane.formats.debezium_envelope.source_block import VITESS
 from changelane.position import (
     LsnPosition,
     MySqlPosition,
@@ -162,6 +163,8 @@ def source_block(
     source_fields |= {
         name: value for name, value in other_fields.items() if name not in _TIME_NAMES
     }
+    if source.product == VITESS and "keyspace" in other_fields:
+        source_fields |= {"db": "", "keyspace": table.database}
     block = {name: source_fields.pop(name, None) for name in block_fields}
     block.update((name, value) for name, value in source_fields.items() if value is not None)
     return block

@@ -13,7 +13,11 @@ from changelane.event import DataChange, HalfUpdate, Key, Op, Tombstone
 from changelane.formats.contract import json
 from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.debezium_envelope import source_block
-from changelane.formats.debezium_envelope.rows.connect_schema import Blocks, unwrap
+from changelane.formats.debezium_envelope.rows.connect_schema import (
+    Blocks,
+    unwrap,
+    unwrap_envelope,
+)
 from changelane.formats.debezium_envelope.rows.raw_json import as_text
 from changelane.formats.debezium_envelope.rows.row_reader import PLAIN, KeyPlan, RowPlan, decoder
 from changelane.formats.debezium_envelope.source_block import KeyTemplate
@@ -159,7 +163,7 @@ class KeyReader:
                 return plan, plan.rows(memoryview(data)[start:-1])
             except READ_ERRORS:
                 pass
-        wrapped = unwrap(data)
+        wrapped = unwrap_envelope(data)
         if wrapped is None:
             return None, _object(data)
         block, payload = wrapped

@@ -22,7 +22,7 @@ from changelane.event import (
 from changelane.formats.contract import json
 from changelane.formats.debezium_envelope import source_block, table_descriptions
 from changelane.formats.debezium_envelope.reported_ddl import DDL_PREFIX, reported_statement
-from changelane.formats.debezium_envelope.rows.connect_schema import unwrap
+from changelane.formats.debezium_envelope.rows.connect_schema import unwrap, unwrap_envelope
 from changelane.formats.debezium_envelope.rows.json_values import bytes_in
 from changelane.formats.debezium_envelope.rows.raw_json import as_text
 from changelane.formats.debezium_envelope.rows.row_reader import RowPlan, decoder
@@ -112,6 +112,7 @@ def transaction_of(block: TransactionBlock | None) -> Transaction | None:
 
 
 _ENVELOPE_OPS: Final = frozenset("curdtm")
+_TICDC: Final = "TiCDC"
 _IMAGES: Final = frozenset({"before", "after", "source", "message"})
 _SCHEMA_CHANGE: Final = frozenset({"source", "ddl", "tableChanges"})
 
@@ -122,7 +123,7 @@ def is_debezium(value: bytes) -> bool:
     Raises:
         DecodeError: The message is not a JSON object.
     """
-    wrapped = unwrap(value)
+    wrapped = unwrap_envelope(value)
     parts: Parts = loads(_PARTS, value if wrapped is None else wrapped[1])
     if "op" in parts:
         is_envelope = text_part(parts, "op").lower() in _ENVELOPE_OPS
@@ -152,8 +153,11 @@ def decode(
     if block is not None:
         details["schemas"] = True
     if "op" in parts:
-        if text_part(parts, "op").lower() == "m" and "message" in parts:
-            return (_message(message, parts, details),)
+        if text_part(parts, "op").lower() == "m":
+            if "message" in parts:
+                return (_message(message, parts, details),)
+            if object_part(parts, "source").get("connector") == _TICDC:
+                return (_resolved(message, parts, details),)
         return (_control("op:" + text_part(parts, "op"), message, payload, parts),)
     if "status" in parts and "id" in parts:
         marker = _transaction(message, parts, details)
@@ -298,6 +302,15 @@ def _heartbeat(message: Message, parts: Parts, details: dict[str, object]) -> Wa
         source=Source(connector="debezium", server=server),
         process_time_ns=_process_ns(parts, details),
         details=details,
+    )
+
+
+def _resolved(message: Message, parts: Parts, details: dict[str, object]) -> Watermark:
+    """Return the event of TiCDC's ``WATERMARK``: all earlier changes are sent."""
+    _, origin = _origin(parts, details)
+    _keep_key(message, None, details)
+    return Watermark(
+        "resolved", process_time_ns=_process_ns(parts, details), details=details, **origin
     )
 
 

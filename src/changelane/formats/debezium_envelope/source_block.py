@@ -31,6 +31,8 @@ _INT64: Final = 1 << 63
 
 _PLACE: Final = ("version", "connector", "name", "snapshot", "db", "schema", "table")
 _TIMES: Final = ("ts_ms", "ts_us", "ts_ns")
+VITESS: Final = "vitess"
+"""The product whose databases are keyspaces."""
 _BINLOG_CONNECTORS: Final = ("mysql", "mariadb")
 
 OtherFields = dict[str, object]
@@ -261,8 +263,9 @@ def _scn(other_fields: OtherFields) -> Position | None:
     numbers: dict[str, int] = {}
     for name in ("scn", "commit_scn"):
         value = other_fields.get(name)
-        if isinstance(value, str) and _DIGITS.fullmatch(value):
-            numbers[name] = int(value)
+        # a number before Debezium 1.5, text since
+        if type(value) in {str, int} and _DIGITS.fullmatch(str(value)):
+            numbers[name] = int(value)  # type: ignore[call-overload]
     if "scn" not in numbers:
         return None
     for name in numbers:
@@ -315,5 +318,9 @@ def table_origin(fields: Mapping[str, Any]) -> TableOrigin:
         other_fields["connector"] = product
         product = product.lower()
     source = Source(product, "debezium", texts["name"], texts["version"], snapshot)
-    table = TableId(texts["db"], texts["schema"], texts["table"])
+    database = texts["db"]
+    if product == VITESS:
+        # Vitess: "db" is empty, in favour of the keyspace (VitessSourceInfoStructMaker)
+        database = text(fields.get("keyspace"), "$.source.keyspace") or database
+    table = TableId(database, texts["schema"], texts["table"])
     return TableOrigin(source, table, topic_of(source, table), other_fields)

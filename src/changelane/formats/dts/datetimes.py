@@ -204,18 +204,36 @@ def zoned(parts: Parts, zone: str) -> TypeAndValue:
             raise ValueError
         return TIME_TZ, f"{wall}{_offset(offset)}"
     if isinstance(wall, dt.datetime):
-        aware = wall.replace(tzinfo=time_zone)
-        offset = aware.utcoffset()
-        if offset is None or offset != aware.replace(fold=1).utcoffset() or offset.microseconds:
+        offset = _offset_at(wall, time_zone)
+        if offset is None:
             return INSTANT, f"{wall.isoformat()} {zone}"
         digits = len(fraction(wall.microsecond * 1000)[1:])
         return INSTANT, Instant.of(wall.replace(tzinfo=dt.timezone(offset)), digits)
     if kind in (TIMESTAMP, TIMESTAMP_NS):
-        suffix = f" {zone}"
-        if isinstance(time_zone, dt.timezone):
-            suffix = _offset(time_zone.utcoffset(None))
+        offset = time_zone.utcoffset(None)
+        if offset is None and kind is TIMESTAMP_NS:
+            offset = _offset_of_parts(parts, time_zone)
+        suffix = f" {zone}" if offset is None else _offset(offset)
         return (INSTANT_NS if kind is TIMESTAMP_NS else INSTANT), f"{wall}{suffix}"
     raise ValueError
+
+
+def _offset_at(wall: dt.datetime, zone: dt.tzinfo) -> dt.timedelta | None:
+    """Return the offset of a wall clock; ``None`` if it occurs twice in the zone, or never."""
+    aware = wall.replace(tzinfo=zone)
+    offset = aware.utcoffset()
+    is_certain = offset is not None and offset == aware.replace(fold=1).utcoffset()
+    return offset if is_certain and offset is not None and not offset.microseconds else None
+
+
+def _offset_of_parts(parts: Parts, zone: dt.tzinfo) -> dt.timedelta | None:
+    """Return the offset of a wall clock with nanoseconds, if it is one of whole minutes."""
+    year, month, day, hour, minute, second, _ = (part or 0 for part in parts)
+    try:
+        offset = _offset_at(dt.datetime(year, month, day, hour, minute, second), zone)
+    except ValueError:  # not in Python's calendar
+        return None
+    return None if offset is None or offset % dt.timedelta(minutes=1) else offset
 
 
 def _offset(offset: dt.timedelta) -> str:

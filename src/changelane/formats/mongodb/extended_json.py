@@ -20,6 +20,7 @@ from changelane.errors import DecodeError
 from changelane.formats.contract import json
 from changelane.formats.contract.iso_times import reader
 from changelane.reason_codes import ReasonCode
+from changelane.types.far_dates import date_text
 
 Document = dict[str, Any]
 """A document, or a value in it, as JSON."""
@@ -41,6 +42,7 @@ _TIME: Final = reader(dt.UTC)
 _EPOCH: Final = dt.datetime(1970, 1, 1)
 _FIRST_MS: Final = -62_135_596_800_000
 _AFTER_LAST_MS: Final = 253_402_300_800_000
+_DAY_MS: Final = 86_400_000
 
 
 def parse(text: str) -> Document:
@@ -375,12 +377,13 @@ def column_value(value: Any) -> Any:
             return text_of(value)
 
 
-def _date_text(milliseconds: int) -> Any:
-    """Return a date as text; as a number outside of the years 1 to 9999."""
+def _date_text(milliseconds: int) -> str:
+    """Return a date as text, also outside of Python's calendar."""
+    days, time_of_day = 0, milliseconds
     if not _FIRST_MS <= milliseconds < _AFTER_LAST_MS:
-        return milliseconds
-    moment = _EPOCH + dt.timedelta(milliseconds=milliseconds)
-    return moment.isoformat(timespec="milliseconds") + "Z"
+        days, time_of_day = divmod(milliseconds, _DAY_MS)
+    text = (_EPOCH + dt.timedelta(milliseconds=time_of_day)).isoformat(timespec="milliseconds")
+    return f"{date_text(days)}{text[10:]}Z" if days else f"{text}Z"
 
 
 def value_of(value: Any) -> Any:

@@ -111,6 +111,12 @@ def test_init_is_a_snapshot_read_and_a_ragged_row_lacks_its_column(corpus):
     assert len({id(event.schema) for event in events}) == 1
 
 
+@pytest.mark.parametrize("types", [{}, {"id": "int"}])
+def test_columns_without_a_type_keep_the_order_of_the_row(types):
+    (event,) = decode(flat(data=[{"id": "1", "z": "2", "b": "3"}], mysqlType=types))
+    assert [column.name for column in event.schema.columns] == ["id", "z", "b"]
+
+
 def test_flink_cdc_writes_typed_values_and_no_types(corpus):
     path = corpus / "canal" / "flinkcdc__mysqlToKafka-canal-json.txt"
     events = [event for line in lines(path) for event in decode(line)]

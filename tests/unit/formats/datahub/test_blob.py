@@ -375,6 +375,8 @@ VALUES = [
     ("DATE", 1590315269000, dt.datetime(2020, 5, 24, 10, 14, 29, tzinfo=dt.UTC)),
     ("DATE", -1, dt.datetime(1969, 12, 31, 23, 59, 59, 999000, tzinfo=dt.UTC)),
     ("DATE", "1590315269001", dt.datetime(2020, 5, 24, 10, 14, 29, 1000, tzinfo=dt.UTC)),
+    ("DATE", -62135625943000, "0000-12-31T15:54:17.000Z"),  # 0001-01-01 in Shanghai
+    ("DATE", 253402300800001, "+10000-01-01T00:00:00.001Z"),
     ("BYTES", "dGV4dDEyMw==", b"text123"),
     ("BYTES", "dGV4dDEyMw", b"text123"),
     ("BYTES", "", b""),
@@ -416,7 +418,7 @@ def test_there_are_six_types_and_others_are_refused():
         ("DOUBLE", "1,5"),
         ("DOUBLE", True),
         ("DATE", "2020-05-24"),
-        ("DATE", 10**18),
+        ("DATE", 10**15),  # microseconds
         ("BYTES", "dGV4dDEyMw=x"),
         ("BYTES", "_-"),
         ("BYTES", 1),

@@ -35,7 +35,7 @@ from changelane.formats.debezium_envelope.rows import connect_schema
 from changelane.formats.debezium_envelope.rows.wire import MySqlSource, PostgresSource
 from changelane.position import LsnPosition, MySqlPosition, PostgresPosition, ScnPosition
 from changelane.schema import TableId
-from changelane.types import UNAVAILABLE
+from changelane.types import UNAVAILABLE, Integer
 
 DEBEZIUM = get_codec("debezium-json")
 
@@ -209,6 +209,75 @@ def test_columns_called_schema_and_payload_are_columns():
                            envelope(after={"schema": "a", "payload": "b"})))  # fmt: skip
     assert event.after == {"schema": "a", "payload": "b"}
     assert decode(envelope(after=row)).after == row
+
+
+TICDC = {
+    "version": "2.4.0.Final", "connector": "TiCDC", "name": "c", "ts_ms": 1, "snapshot": "false",
+    "db": "shop", "table": "t", "server_id": 0, "gtid": None, "file": "", "pos": 0, "row": 0,
+    "thread": 0, "query": None, "commit_ts": 445996018427133953, "cluster_id": "c",
+}  # fmt: skip
+
+
+def test_messages_of_ticdc_without_schema_have_a_payload():
+    # TiCDC with `debezium-disable-schema` (pkg/sink/codec/debezium/codec.go)
+    payload = envelope(after={"id": 1, "note": "x"}, source=TICDC)
+    value = message({"payload": payload}, {"payload": {"id": 1}})
+    assert DEBEZIUM.decode(value) == DEBEZIUM.decode(message(payload, {"id": 1}))
+    assert DEBEZIUM.detects(value)
+    assert decode(None, {"payload": {"id": 1}}).key == {"id": 1}
+    with pytest.raises(DecodeError) as caught:
+        decode({"payload": {**payload, "op": 1}})
+    assert caught.value.path == "$.payload.op"
+
+
+@pytest.mark.parametrize("value", [{"payload": 1}, {"payload": {"id": 1}}, {"payload": None}])
+def test_a_payload_without_an_envelope_is_no_message(value):
+    with pytest.raises(DecodeError):
+        decode(value)
+    assert not DEBEZIUM.detects(message(value))
+
+
+@pytest.mark.parametrize("wrap", [lambda payload: payload, lambda payload: {"payload": payload}])
+def test_a_watermark_of_ticdc_is_a_resolved_watermark(wrap):
+    # https://docs.pingcap.com/tidb/stable/ticdc-debezium/, WATERMARK event
+    source = {**TICDC, "db": "", "table": ""}
+    event = decode(wrap({"source": source, "op": "m", "ts_ms": 5, "transaction": None}))
+    assert isinstance(event, Watermark)
+    assert (event.type, event.process_time_ns) == ("resolved", 5_000_000)
+    assert event.details["source"]["commit_ts"] == TICDC["commit_ts"]
+
+
+def test_the_database_of_vitess_is_the_keyspace():
+    source = {
+        "version": "3.0.0.Final", "connector": "vitess", "name": "v", "ts_ms": 1, "snapshot":
+        "false", "db": "", "keyspace": "commerce", "table": "t", "shard": "0", "vgtid": "[]",
+    }  # fmt: skip
+    event = decode(envelope(after={"id": 1}, source=source))
+    assert event.table == TableId("commerce", None, "t")
+    (written,) = DEBEZIUM.encode(event).messages
+    assert json.loads(written.value)["source"].items() >= source.items()
+    assert decode(envelope(after={"id": 1}, source=source | {"keyspace": None})).table.name == "t"
+
+
+@pytest.mark.parametrize(
+    ("connector", "kind"),
+    [("sqlserver", Integer(16)), ("mysql", Integer(8)), ("mariadb", Integer(8))],
+)
+def test_a_tinyint_of_sql_server_has_no_sign(connector, kind):
+    parameters = {
+        "__debezium.source.column.type": "TINYINT",
+        "__debezium.source.column.length": "3",
+    }
+    schema = block([field("int16", "a", parameters=parameters)])
+    name = f"io.debezium.connector.{connector}.Source"
+    schema["fields"].append({"type": "struct", "fields": [], "name": name, "field": "source"})
+    source = MYSQL | {"connector": connector}
+    event = decode({"schema": schema, "payload": envelope(after={"a": 100}, source=source)})
+    assert event.schema.by_name["a"].type == kind
+    encoded = DEBEZIUM.encode(event)
+    assert not [loss for loss in encoded.losses if loss[0].startswith("type:")]
+    (written,) = encoded.messages
+    assert DEBEZIUM.decode(written)[0].schema == event.schema
 
 
 def test_schema_plans_of_many_tables_do_not_mix():
@@ -531,6 +600,19 @@ def test_binlog_blocks_read_the_same_both_ways_and_come_back(told):
 def test_an_lsn_that_was_printed_signed_is_unsigned():
     event = decode(envelope(after={"id": 1}, source=PG | {"lsn": -1, "sequence": '[null,"-1"]'}))
     assert event.position == PostgresPosition(2**64 - 1)
+
+
+@pytest.mark.parametrize(
+    ("scn", "position"),
+    [(7, ScnPosition(7, 9)), (-1, None), (True, None), (1.5, None), ("07", None)],
+)
+def test_an_scn_is_a_number_before_debezium_1_5(scn, position):
+    source = {"version": "1.4.0.Final", "connector": "oracle", "name": "o", "ts_ms": 1,
+              "db": "d", "schema": "s", "table": "t", "scn": scn, "commit_scn": 9}  # fmt: skip
+    event = decode(envelope(after={"id": 1}, source=source))
+    assert event.position == position
+    (written,) = DEBEZIUM.encode(event).messages
+    assert decode(json.loads(written.value)).position == position
 
 
 def test_positions_of_the_other_products():

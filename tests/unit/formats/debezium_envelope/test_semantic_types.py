@@ -309,9 +309,16 @@ def test_types_that_no_schema_tells_are_written_and_reported(kind, value, told, 
     assert what == f"type:{str(kind).partition('(')[0].partition('<')[0]}"
 
 
-def test_a_bigint_unsigned_that_wrapped_is_not_believed():
+@pytest.mark.parametrize(
+    ("number", "value"), [(0, 0), (2**63 - 1, 2**63 - 1), (-1, 2**64 - 1), (-(2**63), 2**63)]
+)
+def test_a_bigint_unsigned_that_wrapped_is_the_unsigned_number(number, value):
+    # bigint.unsigned.handling.mode=long, with column.propagate.source.type
     parameters = {"__debezium.source.column.type": "BIGINT UNSIGNED"}
-    assert wire_of_field(Schema("int64", parameters=parameters)).type == Integer(64)
+    wire = wire_of_field(Schema("int64", parameters=parameters))
+    assert wire.type == Integer(64, unsigned=True)
+    assert (wire.decode(number), wire.encode(value)) == (value, number)
+    assert wire_of_field(Schema("int64")).decode is None
 
 
 def test_what_a_field_has_no_attribute_for_is_reported():

@@ -344,6 +344,21 @@ def test_a_wall_clock_that_a_zone_shows_twice_stays_text():
     assert decode(row(181, once, source="Oracle")).after["c"] == dt.datetime(2020, 1, 1, tzinfo=UTC)
 
 
+@pytest.mark.parametrize(
+    ("zone", "year", "text"),
+    [
+        ("Asia/Shanghai", 2020, "2020-10-25T02:30:00.123456789+08:00"),
+        ("Europe/Berlin", 2021, "2021-10-25T02:30:00.123456789+02:00"),
+        ("Europe/Berlin", 2020, "2020-10-25T02:30:00.123456789 Europe/Berlin"),  # twice
+        ("Asia/Shanghai", 1880, "1880-10-25T02:30:00.123456789 Asia/Shanghai"),  # +08:05:43
+        ("Asia/Shanghai", -5, "-0005-10-25T02:30:00.123456789 Asia/Shanghai"),
+    ],
+)
+def test_nanoseconds_in_a_named_zone_have_its_offset(zone, year, text):
+    value = zoned(zone, year, 10, 25, 2, 30, 0, 123456789)
+    assert decode(row(181, value, source="Oracle")).after["c"] == text
+
+
 # -- character sets ----------------------------------------------------------------------------
 
 NAMES = """

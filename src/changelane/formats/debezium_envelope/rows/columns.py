@@ -55,16 +55,18 @@ _NARROW: Final[Mapping[tuple[str, str, str], t.Integer]] = {
     ("int", "int64", ""): t.Integer(32, unsigned=True),
     ("integer", "int64", ""): t.Integer(32, unsigned=True),
     ("mediumint", "int32", ""): t.Integer(32, unsigned=True),
+    ("bigint", "int64", ""): t.Integer(64, unsigned=True),
     ("bigint", "bytes", f"{CONNECT}Decimal"): t.Integer(64, unsigned=True),
 }
-"""Unsigned type of MySQL, literal type, semantic name -> column type.
-
-A bigint of literal type int64 is not in the table, because its values wrapped.
-"""
+"""Unsigned type of MySQL, literal type, semantic name -> column type."""
 
 
-def wire_of_field(field: Schema) -> Wire:
+def wire_of_field(field: Schema, *, is_binlog: bool = True) -> Wire:
     """Return the form of the values of a row's field, with the type that its source type states.
+
+    Args:
+        field: The field.
+        is_binlog: The source may be MySQL or MariaDB. A TINYINT of SQL Server has no sign.
 
     Raises:
         DecodeError: A literal type is unknown, a part is missing, or types are nested too deeply.
@@ -72,7 +74,7 @@ def wire_of_field(field: Schema) -> Wire:
     check(field, t.MOST_NESTED_TYPES)
     text = field.parameter.get(_SOURCE_TYPE)
     if field.type == "int16" and text is not None and text.lower() == "tinyint":
-        return wire_of(field, t.Integer(8))
+        return wire_of(field, t.Integer(8) if is_binlog else None)
     match = None if text is None else _UNSIGNED.fullmatch(text)
     if match is None or field.parameter.get("scale", "0") != "0":
         return wire_of(field)
@@ -144,10 +146,10 @@ def _binlog_schema(column: Column, modes: Modes) -> Schema:
     return schema_of(column.type, modes)
 
 
-def losses_of(column: Column, field: Schema) -> tuple[Loss, ...]:
+def losses_of(column: Column, field: Schema, *, is_binlog: bool = True) -> tuple[Loss, ...]:
     """Return the attributes of a column that its field does not have."""
     losses: list[Loss] = []
-    wire = wire_of_field(field)
+    wire = wire_of_field(field, is_binlog=is_binlog)
     if is_other(column.type, wire.type):
         name, field_type_name = type_name(column.type), type_name(wire.type)
         is_nested = name == field_type_name

@@ -150,6 +150,25 @@ def unwrap(data: bytes) -> tuple[bytes | None, bytes] | None:
     return block, bytes(wrapped.payload)
 
 
+def unwrap_envelope(data: bytes) -> tuple[bytes | None, bytes] | None:
+    """Return block and payload as :func:`unwrap` does, also of a message without ``schema``.
+
+    TiCDC writes ``{"payload":P}`` with ``debezium-disable-schema``. A row may have one column of
+    this name, an envelope has no such field.
+    """
+    wrapped = unwrap(data)
+    if wrapped is not None or b'"payload"' not in data:
+        return wrapped
+    try:
+        parts = json.loads(data, dict[str, msgspec.Raw])
+    except DecodeError:
+        return None  # the caller reads the whole message and raises its error
+    if parts.keys() != {"payload"}:
+        return None
+    payload = bytes(parts["payload"]).strip()
+    return (None, payload) if payload.startswith(b"{") else None
+
+
 class _Plan(Protocol):
     is_rows: bool
 
@@ -182,7 +201,12 @@ class Blocks(Generic[Plan]):
         return plan
 
     def read(
-        self, data: bytes, plain: Plan, read: Callable[[bytes, bytes | None, Plan], Result]
+        self,
+        data: bytes,
+        plain: Plan,
+        read: Callable[[bytes, bytes | None, Plan], Result],
+        *,
+        unwrap: Callable[[bytes], tuple[bytes | None, bytes] | None] = unwrap,
     ) -> Result:
         """Return the result of *read* for a message of any form.
 
@@ -191,6 +215,7 @@ class Blocks(Generic[Plan]):
             plain: The plan of a message without a block.
             read: Called with the payload, the block and the plan. In its errors the payload is
                 ``$``, which becomes ``$.payload`` for a wrapped message.
+            unwrap: The function that returns block and payload.
         """
         data = data.removeprefix(_BOM)
         wrapped = unwrap(data)

@@ -89,6 +89,25 @@ def within(number: int, low: int, high: int) -> int:
     return number
 
 
+_U64: Final = 1 << 64
+_INT64: Final = 1 << 63
+
+
+def unsigned_in(number: int) -> int:
+    """Return the unsigned number of 64 bits that a signed one has (``long`` wraps)."""
+    return number + _U64 if number < 0 else number
+
+
+def unsigned_out(number: int) -> int:
+    """Return the signed number of 64 bits with the bits of an unsigned one.
+
+    Raises:
+        ValueError: The number is not of 64 bits.
+    """
+    within(number, 0, _U64 - 1)
+    return number - _U64 if number >= _INT64 else number
+
+
 _NUMBER: Final = re.compile(
     r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE]([+-]?\d{1,5}))?|[+-]?Infinity|NaN", re.ASCII
 )

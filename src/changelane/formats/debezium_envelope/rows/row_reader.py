@@ -126,6 +126,8 @@ class BlockPlan(RowPlan):
         modes: Modes | None = None,
         added: Collection[str] = (),
         envelope: Any = Envelope,
+        *,
+        is_binlog: bool = True,
     ) -> None:
         """Compile the plan.
 
@@ -135,12 +137,15 @@ class BlockPlan(RowPlan):
             modes: The modes of a writer. Fields that it writes otherwise are kept in ``details``.
             added: The fields that are no columns.
             envelope: The wire class of a row change, generic in the row.
+            is_binlog: The source may be MySQL or MariaDB.
         """
         if fields is None:
             super().__init__(None, None, envelope)
         else:
             wires = {
-                name: Wire(UNKNOWN, Any) if name in added else wire_of_field(field)
+                name: Wire(UNKNOWN, Any)
+                if name in added
+                else wire_of_field(field, is_binlog=is_binlog)
                 for name, field in fields.items()
             }
             fields = {name: field for name, field in fields.items() if name not in added}
@@ -202,7 +207,8 @@ class ValuePlan(BlockPlan):
         match = _SOURCE_NAME.fullmatch(source.label) if source is not None else None
         modes = modes_of(TimePrecisionMode.AUTO, DecimalFormat.BASE64, match and match.group(1))
         fields = all_fields(row, parts.get("before"))
-        super().__init__(fields, parsed.label, modes, envelope=envelope)
+        is_binlog = modes.binlog or match is None
+        super().__init__(fields, parsed.label, modes, envelope=envelope, is_binlog=is_binlog)
         self.base = parsed.label.removesuffix(".Envelope")
 
 

@@ -56,7 +56,8 @@ class RowWriter:
             self.fields[column.name] = field
             self._wires[column.name] = wire_with(field, modes, column.type)
             self.fillers[column.name] = filler_of(column, field, modes)
-            losses.update(dict.fromkeys(losses_of(column, field)))
+            column_losses = losses_of(column, field, is_binlog=modes.binlog)
+            losses.update(dict.fromkeys(column_losses))
         self.losses = tuple(losses)
 
     def write(

@@ -152,7 +152,7 @@ def _whole(kind: Integer | Year, raw: Any) -> int:
         raise ValueError
     low, high = kind.range() if isinstance(kind, Integer) else Integer(32).range()
     if kind == Integer(64, unsigned=True) and -(1 << 63) <= number < 0:
-        return number + (1 << 64)  # bigint.unsigned.handling.mode=long wraps
+        return json_values.unsigned_in(number)  # bigint.unsigned.handling.mode=long
     if not low <= number <= high:
         raise ValueError
     return 0 if number == json_values.YEAR_0 and isinstance(kind, Year) else number

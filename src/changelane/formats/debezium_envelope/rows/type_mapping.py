@@ -104,6 +104,9 @@ def with_type(wire: Wire, kind: t.LogicalType) -> Wire:
                 decode=lambda value: json_values.within(int(read(value)), low, high),
                 encode=lambda value: write(decimal.Decimal(json_values.within(value, low, high))),
             )
+        case t.Integer(64, True), t.Integer(64, False):
+            decode, encode = json_values.unsigned_in, json_values.unsigned_out
+            return replace(wire, type=kind, decode=decode, encode=encode)
         case t.Unknown(), t.String():
             return replace(wire, encode=json_values.untyped_out)
         case t.Decimal(), t.String():
