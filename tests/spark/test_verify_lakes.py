@@ -8,11 +8,13 @@ from typing import Any, Final
 import msgspec
 import pytest
 from click.testing import CliRunner
+from kafka_topics import Topics
 from pyspark.sql import SparkSession
 
 from changelane.cli import main
 from changelane.codec import get_codec
 from changelane.event import DataChange, Key, Op
+from changelane.message import Message
 from changelane.pipeline.config import load
 from changelane.position import MySqlPosition
 from changelane.schema import Column, TableId, TableSchema
@@ -103,6 +105,62 @@ def test_two_lakes_differ_in_the_planted_rows_only(
     assert {
         (row["key"]["id"], row["kind"], *row["columns"]) for row in different["differences"]
     } == {("10", "columns", "s"), ("11", "columns", "f", "a"), ("12", "missing")}
+
+
+def test_a_table_is_compared_with_its_topic(
+    spark: SparkSession, broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake_comparison, "_SETTLE_S", 0)
+    topics = Topics(broker)
+    topic = topics.create(topics.name("orders"))
+    file = pipeline(tmp_path, "delta")
+    config = msgspec.json.decode(file.read_bytes())
+    source = {"type": "kafka", "bootstrap_servers": broker, "topics": topic}
+    config["source"] = {**source, "format": "native-json"}
+    file.write_bytes(msgspec.json.encode(config))
+    topics.send(topic, [Message(event(number, number)) for number in range(1, 21)])
+    topics.send(topic, [Message(event(30, 3, Op.DELETE))])
+    run(spark, load(file))
+    report_file = tmp_path / "report.json"
+    arguments = ["verify", str(file), "--replay", str(tmp_path / "replayed")]
+    arguments += ["--json", str(report_file)]
+
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    (equal,) = msgspec.json.decode(report_file.read_bytes())["tables"]
+    assert (equal["outcome"], equal["row_count"]) == ("equal", 19), equal
+
+    table = lake_of(spark, load(file)).sql(name_of(table_id_text(TABLE)))
+    spark.sql(f"DELETE FROM {table} WHERE id = 7")
+    spark.sql(f"UPDATE {table} SET s = 'other' WHERE id = 8")
+    topics.send(topic, [Message(event(40, 40))])
+    run(spark, load(file))
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 1, result.output
+    assert "replayed 1 events" in result.output, "it continued after the first messages"
+    (different,) = msgspec.json.decode(report_file.read_bytes())["tables"]
+    assert {
+        (row["key"]["id"], row["kind"], *row["columns"]) for row in different["differences"]
+    } == {("7", "missing"), ("8", "columns", "s")}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--repair",), "--repair needs a database: leave out --replay"),
+        (("--against", "other.yaml"), "use one of --against and --replay"),
+    ],
+)
+def test_a_replay_excludes_other_options(
+    tmp_path: Path, arguments: tuple[str, ...], reason: str
+) -> None:
+    file = pipeline(tmp_path, "delta")
+    (tmp_path / "other.yaml").write_bytes(file.read_bytes())
+    command = ["verify", str(file), "--replay", str(tmp_path / "replayed")]
+    others = [str(tmp_path / part) if part.endswith(".yaml") else part for part in arguments]
+    result = CliRunner().invoke(main, [*command, *others])
+    assert result.exit_code == 2
+    assert reason in result.output
 
 
 def test_a_repair_needs_a_database(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from changelane.cli.session import session_of
 from changelane.cli.verify_metrics import VerifyMetrics
 from changelane.conversion.terminal_text import printable
 from changelane.pipeline.config import load, with_tables
+from changelane.pipeline.replayed import replayed
 
 if TYPE_CHECKING:
     from changelane.spark.verify.continuous import ContinuousVerification
@@ -80,6 +81,12 @@ _METRICS_HOST: Final = "127.0.0.1"
     help="Compare the tables of the pipeline with those of this one, and no database.",
 )
 @click.option(
+    "--replay",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False),
+    help="Read the messages of the source again into tables in this folder, and compare these.",
+)
+@click.option(
     "--continuous",
     is_flag=True,
     help="Compare one chunk after the other, without an end; stdout has a line of JSON for each.",
@@ -110,6 +117,7 @@ def verify(
     timeout: float,
     repair: bool,
     against: str | None,
+    replay: str | None,
     continuous: bool,
     interval: float,
     metrics_port: int | None,
@@ -128,6 +136,10 @@ def verify(
     With --against, the tables of two pipelines are compared with each other, such as those of two
     table formats, or those of a topic and of a database. Neither needs to run.
 
+    With --replay, the messages of a topic (or of files, or of a capture log) are applied again, to
+    tables of their own, and the tables of the pipeline are compared with these. The folder may be
+    kept: the next replay continues there. Messages that are gone from the topic are `extra`.
+
     With --continuous, one chunk is compared in each interval until the command is stopped, and
     stdout has its result, the share of the table that is proven, and the time of the oldest proof.
 
@@ -137,8 +149,14 @@ def verify(
     """
     pipeline = with_tables(load(file))
     other = None if against is None else with_tables(load(against))
+    if replay is not None:
+        if other is not None:
+            raise click.UsageError("use one of --against and --replay")
+        # a row that the pipeline's table lacks is `missing`, as with a database
+        pipeline, other = replayed(pipeline, str(Path(replay).absolute())), pipeline
     if other is not None and repair:
-        raise click.UsageError("--repair needs a database: leave out --against")
+        option = "--against" if replay is None else "--replay"
+        raise click.UsageError(f"--repair needs a database: leave out {option}")
     if continuous and (other is not None or json_file or html_file):
         raise click.UsageError("--continuous writes to stdout: leave out the other outputs")
     if metrics_port is not None and not continuous:
@@ -168,6 +186,11 @@ def verify(
     if other is None:
         report = verify_tables(pipeline, tables, spark=spark, options=options, notify=notify)
     else:
+        if replay is not None:
+            from changelane.spark.run.tables import run
+
+            applied = run(spark, pipeline)
+            notify(f"replayed {applied.total:,} events into {replay}")
         report = compare_lakes(pipeline, other, tables, spark=spark, options=options, notify=notify)
     for line in report_lines(report):
         click.echo(printable(line))
