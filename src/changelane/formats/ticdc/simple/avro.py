@@ -213,12 +213,12 @@ _BRANCHES: Final = tuple(map(long_of, range(8)))
 _LONG, _FLOAT, _DOUBLE, _TEXT, _BYTES, _TIMESTAMP, _UNSIGNED_LONG = _BRANCHES[1:]
 
 
-def write_avro(message: Mapping[str, Any], kinds: Mapping[str, LogicalType]) -> bytes:
+def write_avro(message: Mapping[str, Any], types: Mapping[str, LogicalType]) -> bytes:
     """Return the Avro datum of a message without a ``tableSchema``.
 
     Args:
         message: The message as in JSON.
-        kinds: The types of columns; values of others are texts.
+        types: The types of columns; values of others are texts.
     """
     version, build = long_of(message["version"]), long_of(message.get("buildTs") or 0)
     commit = _signed(message.get("commitTs") or 0)
@@ -240,7 +240,7 @@ def write_avro(message: Mapping[str, Any], kinds: Mapping[str, LogicalType]) -> 
         _NULL,
         _SOME + b"\x01" if message.get("handleKeyOnly") else _NULL,
         _NULL,
-        *(_row(message.get(name), kinds) for name in ("data", "old")),
+        *(_row(message.get(name), types) for name in ("data", "old")),
     ]
     return _datum("DML", b"".join(parts))
 
@@ -254,10 +254,10 @@ def _signed(number: int) -> bytes:
     return long_of(number - _UNSIGNED if number >= _UNSIGNED >> 1 else number)
 
 
-def _row(row: JsonRow | None, kinds: Mapping[str, LogicalType]) -> bytes:
+def _row(row: JsonRow | None, types: Mapping[str, LogicalType]) -> bytes:
     if row is None:
         return _NULL
-    items = [text_of(name) + _value(kinds.get(name), value) for name, value in row.items()]
+    items = [text_of(name) + _value(types.get(name), value) for name, value in row.items()]
     block = long_of(len(items)) + b"".join(items) if items else b""
     return _SOME + block + b"\x00"
 
