@@ -13,8 +13,8 @@ AWS Glue               ``0x03``, ``0x00`` or ``0x05`` (zlib), a UUID of 16 bytes
 
 Sources: confluentinc/schema-registry, ``schema-serializer/.../schema/id``;
 Apicurio/apicurio-registry, ``serdes/generic/serde-common`` (``Default4ByteIdHandler``,
-``Legacy8ByteIdHandler``, ``OptimisticFallbackIdHandler``). The framing of Glue is not proven by a
-message.
+``Legacy8ByteIdHandler``, ``OptimisticFallbackIdHandler``); awslabs/aws-glue-schema-registry,
+``AWSSchemaRegistryConstants``. The framing of Glue is not proven by a message.
 """
 
 import uuid
