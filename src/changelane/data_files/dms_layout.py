@@ -106,9 +106,9 @@ def _table(owner: str, name: str, options: RowOptions) -> TableId:
     return TableId(None if is_schema else owner, owner if is_schema else None, name)
 
 
-def _sequence(name: re.Match[str]) -> int:
+def _sequence(match: re.Match[str]) -> int:
     """Return the time in the name of a file of changes as a number."""
-    day, time, fraction = name.groups()
+    day, time, fraction = match.groups()
     return int(day + time + fraction.ljust(9, "0"))
 
 
