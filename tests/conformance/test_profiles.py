@@ -39,6 +39,7 @@ PROFILES = {
         {"project": "p", "topic": "t", "non_row_events": "broadcast"},
     ],
     "maxwell": [{}, {"partition_by": "primary_key", "partition_hash": "murmur3"}],
+    "ticdc": [{}, {"topic_rule": "{schema}_{table}"}],
     "mongodb": [{"topic_prefix": "cdc", "topic_namespace_map": {"*": "all"}}],
 }
 CASES = [

@@ -27,6 +27,7 @@ PROFILES: Final[dict[str, str]] = {
     "maxwell": "changelane.profiles.maxwell",
     "dms": "changelane.profiles.dms",
     "mongodb": "changelane.profiles.mongodb",
+    "ticdc": "changelane.profiles.ticdc",
 }
 """Public name -> module."""
 
