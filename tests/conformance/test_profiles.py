@@ -40,6 +40,8 @@ PROFILES = {
     ],
     "maxwell": [{}, {"partition_by": "primary_key", "partition_hash": "murmur3"}],
     "ticdc": [{}, {"topic_rule": "{schema}_{table}"}],
+    "goldengate": [{"topic_mapping_template": "ogg", "null_keys": "true"}],
+    "flink": [{"topic": "rows"}],
     "mongodb": [{"topic_prefix": "cdc", "topic_namespace_map": {"*": "all"}}],
 }
 CASES = [

@@ -28,6 +28,8 @@ PROFILES: Final[dict[str, str]] = {
     "dms": "changelane.profiles.dms",
     "mongodb": "changelane.profiles.mongodb",
     "ticdc": "changelane.profiles.ticdc",
+    "goldengate": "changelane.profiles.goldengate",
+    "flink": "changelane.profiles.flink",
 }
 """Public name -> module."""
 
