@@ -95,7 +95,7 @@ READ = VALUES | {
 @pytest.fixture
 def read(tmp_path):
     (tmp_path / "ids").mkdir()
-    schemas = (KEY, ENVELOPE, META_ENVELOPE, BARE, ESCAPED)
+    schemas = (KEY, ENVELOPE, META_ENVELOPE, BARE, ESCAPED, ENRICHED)
     for schema_id, schema in enumerate(schemas, 1):
         (tmp_path / "ids" / f"{schema_id}.avsc").write_text(json.dumps(schema))
     options = {"serde": "avro-registry", "registry": str(tmp_path)}
@@ -120,6 +120,37 @@ BARE = {
     "type": "record",
     "name": "orders_envelope",
     "fields": [*META[:1], {"name": "record", "type": ["null", ROW], "default": None}],
+}
+ENRICHED = {
+    "type": "record",
+    "name": "orders_envelope",
+    "fields": [
+        {"name": "after", "type": ["null", ROW], "default": None},
+        {
+            "name": "source",
+            "type": [
+                "null",
+                {
+                    "type": "record",
+                    "name": "source",
+                    "fields": [
+                        {"name": name, "type": ["null", "string"], "default": None}
+                        for name in ("database_name", "schema_name", "table_name", "ts_hlc")
+                    ]
+                    + [
+                        {
+                            "name": "primary_keys",
+                            "type": ["null", {"type": "array", "items": ["null", "string"]}],
+                            "default": None,
+                        }
+                    ],
+                },
+            ],
+            "default": None,
+        },
+        {"name": "ts_ns", "type": ["null", "long"], "default": None},
+        {"name": "op", "type": ["null", "string"], "default": None},
+    ],
 }
 # the names in avro_test.go of CockroachDB
 ESCAPED = {
@@ -182,6 +213,16 @@ def test_a_row_of_the_envelope_bare_is_a_record(read):
     with pytest.raises(DecodeError) as caught:
         read({"record": deleted}, {"id": 7}, schema_id=3)
     assert caught.value.code == "missing_image"
+
+
+def test_an_enriched_row_has_its_operation_its_table_and_its_key(read):
+    source = {"database_name": "d", "schema_name": "public", "table_name": "orders"}
+    source |= {"ts_hlc": HLC, "primary_keys": ["id"]}
+    value = {"after": VALUES, "source": source, "ts_ns": 5, "op": "u"}
+    event = read(value, {"id": 7}, schema_id=5)
+    assert (event.op, event.table) == (Op.UPDATE, TableId("d", "public", "orders"))
+    assert (event.after, event.process_time_ns) == (READ, 5)
+    assert event.source_time_ns == int(HLC.partition(".")[0])
 
 
 def test_escaped_names_are_those_of_the_table(read):
