@@ -39,6 +39,9 @@ PROFILES = {
         {"project": "p", "topic": "t", "non_row_events": "broadcast"},
     ],
     "maxwell": [{}, {"partition_by": "primary_key", "partition_hash": "murmur3"}],
+    "ticdc": [{}, {"topic_rule": "{schema}_{table}"}],
+    "goldengate": [{"topic_mapping_template": "ogg", "null_keys": "true"}],
+    "flink": [{"topic": "rows"}],
     "mongodb": [{"topic_prefix": "cdc", "topic_namespace_map": {"*": "all"}}],
 }
 CASES = [

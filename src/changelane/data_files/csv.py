@@ -7,6 +7,8 @@ its file, or a quote at a wrong place, rejects the file: the fields of later rec
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
+from itertools import islice
 from typing import BinaryIO, Final
 
 from changelane.conversion.message_files import MAX_LINE_BYTES
@@ -17,9 +19,17 @@ from changelane.reason_codes import ReasonCode
 from changelane.schema import Column
 from changelane.types import String
 
-Field = str | None
-"""A field of a record; ``None`` is NULL."""
+Field = str | Enum | None
+"""A field of a record; ``None`` is NULL, and :data:`ABSENT` a column that the record lacks."""
 
+
+class Absent(Enum):
+    """The mark of a column that a record lacks."""
+
+    ABSENT = ""
+
+
+ABSENT: Final = Absent.ABSENT
 _BATCH_ROWS: Final = 4096
 _BOM: Final = b"\xef\xbb\xbf"
 _QUOTE: Final = ord('"')
@@ -51,11 +61,11 @@ class CsvRows:
         self._options = options
         if options.has_header:
             header = next(iter(self._records()), [])
-            if any(not name for name in header):
+            if not all(isinstance(name, str) and name for name in header):
                 raise malformed("the header of the CSV file has a column without a name")
-            if any("\r" in name for name in header if name is not None):
+            names = [name for name in header if isinstance(name, str)]
+            if any("\r" in name for name in names):
                 raise malformed("the lines of the CSV file end with CR, and not with LF or CRLF")
-            names = [name for name in header if name is not None]
         elif names is None:
             raise malformed("the CSV file has no header: declare its columns in rows.schemas")
         if len(set(names)) != len(names):
@@ -63,13 +73,7 @@ class CsvRows:
         self.columns = tuple(Column(name, String()) for name in names)
 
     def _records(self) -> "CsvRecords":
-        options = self._options
-        return CsvRecords(
-            self._open_stream(),
-            delimiter=options.delimiter,
-            is_quoted=options.quoting == "rfc4180",
-            null=options.null_text,
-        )
+        return CsvRecords(self._open_stream(), self._options)
 
     def batches(self) -> Iterator[list[Row]]:
         """Yield the rows in batches.
@@ -95,22 +99,51 @@ class CsvRows:
         yield rows
 
 
+class CsvTransactionRows:
+    """The rows of an opened CSV file that has changes of several tables.
+
+    Each row has the columns of its own table, so that the file has none.
+    """
+
+    columns: tuple[Column, ...] = ()
+
+    def __init__(self, open_stream: Callable[[], BinaryIO], options: RowOptions) -> None:
+        """Keep the arguments.
+
+        Args:
+            open_stream: Opens the decompressed bytes, from their beginning.
+            options: The form of the file.
+        """
+        self._open_stream = open_stream
+        self._options = options
+
+    def batches(self) -> Iterator[list[Row]]:
+        """Yield the rows in batches.
+
+        Raises:
+            DecodeError: The file is damaged.
+        """
+        records = iter(CsvRecords(self._open_stream(), self._options))
+        while rows := [tuple(fields) for fields in islice(records, _BATCH_ROWS)]:
+            yield [row for row in rows if len(row) > 1 or row[0]]  # without blank lines
+
+
 class CsvRecords:
     """The records of a CSV file.
 
     Args:
         stream: The decompressed bytes.
-        delimiter: The character between fields.
-        is_quoted: Fields may be quoted.
-        null: The unquoted text of NULL.
+        options: The form of the file.
     """
 
-    def __init__(self, stream: BinaryIO, *, delimiter: str, is_quoted: bool, null: str) -> None:
+    def __init__(self, stream: BinaryIO, options: RowOptions) -> None:
         self._stream = stream
-        self._delimiter = delimiter
-        self._is_quoted = is_quoted
-        self._null = null
-        escaped = re.escape(delimiter)
+        self._delimiter = options.delimiter
+        self._is_quoted = options.quoting == "rfc4180"
+        self._marks: dict[str, Field] = {options.null_text: None}
+        if options.no_sup_value is not None:
+            self._marks[options.no_sup_value] = ABSENT
+        escaped = re.escape(options.delimiter)
         self._field = re.compile(
             rf'(?:"((?:[^"]|"")*+)"|([^"{escaped}]*+))(?:({escaped})|\Z)', re.DOTALL
         )
@@ -150,10 +183,9 @@ class CsvRecords:
         return b"".join(parts)
 
     def _fields(self, text: str, number: int) -> list[Field]:
-        null = self._null
+        marks = self._marks
         if not self._is_quoted or '"' not in text:
-            fields = text.split(self._delimiter)
-            return [None if field == null else field for field in fields]
+            return [marks.get(field, field) for field in text.split(self._delimiter)]
         result: list[Field] = []
         at = 0
         while True:
@@ -164,7 +196,7 @@ class CsvRecords:
             if quoted is not None:
                 result.append(quoted.replace('""', '"'))
             else:
-                result.append(None if unquoted == null else unquoted)
+                result.append(marks.get(unquoted, unquoted))
             if delimiter is None:
                 return result
             at = match.end()

@@ -8,7 +8,7 @@ from typing import BinaryIO, Final, NamedTuple
 import msgspec
 
 from changelane.conversion.compression import compression, expanded_stream
-from changelane.data_files.csv import CsvRows
+from changelane.data_files.csv import CsvRows, CsvTransactionRows
 from changelane.data_files.datastream_layout import DatastreamMessages
 from changelane.data_files.dms_layout import DmsPath, csv_columns, dms_messages, read_path
 from changelane.data_files.message_columns import FileMessage, column_messages
@@ -76,6 +76,8 @@ class DataFile:
 
     def _opened(self, stream: BinaryIO, size: int) -> RowFile:
         path, kind = self._place.path, kind_of(self._place.path)
+        if self._dms is not None and self._dms.table is None and kind != "csv":
+            raise malformed("DMS writes changes of all tables (rows.cdc_path) in CSV files only")
         if self._options is not None and self._options.layout == "datastream" and kind != "avro":
             raise malformed("events of Datastream are in Avro files, or in lines of JSON (format)")
         if kind == "csv":
@@ -101,6 +103,8 @@ class DataFile:
             stream.seek(0)
             return expanded_stream(stream, self._place.path)
 
+        if self._dms is not None and self._dms.table is None:
+            return CsvTransactionRows(open_stream, options)
         if self._dms is None:
             names = declared_columns(table_of(self._place.folders, options), options)
         else:

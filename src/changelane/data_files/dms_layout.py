@@ -12,6 +12,12 @@ of dates. The first column ``Op`` is ``I``, ``U`` or ``D``::
 
 The position of a change is the time in its file's name, then its place in the file. Rows of the
 full load sort before all changes.
+
+With ``PreserveTransactions``, the changes of all tables are in CSV files in the folder ``CdcPath``.
+The table and its schema are the second and the third field of a record, whose layout users of DMS
+3.6 report; the page of the settings does not have it::
+
+    I,employee,hr,101,Smith,Bob,2014-06-04,New York
 """
 
 import datetime as dt
@@ -26,7 +32,8 @@ from changelane.event import Op, Source
 from changelane.formats.contract.iso_times import reader
 from changelane.pipeline.row_options import RowOptions
 from changelane.position import SequencePosition
-from changelane.schema import TableId
+from changelane.schema import Column, TableId
+from changelane.types import String
 
 OP: Final = "Op"
 """The column of the operation."""
@@ -52,12 +59,12 @@ class DmsPath(NamedTuple):
     """The meaning of the path of a file.
 
     Attributes:
-        table: The table.
+        table: The table; ``None`` for changes of all tables in the order of their transactions.
         is_load: Whether it is a file of the full load.
         sequence: The part of the positions that all of its rows share.
     """
 
-    table: TableId
+    table: TableId | None
     is_load: bool
     sequence: int
 
@@ -75,18 +82,34 @@ def read_path(folders: Sequence[str], name: str, options: RowOptions) -> DmsPath
     """
     stem = name.partition(".")[0]
     load, changes = _LOAD.fullmatch(stem), _CHANGES.fullmatch(stem)
+    if options.cdc_path is not None and changes is not None:
+        cdc_folders = tuple(options.cdc_path.strip("/").split("/"))
+        if tuple(folders[-len(cdc_folders) :]) == cdc_folders:
+            return DmsPath(None, is_load=False, sequence=_sequence(changes))
     table_folders = folders if changes is None else _without_dates(folders)
     if len(table_folders) < 2:
-        raise malformed("the file is not in a folder SCHEMA/TABLE of source.path, as DMS writes it")
+        raise malformed(
+            "the file is not in a folder SCHEMA/TABLE of source.path, as DMS writes it (the folder "
+            "of changes with PreserveTransactions is rows.cdc_path)"
+        )
     owner, table_name = table_folders[-2:]
-    is_schema = options.owner == "schema"
-    table = TableId(None if is_schema else owner, owner if is_schema else None, table_name)
+    table = _table(owner, table_name, options)
     if load is not None:
         return DmsPath(table, is_load=True, sequence=int(load[1], 16))
     if changes is None:
         raise malformed("the name of the file is not one of DMS, such as 20141029-1134010000.csv")
-    day, time, fraction = changes.groups()
-    return DmsPath(table, is_load=False, sequence=int(day + time + fraction.ljust(9, "0")))
+    return DmsPath(table, is_load=False, sequence=_sequence(changes))
+
+
+def _table(owner: str, name: str, options: RowOptions) -> TableId:
+    is_schema = options.owner == "schema"
+    return TableId(None if is_schema else owner, owner if is_schema else None, name)
+
+
+def _sequence(match: re.Match[str]) -> int:
+    """Return the time in the name of a file of changes as a number."""
+    day, time, fraction = match.groups()
+    return int(day + time + fraction.ljust(9, "0"))
 
 
 def _without_dates(folders: Sequence[str]) -> Sequence[str]:
@@ -103,6 +126,8 @@ def csv_columns(dms_path: DmsPath, options: RowOptions) -> tuple[str, ...] | Non
     The number of fields decides nothing: with a further column, a file without ``Op`` would be read
     as one with it.
     """
+    if dms_path.table is None:
+        return None
     columns = declared_columns(dms_path.table, options)
     has_op = options.op_in_load if dms_path.is_load else options.without_op == "reject"
     return (OP, *columns) if columns is not None and has_op else columns
@@ -122,6 +147,9 @@ def dms_messages(
     Raises:
         DecodeError: The file is damaged, or does not fit the options.
     """
+    if dms_path.table is None:
+        yield from _transaction_messages(file, dms_path, topic, options)
+        return
     names = [column.name for column in file.columns]
     has_op = names[:1] == [OP]
     time_index = _time_index(names, options)
@@ -143,6 +171,58 @@ def dms_messages(
             change = RowChange(operation(row), position, source, *times)
             yield FileMessage(writer.message(tuple(row[i] for i in kept), number, change))
             number += 1
+
+
+def _transaction_messages(
+    file: RowFile, dms_path: DmsPath, topic: str, options: RowOptions
+) -> Iterator[FileMessage]:
+    """Yield the rows of a file with changes of all tables as messages."""
+    tables: dict[tuple[str, str], _TableRows] = {}
+    number = 0
+    for rows in file.batches():
+        for row in rows:
+            number += 1
+            match row:
+                case (op, str(name), str(owner), *fields) if name and owner:
+                    pass
+                case _:
+                    raise malformed(
+                        f"record {number} of the CSV file is not an operation, a table, its schema "
+                        "and its columns (rows.cdc_path)"
+                    )
+            table_rows = tables.get((owner, name))
+            if table_rows is None:
+                table = _table(owner, name, options)
+                table_rows = tables[owner, name] = _TableRows(table, options, topic)
+            if len(fields) != table_rows.count:
+                raise malformed(
+                    f"record {number} of the CSV file has {len(fields)} columns of a table with "
+                    f"{table_rows.count}"
+                )
+            time, values = table_rows.parts(fields)
+            position = SequencePosition(dms_path.sequence, number - 1)
+            operation = _OPERATIONS.get(op, f"{OP}={op}")
+            change = RowChange(operation, position, _SOURCE, time, None)
+            yield FileMessage(table_rows.writer.message(values, number - 1, change))
+
+
+class _TableRows:
+    """The rows of one table in a file with changes of all tables."""
+
+    def __init__(self, table: TableId, options: RowOptions, topic: str) -> None:
+        names = declared_columns(table, options)
+        if names is None:
+            raise malformed(f"declare the columns of the table {table} in rows.schemas")
+        self.count = len(names)
+        self._time_index = _time_index(list(names), options)
+        self._kept = [index for index in range(self.count) if index != self._time_index]
+        columns = [Column(names[index], String()) for index in self._kept]
+        self.writer = RowWriter(table, columns, options, topic=topic)
+
+    def parts(self, fields: Sequence[Any]) -> tuple[int | str | None, tuple[Any, ...]]:
+        """Return the time of a change, and the values of its columns."""
+        time = None if self._time_index is None else _time(fields[self._time_index])
+        return time, tuple(fields[index] for index in self._kept)
 
 
 def _time_index(names: list[str], options: RowOptions) -> int | None:

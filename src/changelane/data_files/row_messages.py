@@ -11,11 +11,13 @@ from typing import Any, Final
 
 import msgspec
 
+from changelane.data_files.csv import ABSENT
 from changelane.data_files.row_file import Row, malformed
 from changelane.errors import DecodeError
 from changelane.event import (
     NO_DETAILS,
     NO_SOURCE,
+    Completeness,
     DataChange,
     Details,
     Key,
@@ -118,6 +120,7 @@ class RowWriter:
             self._converts.append((index, _text_reader(typed_column, options)))
         schema = TableSchema(tuple(typed_columns))
         self._key_indexes = () if key is None else tuple(map(self._names.index, key.columns))
+        self._may_lack_columns = options.no_sup_value is not None
         self._topic = topic
         self._native = native_of(DataChange(Op.READ, table, key, None, {}, schema))
         self._native.schema = msgspec.Raw(_encode(self._native.schema))  # type: ignore[assignment]
@@ -138,6 +141,9 @@ class RowWriter:
         native.source_time_ns, native.process_time_ns = change.source_time, change.process_time
         native.transaction, native.details = change.transaction, dict(change.details) or None
         is_deleted = change.op == Op.DELETE
+        is_partial = self._may_lack_columns and ABSENT in row
+        native.before_holds = _holds(is_partial=is_partial and is_deleted)
+        native.after_holds = _holds(is_partial=is_partial and not is_deleted)
         image = msgspec.Raw(_encode(self._image(row, is_deleted=is_deleted)))
         native.before, native.after = (image, None) if is_deleted else (None, image)
         return Message(_encode(native), None, (), self._topic, 0, number)
@@ -147,7 +153,7 @@ class RowWriter:
         values = list(row)
         for index, convert in self._converts:
             value = values[index]
-            if value is not None:
+            if value is not None and value is not ABSENT:
                 try:
                     values[index] = convert(value)
                 except DecodeError:
@@ -159,15 +165,22 @@ class RowWriter:
 
         Sources that log the key of a deleted row only, such as PostgreSQL, have no other values.
         """
-        image = dict(zip(self._names, row, strict=True))
+        pairs = zip(self._names, row, strict=True)
+        image = {name: value for name, value in pairs if value is not ABSENT}
         indexes = self._key_indexes
         if is_deleted and indexes and len(indexes) < len(row):
             has_others = any(
-                value is not None for index, value in enumerate(row) if index not in indexes
+                value is not None and value is not ABSENT
+                for index, value in enumerate(row)
+                if index not in indexes
             )
             if not has_others:
                 return {self._names[index]: row[index] for index in indexes}
         return image
+
+
+def _holds(*, is_partial: bool) -> Completeness:
+    return Completeness.CHANGED if is_partial else Completeness.UNKNOWN
 
 
 def declared_columns(table: TableId, options: RowOptions) -> tuple[str, ...] | None:

@@ -11,7 +11,13 @@ from changelane.schema import TableId
 
 NATIVE: Final = "native-json"
 """The format of the messages that rows become."""
-_LAYOUT_OF: Final = {"table": "table", "partition_folders": "table", "timestamp_column": "dms"}
+_LAYOUT_OF: Final = {
+    "table": "table",
+    "partition_folders": "table",
+    "timestamp_column": "dms",
+    "cdc_path": "dms",
+    "no_sup_value": "dms",
+}
 """The layout of options that have no effect with another one."""
 _DELIMITERS: Final = frozenset('"\r\n')
 
@@ -41,6 +47,11 @@ class RowOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         op_in_load: Whether files of the full load begin with the column ``Op``, with
             ``layout: dms``: the endpoint's ``IncludeOpForFullLoad``. Parquet files, and CSV files
             with a header, do not need it.
+        cdc_path: The folder of the CSV files with changes of all tables in the order of their
+            transactions, with ``layout: dms``: the endpoint's ``CdcPath``, if
+            ``PreserveTransactions`` is on.
+        no_sup_value: The unquoted text of a column that the source did not log, with
+            ``layout: dms``: the endpoint's ``CsvNoSupValue``.
         header: Whether the first line of a CSV file has the names of its columns; by default with
             ``layout: table``, and not with ``layout: dms``.
         delimiter: The character between the fields of a CSV file.
@@ -60,6 +71,8 @@ class RowOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     timestamp_column: str | None = None
     without_op: Literal["reject", "insert", "upsert"] = "reject"
     op_in_load: bool = False
+    cdc_path: str | None = None
+    no_sup_value: str | None = None
     header: bool | None = None
     delimiter: str = ","
     quoting: Literal["rfc4180", "none"] = "rfc4180"
@@ -75,6 +88,10 @@ class RowOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 raise ValueError(f"rows.{name} needs layout: {layout}")
         if self.table is not None:
             table_id(self.table)
+        if self.cdc_path is not None and not self.cdc_path.strip("/"):
+            raise ValueError("rows.cdc_path must be the path of a folder")
+        if self.no_sup_value is not None and self.no_sup_value == self.null_text:
+            raise ValueError("rows.no_sup_value and rows.null_value must differ")
         try:
             DeclaredTables(self.schemas, self.binary)
         except ConfigError as error:

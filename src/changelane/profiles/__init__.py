@@ -27,6 +27,9 @@ PROFILES: Final[dict[str, str]] = {
     "maxwell": "changelane.profiles.maxwell",
     "dms": "changelane.profiles.dms",
     "mongodb": "changelane.profiles.mongodb",
+    "ticdc": "changelane.profiles.ticdc",
+    "goldengate": "changelane.profiles.goldengate",
+    "flink": "changelane.profiles.flink",
 }
 """Public name -> module."""
 

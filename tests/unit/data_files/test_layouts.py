@@ -14,7 +14,7 @@ import pytest
 from data_file_rows import NATIVE, changes, column, messages, opened, types
 
 from changelane.errors import DecodeError
-from changelane.event import is_first_snapshot
+from changelane.event import Completeness, is_first_snapshot
 from changelane.pipeline.row_options import RowOptions
 from changelane.position import encode_order
 
@@ -244,3 +244,64 @@ def test_a_full_load_with_the_column_op() -> None:
     (message, _) = messages(data.replace(b"I,101", b"U,101"), "hr/employee/LOAD1.csv", options)
     with pytest.raises(DecodeError):
         NATIVE.decode(message)
+
+
+TRANSACTIONS = (
+    b"I,employee,hr,101,Smith,Bob,2014-06-04,New York\n"
+    b"U,office,hr,1,closed\n"
+    b"D,employee,hr,101,NULL,NULL,NULL,NULL\n"
+)
+CDC_OPTIONS = RowOptions(
+    layout="dms",
+    cdc_path="Changes/cdc",
+    schemas={"hr.employee": EMPLOYEES, "office": {"id": "int64 key", "state": "string"}},
+)
+
+
+def test_dms_changes_of_all_tables_have_the_order_of_their_transactions() -> None:
+    path = "bucket/Changes/cdc/20201117-153046033.csv"
+    rows = changes(TRANSACTIONS, path, CDC_OPTIONS)
+    assert [(str(row.table), row.op.value) for row in rows] == [
+        ("hr.employee", "c"),
+        ("hr.office", "u"),
+        ("hr.employee", "d"),
+    ]
+    assert (rows[1].after, rows[2].before) == ({"id": 1, "state": "closed"}, {"id": 101})
+    assert orders_of(rows) == sorted(orders_of(rows))
+    (load, _) = changes(LOAD, "bucket/hr/employee/LOAD1.csv", CDC_OPTIONS)
+    assert orders_of([load]) < orders_of(rows[:1])
+    (message,) = messages(TRANSACTIONS.splitlines()[0].replace(b"I", b"X", 1), path, CDC_OPTIONS)
+    with pytest.raises(DecodeError):
+        NATIVE.decode(message)
+
+
+@pytest.mark.parametrize(
+    ("data", "path", "reason"),
+    [
+        (b"I,other,hr,1\n", "c/1.csv", "declare the columns of the table hr.other"),
+        (b"I,office,hr,1\n", "c/1.csv", "record 1 .* 1 columns of a table with 2"),
+        (b"I,office\n", "c/1.csv", "record 1 .* is not an operation, a table"),
+        (b"", "c/1.parquet", "in CSV files only"),
+    ],
+)
+def test_a_file_of_transactions_that_dms_does_not_write_is_rejected(
+    data: bytes, path: str, reason: str
+) -> None:
+    path = path.replace("c/1", "Changes/cdc/20201117-153046033")
+    with pytest.raises(DecodeError, match=reason):
+        messages(data, path, CDC_OPTIONS)
+
+
+def test_dms_columns_that_the_source_did_not_log_are_absent() -> None:
+    options = RowOptions(layout="dms", schemas=DMS.schemas, no_sup_value="~")
+    data = b'U,101,~,NULL,~,"~"\nD,101,~,~,~,~\nU,102,a,b,2014-06-04,c\n'
+    update, delete, whole = changes(data, NAME, options)
+    assert (update.after, update.after_holds) == (
+        {"id": 101, "first": None, "office": "~"},
+        Completeness.CHANGED,
+    )
+    assert (delete.before, delete.before_holds) == ({"id": 101}, Completeness.CHANGED)
+    assert len(whole.after or {}) == 5
+    assert whole.after_holds is Completeness.UNKNOWN
+    with pytest.raises(ValueError, match="must differ"):
+        RowOptions(layout="dms", no_sup_value="NULL")

@@ -10,8 +10,8 @@ Sample, with ``diff``, ``key_in_value`` and ``updated``::
     {"after":{"id":1,"name":"Terri"},"before":{"id":1,"name":"Terry"},"key":[1],
      "updated":"1701102311425045162.0000000000"}
 
-Choices: all envelopes are read, ``wrapped`` is written. Without ``diff``, a row is an insert or an
-update. The position is the commit time of the hybrid logical clock.
+Choices: all envelopes are read, ``wrapped`` is written, in JSON and in Avro. Without ``diff``, an
+insert and an update look the same. The position is the commit time of the hybrid logical clock.
 
 With ``format = avro`` a message is the same with a schema (the serde ``avro-registry``).
 
@@ -23,17 +23,26 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from changelane.errors import DecodeError
+from changelane.errors import ConfigError, DecodeError
 from changelane.event import ChangeEvent, Op
+from changelane.formats.cockroachdb.avro_columns import TYPES
+from changelane.formats.cockroachdb.avro_encode import AvroWriter
 from changelane.formats.cockroachdb.decode import SOURCE, Reader
 from changelane.formats.cockroachdb.encode import Writer
 from changelane.formats.cockroachdb.lanes import lanes_of
 from changelane.formats.cockroachdb.timestamps import is_time_stamp
 from changelane.formats.cockroachdb.wire import METADATA
 from changelane.formats.contract import json
-from changelane.formats.contract.capabilities import JSON_TYPES, AbsentMeans, Carries
+from changelane.formats.contract.capabilities import (
+    JSON_TYPES,
+    AbsentMeans,
+    Carries,
+    Extreme,
+    SchemaDetail,
+)
 from changelane.formats.contract.declared_tables import DeclaredTables
 from changelane.formats.contract.format import Format, Report
+from changelane.formats.debezium_envelope.registry.avro_styles import AvroStyle
 from changelane.formats.debezium_envelope.registry.options import Serde, SerdeOptions
 from changelane.formats.debezium_envelope.registry.registry_format import with_serde
 from changelane.message import Message
@@ -61,8 +70,35 @@ _MARKS: Final = (b'"after"', b'"__crdb__"', b'"resolved"')
 """Texts of which each message has one."""
 
 
+_CARRIES: Final = Carries(
+    operations=frozenset({Op.CREATE, Op.UPDATE, Op.DELETE}),
+    kinds=frozenset({"watermark"}),
+    before=True,
+    absent_means=AbsentMeans.NULL,
+    types=_EQUAL,
+    forms=frozenset(_FORMS.items()),
+    key=True,
+    table=frozenset({"database", "schema", "name"}),
+    positions=frozenset({"sequence"}),
+    shared_positions=frozenset({"sequence"}),  # all changes of a transaction share their time
+    stamp=SOURCE,
+    source_time="ns",
+    details=True,
+)
+"""The capabilities in JSON."""
+_TYPED: Final[dict[str, Any]] = {
+    "kinds": frozenset(),  # a resolved time has the schema of a topic, which it does not name
+    "schema": SchemaDetail.SOURCE_TYPES,
+    "types": TYPES,
+    "forms": frozenset(),
+    "extremes": frozenset({Extreme.NON_FINITE, Extreme.NON_FINITE_DECIMAL}),
+    "text_only": True,
+}
+"""The capabilities in Avro, where they differ."""
+
+
 class Options(SerdeOptions, frozen=True, kw_only=True):
-    """Options of ``cockroachdb-json``, beside those of its serde, in which it is read only.
+    """Options of ``cockroachdb-json``, beside those of its serde.
 
     Attributes:
         envelope: ``auto`` recognises all envelopes with marks of their own; ``bare`` reads each
@@ -78,29 +114,14 @@ class Options(SerdeOptions, frozen=True, kw_only=True):
 class CockroachDb:
     """The format ``cockroachdb-json``."""
 
-    carries: Final = Carries(
-        operations=frozenset({Op.CREATE, Op.UPDATE, Op.DELETE}),
-        kinds=frozenset({"watermark"}),
-        before=True,
-        absent_means=AbsentMeans.NULL,
-        types=_EQUAL,
-        forms=frozenset(_FORMS.items()),
-        key=True,
-        table=frozenset({"database", "schema", "name"}),
-        positions=frozenset({"sequence"}),
-        shared_positions=frozenset({"sequence"}),  # all changes of a transaction share their time
-        stamp=SOURCE,
-        source_time="ns",
-        details=True,
-    )
-
     def __init__(self, options: Options) -> None:
         self._options = options
         tables = DeclaredTables(options.schemas)
         is_avro = options.serde is Serde.AVRO_REGISTRY
         self._read = Reader(tables, is_bare=options.envelope == "bare", is_avro=is_avro)
-        self._write = Writer(tables.keys)
+        self._write = AvroWriter(tables.keys) if is_avro else Writer(tables.keys)
         self.lanes = None if is_avro else lanes_of(self._read)
+        self.carries: Final = msgspec.structs.replace(_CARRIES, **_TYPED) if is_avro else _CARRIES
 
     def __reduce__(self) -> tuple[object, ...]:
         return (CockroachDb, (self._options,))
@@ -152,6 +173,8 @@ def make(options: Options) -> Format:
     """Return the format.
 
     Raises:
-        ConfigError: A declared type is unknown.
+        ConfigError: A declared type is unknown, or an option of the registry is not valid.
     """
-    return with_serde(make, options, CockroachDb(options), has_logical_types=True)
+    if options.avro_names != "as_is":
+        raise ConfigError("avro_names: CockroachDB's names are always restored; remove the option")
+    return with_serde(make, options, CockroachDb(options), style=AvroStyle.COCKROACHDB)

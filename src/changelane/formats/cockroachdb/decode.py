@@ -39,6 +39,7 @@ from changelane.formats.contract import json
 from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.contract.column_values import whole_unless_fraction
 from changelane.formats.contract.declared_tables import DeclaredTable, DeclaredTables
+from changelane.formats.debezium_envelope.registry.avro_styles import cockroachdb_sql_name
 from changelane.message import Message
 from changelane.position import Position
 from changelane.reason_codes import ReasonCode
@@ -128,9 +129,10 @@ class Reader:
         return (self._event(bytes(published.value), message, "$.Value"),)
 
     def _event(self, value: bytes, message: Message, path: str) -> ChangeEvent:
-        if self.is_bare or _MARK in value:
+        has_no_envelope = self.is_bare and not self._is_avro
+        if has_no_envelope or (_MARK in value and not self._is_avro):
             row = _loads(value, Row, path)
-            if self.is_bare or METADATA in row:
+            if has_no_envelope or METADATA in row:
                 return self._bare(row, message, path)
         envelope: Envelope = _loads(value, Envelope, path)
         if not isinstance(envelope.payload, UnsetType):
@@ -140,6 +142,8 @@ class Reader:
             envelope = payload
         if envelope.resolved is not None:
             return _watermark(envelope.resolved, f"{path}.resolved")
+        if self._is_avro and isinstance(envelope.record, dict):
+            return self._record(envelope.record, envelope, message, path)
         if isinstance(envelope.after, UnsetType) and envelope.op is None:
             reason = "no envelope; the option `envelope: bare` reads rows without one"
             raise DecodeError(reason, code=ReasonCode.MISSING_FIELD, path=f"{path}.after")
@@ -157,7 +161,11 @@ class Reader:
             updated=metadata.updated,
             mvcc_timestamp=metadata.mvcc_timestamp,
         )
-        if _has_key_only(row, metadata.key or message_key(message.key)):
+        return self._record(row, envelope, message, path)
+
+    def _record(self, row: Row, envelope: Envelope, message: Message, path: str) -> ChangeEvent:
+        """Return the event of a row of ``envelope = bare``; without columns, of a delete."""
+        if _has_key_only(row, envelope.key or message_key(message.key)):
             reason = "a row with NULL besides its key, which is also the form of a delete"
             raise DecodeError(reason, code=ReasonCode.MISSING_IMAGE, path=path)
         return self._row(Change(message, envelope, row or None), path)
@@ -220,7 +228,7 @@ class Reader:
                 code = ReasonCode.WRONG_TYPE
                 raise DecodeError("not a name", code=code, path=f"{path}.source")
             return TableId(*(part or None for part in parts))
-        name = envelope.topic or topic or ""
+        name = envelope.topic or cockroachdb_sql_name(topic or "")
         table = self._tables.get(name)  # shared, because reducers cache by identity
         if table is None:
             table = self._tables.add(name, table_of(name))
@@ -316,6 +324,8 @@ def _has_key_only(row: Row, values: object) -> bool:
 
     CockroachDB writes a deleted row of a query so (``emitDeletedRowAsNull`` is false in ``bare``).
     """
+    if isinstance(values, dict):
+        values = list(values.values())
     if not isinstance(values, list) or len(row) <= len(values):
         return False
     filled = [value for value in row.values() if value is not None]

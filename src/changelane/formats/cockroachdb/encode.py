@@ -11,11 +11,15 @@ from changelane.formats.cockroachdb.timestamps import is_time_stamp, text_of
 from changelane.formats.contract import json
 from changelane.formats.contract.column_values import whole_unless_fraction
 from changelane.formats.contract.format import Report
-from changelane.formats.debezium_envelope.source_block import sanitised
+from changelane.formats.debezium_envelope.registry.avro_styles import (
+    cockroachdb_sql_name,
+    cockroachdb_topic,
+)
 from changelane.message import Message
 from changelane.schema import TableId, option_for_table
 
-_PARTIAL: Final = frozenset({Completeness.CHANGED, Completeness.KEY})
+PARTIAL: Final = frozenset({Completeness.CHANGED, Completeness.KEY})
+"""The completeness of images that may lack columns."""
 
 
 class Writer:
@@ -66,10 +70,10 @@ class Writer:
             for value in (image or {}).values()
         ):
             report(("type:unknown", "a whole number in exponent form is read as an integer"))
-        if not is_delete and event.after_holds in _PARTIAL:
+        if not is_delete and event.after_holds in PARTIAL:
             report(("absent", "a missing column is read as NULL"))
-        self._add_times(event, message, report)
-        topic = _topic(event.table, report)
+        add_times(event, message, report)
+        topic = topic_of(event.table, report)
         return Message(
             json.dumps(message), None if values is None else json.dumps(values), topic=topic
         )
@@ -90,22 +94,24 @@ class Writer:
             return None
         return [row[name] for name in columns]
 
-    def _add_times(self, event: DataChange, message: dict[str, Any], report: Report) -> None:
-        details = dict(event.details)
-        updated = text_of(event.position)
-        mvcc = details.get("mvcc_timestamp")
-        if updated is not None:
-            message["updated"] = updated
-        elif event.position is not None:
-            report(("position", "not a time of CockroachDB's clock"))
-        row_version = updated
-        if updated is not None and isinstance(mvcc, str) and is_time_stamp(mvcc):
-            # without `updated`, readers would take it for the position
-            message["mvcc_timestamp"] = row_version = mvcc
-            del details["mvcc_timestamp"]
-        for name in details:
-            report((f"details.{name}", "not written"))
-        _report_time(event.source_time_ns, row_version, report)
+
+def add_times(event: DataChange, message: dict[str, Any], report: Report) -> None:
+    """Add the times of an event to its message."""
+    details = dict(event.details)
+    updated = text_of(event.position)
+    mvcc = details.get("mvcc_timestamp")
+    if updated is not None:
+        message["updated"] = updated
+    elif event.position is not None:
+        report(("position", "not a time of CockroachDB's clock"))
+    row_version = updated
+    if updated is not None and isinstance(mvcc, str) and is_time_stamp(mvcc):
+        # without `updated`, readers would take it for the position
+        message["mvcc_timestamp"] = row_version = mvcc
+        del details["mvcc_timestamp"]
+    for name in details:
+        report((f"details.{name}", "not written"))
+    _report_time(event.source_time_ns, row_version, report)
 
 
 def _report_time(source_time_ns: int | None, text: str | None, report: Report) -> None:
@@ -115,12 +121,12 @@ def _report_time(source_time_ns: int | None, text: str | None, report: Report) -
         report(("source_time", "readers take it from the position"))
 
 
-def _topic(table: TableId, report: Report) -> str | None:
+def topic_of(table: TableId, report: Report) -> str | None:
     """Return the topic: the name of the table, or its full name if that has three parts."""
     parts = [part for part in (table.database, table.schema, table.name) if part]
     full_name = ".".join(parts) if len(parts) == 3 else table.name or ""
-    name = sanitised(full_name)
-    read = table_of(name)
+    name = cockroachdb_topic(full_name)
+    read = table_of(cockroachdb_sql_name(name))
     for part in ("database", "schema", "name"):
         if getattr(read, part) != getattr(table, part):
             report((f"table.{part}", "readers take the table from the topic"))

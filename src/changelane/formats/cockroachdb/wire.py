@@ -13,7 +13,10 @@ METADATA: Final = "__crdb__"
 
 
 class Envelope(msgspec.Struct):
-    """A message in the envelope ``wrapped`` or ``enriched``, or a resolved time."""
+    """A message in the envelope ``wrapped`` or ``enriched``, or a resolved time.
+
+    In Avro, ``record`` is the row of the envelope ``bare``.
+    """
 
     after: Row | UnsetType | None = UNSET
     before: Row | UnsetType | None = UNSET
@@ -25,6 +28,7 @@ class Envelope(msgspec.Struct):
     op: str | None = None
     source: Row | None = None
     ts_ns: int | None = None
+    record: Any = None
     payload: Raw | UnsetType = UNSET
     schema: Raw | UnsetType = UNSET
 

@@ -96,6 +96,18 @@ def optional_reader(value_branch: int, read_value: Read) -> Read:
     return read
 
 
+def union_reader(branches: Sequence[Read]) -> Read:
+    """Return the reader of a union of several types."""
+
+    def read(data: bytes, at: int) -> tuple[Any, int]:
+        branch, at = avro_binary.read_long(data, at)
+        if branch < 0:
+            raise ValueError
+        return branches[branch](data, at)
+
+    return read
+
+
 def decimal_text_reader(branches: Sequence[object], scale: int) -> Read:
     """Return the reader of a union of decimals, their texts and null: its values are texts.
 

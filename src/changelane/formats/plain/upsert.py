@@ -36,6 +36,7 @@ from changelane.formats.contract import json
 from changelane.formats.contract.capabilities import AbsentMeans, Carries, Extreme, SchemaDetail
 from changelane.formats.contract.declared_tables import DeclaredTable
 from changelane.formats.contract.format import Format, Report
+from changelane.formats.debezium_envelope.registry.avro_styles import AvroStyle
 from changelane.formats.debezium_envelope.registry.options import Serde, SerdeOptions
 from changelane.formats.debezium_envelope.registry.registry_format import with_serde
 from changelane.formats.plain.connect_rows import ConnectRows, ConnectWriter, TypedRow
@@ -258,4 +259,4 @@ def make(options: Options) -> Format:
     Raises:
         ConfigError: The name of the table has more than three parts, or a text is no type.
     """
-    return with_serde(make, options, Plain(options), has_logical_types=True)
+    return with_serde(make, options, Plain(options), style=AvroStyle.LOGICAL_TYPES)

@@ -147,6 +147,8 @@ def _set_reader(members: tuple[str, ...]) -> Read:
     """Return the function from a bit mask to the members, separated by commas."""
 
     def read(value: Any) -> Value:
+        if type(value) is int and value < 0:  # the two's complement of a mask of 64 members
+            value += 1 << 64
         mask: Any = _read_number(value)
         if mask >> len(members):
             raise DecodeError("no such members of the set", code=ReasonCode.VALUE_OUT_OF_RANGE)

@@ -119,7 +119,11 @@ def test_the_topic_is_the_name_of_the_table():
     table = TableId("movr", "public", "users")
     assert encode(change(table=table))[0][0].topic == "movr.public.users"
     assert lost(change(table=TableId("movr", None, "users"))) == ["key", "table.database"]
-    assert lost(change(table=TableId(name="a b"))) == ["key", "table.name"]
+    (message,), losses = encode(change(table=TableId(name="a b")))
+    assert (message.topic, list(losses)) == ("a_u0020_b", ["key"])
+    (read,) = get_codec("cockroachdb-json").decode(message)
+    assert read.table == TableId(name="a b")
+    assert lost(change(table=TableId(name="a" * 300))) == ["key", "table.name"]
 
 
 def test_a_key_change_is_a_delete_and_an_insert():

@@ -358,6 +358,16 @@ def test_every_framing_is_read(folder, value, headers, options):
     assert row_in(flat(folder, **options), value, headers=headers) == ANN
 
 
+def test_headers_without_the_id_of_a_schema_are_refused(folder):
+    # the datum may start like an id before it
+    headers = (("apicurio.value.artifactId", b"people"), ("apicurio.value.version", b"1"))
+    with pytest.raises(DecodeError, match="no id of the schema") as caught:
+        row_in(flat(folder), framed(5, DATUM), headers=headers)
+    assert caught.value.code == "malformed_avro"
+    named = (*headers, ("apicurio.value.globalId", (5).to_bytes(8, "big")))
+    assert row_in(flat(folder), DATUM, headers=named) == ANN
+
+
 def test_names_are_restored_where_debezium_escaped_them(folder):
     codec = flat(folder, avro_names="unicode")
     assert row_in(codec, framed(5, DATUM)) == {"id": 7, "first name": "Ann"}

@@ -18,6 +18,14 @@ from changelane.errors import DecodeError
 from changelane.formats.contract import avro_binary, avro_readers, json
 from changelane.formats.contract.avro_readers import Read
 from changelane.formats.contract.schema_registry import RegisteredSchema
+from changelane.formats.debezium_envelope.registry.avro_styles import (
+    DECIMAL_TEXT,
+    PRECISION,
+    SCALE,
+    SQL_COLUMN,
+    AvroStyle,
+    cockroachdb_sql_name,
+)
 from changelane.formats.debezium_envelope.rows.connect_schema import UNSET, Schema, check
 from changelane.formats.debezium_envelope.rows.semantic_types import CONNECT, DEBEZIUM
 from changelane.reason_codes import ReasonCode
@@ -56,11 +64,6 @@ _FURTHER_LOGICAL: Final[Mapping[tuple[str, str], str]] = {
     ("string", "uuid"): DEBEZIUM + "data.Uuid",
 }
 """Those that Connect ignores -> Debezium's type with the same values."""
-DECIMAL_TEXT: Final = "decimal"
-"""The semantic name of the text of a decimal, with the parameters of CockroachDB's own schemas."""
-PRECISION, SCALE = "precision", "scale"
-SQL_COLUMN: Final = "__crdb__"
-"""The property of a field with CockroachDB's SQL of the column."""
 _DEFAULT_PRECISION: Final = 64
 _PRECISION: Final = "connect.decimal.precision"
 _CONFLUENT: Final = "io.confluent.connect.avro."
@@ -107,20 +110,22 @@ def _not_a_datum() -> DecodeError:
 
 
 def compile_schema(
-    registered: RegisteredSchema, *, restores_names: bool, has_logical_types: bool = False
+    registered: RegisteredSchema, *, restores_names: bool, style: AvroStyle = AvroStyle.CONNECT
 ) -> CompiledSchema:
     """Compile an Avro schema.
 
     Args:
         registered: The schema of the registry.
         restores_names: ``_uXXXX`` in the names of fields is a character.
-        has_logical_types: The logical types that Connect ignores are those of Debezium.
+        style: The style of the schema; names of CockroachDB are always restored.
 
     Raises:
         DecodeError: It is not an Avro schema that Connect writes.
     """
     field_name = _restored if restores_names else str
-    compiler = _Compiler(field_name, has_logical_types=has_logical_types)
+    if style is AvroStyle.COCKROACHDB:
+        field_name = cockroachdb_sql_name
+    compiler = _Compiler(field_name, has_logical_types=style is not AvroStyle.CONNECT)
     try:
         for text in registered.references:
             compiler.part(json.loads(text.encode(), object), "", 0)

@@ -10,6 +10,7 @@ characters become ``_uXXXX``.
 
 import base64
 import binascii
+import decimal
 import itertools
 import math
 import re
@@ -22,8 +23,17 @@ import msgspec
 from changelane.errors import DecodeError, EncodeError
 from changelane.formats.contract import json
 from changelane.formats.contract.avro_binary import bytes_of, long_of, text_of
+from changelane.formats.debezium_envelope.registry.avro_styles import (
+    DECIMAL_TEXT,
+    PRECISION,
+    SCALE,
+    SQL_COLUMN,
+    AvroStyle,
+    cockroachdb_avro_name,
+)
 from changelane.formats.debezium_envelope.rows.connect_schema import UNSET, Schema, struct
 from changelane.formats.debezium_envelope.rows.semantic_types import CONNECT, DEBEZIUM
+from changelane.types.values import unscaled
 
 Write = Callable[[Any], bytes]
 
@@ -101,21 +111,19 @@ NOT_A_PAYLOAD: Final = (
 
 
 def avro_writer(
-    schema: Schema, *, escapes_names: bool, has_logical_types: bool = False
+    schema: Schema, *, escapes_names: bool, style: AvroStyle = AvroStyle.CONNECT
 ) -> AvroWriter:
     """Return a schema in Avro.
 
     Args:
         schema: The schema of Connect.
         escapes_names: Characters of fields that Avro does not allow become ``_uXXXX``.
-        has_logical_types: Debezium's types have logical types of Avro, too.
+        style: The style of the Avro schema.
 
     Raises:
         EncodeError: A field has a name that Avro does not allow, or a schema has no Avro form.
     """
-    logical_types = {**_LOGICAL, **_FURTHER_LOGICAL} if has_logical_types else _LOGICAL
-    maker = _Maker(_escaped if escapes_names else _checked, logical_types)
-    avro, write = maker.part(schema)
+    avro, write = _Maker(_escaped if escapes_names else _checked, style).part(schema)
     return AvroWriter(json.dumps(avro).decode(), write)
 
 
@@ -136,13 +144,18 @@ def _checked(name: str) -> str:
 class _Maker:
     """Makes the Avro schema of one message."""
 
-    def __init__(self, field_name: Callable[[str], str], logical_types: Mapping[str, str]) -> None:
-        self._field_name = field_name
-        self._logical_types = logical_types
+    def __init__(self, field_name: Callable[[str], str], style: AvroStyle) -> None:
+        self._is_plain = style is AvroStyle.COCKROACHDB
+        self._field_name = cockroachdb_avro_name if self._is_plain else field_name
+        self._logical_types = _LOGICAL
+        if style is not AvroStyle.CONNECT:
+            self._logical_types = {**_LOGICAL, **_FURTHER_LOGICAL}
         self._contents: dict[str, bytes] = {}
 
     def part(self, schema: Schema) -> tuple[Any, Write]:
         """Return the Avro of a schema, and the writer of its values."""
+        if self._is_plain and schema.label == DECIMAL_TEXT:
+            return _decimal_or_text(schema)
         avro, write = self._required(schema)
         if not schema.optional:
             return avro, write
@@ -182,7 +195,8 @@ class _Maker:
 
     def _record(self, schema: Schema) -> tuple[Any, Write]:
         content = json.dumps(msgspec.structs.replace(schema, optional=False, field=UNSET))
-        full_name, is_new = self._unique(_full_name(schema), content)
+        name = schema.label if self._is_plain else _full_name(schema)
+        full_name, is_new = self._unique(name, content)
         members: list[tuple[str, bool, Write]] = []
         fields: list[dict[str, Any]] = []
         for member in schema.members:
@@ -193,13 +207,17 @@ class _Maker:
                 field["default"] = _avro_default(member, member.default)
             elif member.optional:
                 field["default"] = None
+            if self._is_plain and SQL_COLUMN in member.parameter:
+                field[SQL_COLUMN] = member.parameter[SQL_COLUMN]
             fields.append(field)
         write_record = _record_writer(members)
         if not is_new:
             return full_name, write_record
         namespace, _, name = full_name.rpartition(".")
-        avro = {"type": "record", "name": name, "namespace": namespace, "fields": fields}
-        return self._with_properties(avro, schema), write_record
+        avro = {"type": "record", "name": name}
+        if namespace:
+            avro["namespace"] = namespace
+        return self._with_properties(avro | {"fields": fields}, schema), write_record
 
     def _unique(self, name: str, content: bytes) -> tuple[str, bool]:
         """Return a name that no other content has, and whether it is new."""
@@ -213,6 +231,10 @@ class _Maker:
 
     def _with_properties(self, avro: dict[str, Any], schema: Schema) -> dict[str, Any] | str:
         """Return an Avro type with the properties of Connect, or its name if there are none."""
+        if self._is_plain:
+            if schema.label in self._logical_types:
+                avro["logicalType"] = self._logical_types[schema.label]
+            return avro if len(avro) > 1 else avro["type"]
         parameters = schema.parameter
         if schema.doc:
             avro["connect.doc"] = schema.doc
@@ -232,6 +254,28 @@ class _Maker:
         elif schema.label in self._logical_types:
             avro["logicalType"] = self._logical_types[schema.label]
         return avro if len(avro) > 1 else avro["type"]
+
+
+def _decimal_or_text(schema: Schema) -> tuple[Any, Write]:
+    """Return the union of CockroachDB's decimals, and the writer of their texts."""
+    precision, scale = (int(schema.parameter[name]) for name in (PRECISION, SCALE))
+    number = {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+
+    def write(value: Any) -> bytes:
+        if value is None:
+            return _BRANCHES[0]
+        if value in _NOT_FINITE:
+            return _BRANCHES[2] + text_of(value)
+        whole = unscaled(decimal.Decimal(value), scale)
+        if whole is None:
+            raise ValueError  # more digits than the column has
+        data = whole.to_bytes(whole.bit_length() // 8 + 1, "big", signed=True)
+        return _BRANCHES[1] + bytes_of(data)
+
+    return ["null", number, "string"], write
+
+
+_BRANCHES: Final = tuple(map(long_of, range(3)))
 
 
 def _full_name(schema: Schema) -> str:

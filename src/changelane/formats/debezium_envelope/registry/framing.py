@@ -13,8 +13,8 @@ AWS Glue               ``0x03``, ``0x00`` or ``0x05`` (zlib), a UUID of 16 bytes
 
 Sources: confluentinc/schema-registry, ``schema-serializer/.../schema/id``;
 Apicurio/apicurio-registry, ``serdes/generic/serde-common`` (``Default4ByteIdHandler``,
-``Legacy8ByteIdHandler``, ``OptimisticFallbackIdHandler``). The framing of Glue is not proven by a
-message.
+``Legacy8ByteIdHandler``, ``OptimisticFallbackIdHandler``); awslabs/aws-glue-schema-registry,
+``AWSSchemaRegistryConstants``. The framing of Glue is not proven by a message.
 """
 
 import uuid
@@ -48,10 +48,17 @@ _APICURIO: Final[Mapping[Part, Mapping[str, IdKind]]] = {
         "apicurio.value.contentId": IdKind.CONTENT_ID,
     },
 }
+_UNREADABLE: Final[Mapping[Part, frozenset[str]]] = {
+    "key": frozenset({"apicurio.key.contentHash", "apicurio.key.artifactId"}),
+    "value": frozenset({"apicurio.value.contentHash", "apicurio.value.artifactId"}),
+}
+"""Headers that name a schema without its id."""
 HEADER_NAMES: Final = frozenset(
-    (*_CONFLUENT.values(), *(name for names in _APICURIO.values() for name in names))
+    name
+    for names in (_CONFLUENT.values(), *_APICURIO.values(), *_UNREADABLE.values())
+    for name in names
 )
-"""The headers with the id of a schema."""
+"""The headers that name a schema."""
 
 
 class Framed(NamedTuple):
@@ -90,7 +97,7 @@ def framed(data: bytes, headers: Headers, part: Part, id_width: str) -> Framed:
 def may_be_framed(data: bytes, headers: Headers, part: Part) -> bool:
     """Return whether a key or a value seems to have the id of a schema: a fast check."""
     if headers and any(name in HEADER_NAMES for name, _ in headers):
-        names = {_CONFLUENT[part], *_APICURIO[part]}
+        names = {_CONFLUENT[part], *_APICURIO[part], *_UNREADABLE[part]}
         if any(name in names for name, _ in headers):
             return True
     return len(data) > 4 and data[:1] in {ID, _GUID, _GLUE}
@@ -111,6 +118,9 @@ def _in_header(headers: Headers, part: Part) -> SchemaId | None:
             if len(content) != 8:
                 raise _wrong_header()
             return _number(kind, content)
+    if any(name in _UNREADABLE[part] for name, _ in headers):
+        reason = "the headers have no id of the schema: set apicurio.registry.use-id to it"
+        raise DecodeError(reason, code=ReasonCode.MALFORMED_AVRO)
     return None
 
 

@@ -28,6 +28,7 @@ from changelane.formats.debezium_envelope.registry.avro_schemas import (
     CompiledSchema,
     compile_schema,
 )
+from changelane.formats.debezium_envelope.registry.avro_styles import AvroStyle
 from changelane.formats.debezium_envelope.registry.avro_writers import (
     NOT_A_PAYLOAD,
     AvroWriter,
@@ -60,7 +61,7 @@ def with_serde(
     options: Options,
     inner: Format,
     *,
-    has_logical_types: bool = False,
+    style: AvroStyle = AvroStyle.CONNECT,
 ) -> Format:
     """Return a format with the serde of its options.
 
@@ -68,7 +69,7 @@ def with_serde(
         make: The function that makes the format of its options, for pickle.
         options: The options.
         inner: The format of JSON messages.
-        has_logical_types: Debezium's types have logical types of Avro, which Connect ignores.
+        style: The style of Avro schemas.
 
     Raises:
         ConfigError: The options of the serde contradict each other.
@@ -81,7 +82,7 @@ def with_serde(
         return inner
     if options.serde is Serde.AVRO_REGISTRY:
         check_location(options.location)
-    return RegistryFormat(make, options, inner, has_logical_types=has_logical_types)
+    return RegistryFormat(make, options, inner, style=style)
 
 
 _REGISTRY_OPTIONS: Final = frozenset(SerdeOptions.__struct_fields__) - {"serde"}
@@ -91,10 +92,10 @@ class _RegisteredSchemas:
     """The compiled schemas of one registry."""
 
     def __init__(
-        self, location: Location, *, restores_names: bool, is_new: bool, has_logical_types: bool
+        self, location: Location, *, restores_names: bool, is_new: bool, style: AvroStyle
     ) -> None:
         self._location = location
-        self._has_logical_types = has_logical_types
+        self._style = style
         self._restores_names = restores_names
         self._is_new = is_new
         self._writers: BoundedCache[tuple[str, bytes], tuple[bytes, AvroWriter] | EncodeError]
@@ -141,7 +142,7 @@ class _RegisteredSchemas:
             writer = avro_writer(
                 parse(block),
                 escapes_names=self._restores_names,
-                has_logical_types=self._has_logical_types,
+                style=self._style,
             )
         except EncodeError as error:
             return error
@@ -161,7 +162,7 @@ class _RegisteredSchemas:
             return compile_schema(
                 registered,
                 restores_names=self._restores_names,
-                has_logical_types=self._has_logical_types,
+                style=self._style,
             )
         except DecodeError as error:
             return error
@@ -169,14 +170,14 @@ class _RegisteredSchemas:
 
 @lru_cache(maxsize=64)
 def _schemas_of(
-    location: Location, *, restores_names: bool, is_new: bool, has_logical_types: bool
+    location: Location, *, restores_names: bool, is_new: bool, style: AvroStyle
 ) -> _RegisteredSchemas:
     """Return the schemas of a registry; all codecs of a process share them."""
     return _RegisteredSchemas(
         location,
         restores_names=restores_names,
         is_new=is_new,
-        has_logical_types=has_logical_types,
+        style=style,
     )
 
 
@@ -194,7 +195,7 @@ class RegistryFormat:
         options: SerdeOptions,
         inner: Format,
         *,
-        has_logical_types: bool,
+        style: AvroStyle,
     ) -> None:
         self._make = make
         self._options = options
@@ -206,7 +207,7 @@ class RegistryFormat:
             options.location,
             restores_names=restores_names,
             is_new=options.register_schemas,
-            has_logical_types=has_logical_types,
+            style=style,
         )
         self._last: tuple[bytes, bytes] = (b"", b"")
         self.carries = inner.carries

@@ -20,6 +20,7 @@ from changelane.event import (
 from changelane.formats.contract import json
 from changelane.formats.contract.tidb_time_stamps import position_of, time_ns
 from changelane.formats.ticdc import SOURCE
+from changelane.formats.ticdc.simple.avro import AVRO_STARTS, read_avro
 from changelane.formats.ticdc.simple.tables import Table, Timestamps
 from changelane.formats.ticdc.simple.wire import JsonRow, SimpleMessage, TableDefinition
 from changelane.reason_codes import ReasonCode
@@ -72,7 +73,7 @@ class Reader:
 
     def __call__(self, value: bytes) -> ChangeEvent:
         """Return the event of a message's value."""
-        message = json.loads(value, SimpleMessage)
+        message = load_message(value)
         if message.version != VERSION:
             raise DecodeError("not version 1", code=ReasonCode.UNKNOWN_VERSION, path="$.version")
         op = OPERATIONS.get(message.type)
@@ -192,6 +193,17 @@ class Reader:
         except DecodeError as error:
             path = f"$.tableSchema{error.path.removeprefix('$')}"
             raise DecodeError(error.reason, code=error.code, path=path) from None
+
+
+def load_message(value: bytes) -> SimpleMessage:
+    """Return a message in JSON or in Avro, whose data never start like JSON.
+
+    Raises:
+        DecodeError: It is neither.
+    """
+    if value[:1] in AVRO_STARTS:
+        return read_avro(value)
+    return json.loads(value, SimpleMessage)
 
 
 def action_of_type(kind: str, sql: str | None) -> str:

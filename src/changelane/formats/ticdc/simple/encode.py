@@ -4,6 +4,7 @@
 from collections.abc import Collection
 from typing import Any, Final
 
+from changelane.ddl import table_of
 from changelane.errors import EncodeError
 from changelane.event import (
     ChangeEvent,
@@ -19,6 +20,8 @@ from changelane.event import (
 from changelane.formats.contract import json
 from changelane.formats.contract.format import Report
 from changelane.formats.contract.tidb_time_stamps import time_stamp_of
+from changelane.formats.ticdc import SOURCE
+from changelane.formats.ticdc.simple.avro import write_avro
 from changelane.formats.ticdc.simple.decode import (
     ACTIONS,
     OPERATIONS,
@@ -30,6 +33,7 @@ from changelane.formats.ticdc.simple.decode import (
 from changelane.formats.ticdc.simple.tables import Table, Tables
 from changelane.message import Message
 from changelane.position import SequencePosition
+from changelane.schema import TableId
 
 _TYPES: Final = {op: name for name, op in OPERATIONS.items()}
 _DDL_TYPES: Final = {action: name for name, action in ACTIONS.items()}
@@ -39,13 +43,26 @@ _MILLISECOND: Final = 1_000_000
 _AFTER_TIMES: Final = ("schemaVersion", "handleKeyOnly", "data", "old")
 """Fields after the times, in the order of the producer."""
 _ROW_DETAILS: Final = ("tableID", "schemaVersion")
+_EMPTY: Final = (
+    ("position", "commitTs"),
+    ("source_time", "commitTs"),
+    ("details.tableID", "tableID"),
+    ("details.schemaVersion", "schemaVersion"),
+)
+"""Fields of an event, and those of a message in Avro that are empty with 0."""
 
 
 class Writer:
-    """Encodes events that are reduced to the capabilities of the simple protocol."""
+    """Encodes events that are reduced to the capabilities of the simple protocol.
 
-    def __init__(self, declared: Tables) -> None:
+    Args:
+        declared: The declared tables.
+        is_avro: Messages are written in Avro.
+    """
+
+    def __init__(self, declared: Tables, *, is_avro: bool) -> None:
         self._tables = declared
+        self._is_avro = is_avro
 
     def __call__(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
         """Return the message of an event; none if the protocol has no such message."""
@@ -76,8 +93,32 @@ class Writer:
             report(("process_time", "0 is read as none"))
         last: dict[str, Any] = {name: fields.pop(name) for name in _AFTER_TIMES if name in fields}
         message: dict[str, Any] = {"version": VERSION, **fields, **times, **last}
+        if self._is_avro:
+            return (Message(self._avro(message, report)),)
         written = {name: value for name, value in message.items() if value is not None}
         return (Message(json.dumps(written)),)
+
+    def _avro(self, message: dict[str, Any], report: Report) -> bytes:
+        """Return a message in Avro, and report what only JSON has."""
+        for field, name in _EMPTY:
+            if message.get(name) == 0:
+                report((field, "0 is read as none"))
+        for name in ("tableID", "buildTs"):
+            if (message.get(name) or 0) >= _MOST:
+                raise EncodeError(f"{name} has more than 63 bits")
+        if message["type"] not in OPERATIONS and message["type"] != WATERMARK:
+            named = table_of(message["sql"] or None, SOURCE.product, TableId())
+            for part, name in (("database", "database"), ("name", "table")):
+                if getattr(named, part) != message[name]:
+                    report((f"table.{part}", "readers take it from the statement"))
+            if message.get("tableID") is not None:
+                report(("details.tableID", "a statement in Avro has no such field"))
+        table = self._tables.newest(message.get("database"), message.get("table"))
+        columns = () if table is None else table.schema.columns
+        try:
+            return write_avro(message, {column.name: column.type for column in columns})
+        except (ValueError, OverflowError):
+            raise EncodeError("a value has no form in Avro") from None
 
     def _row(self, event: DataChange, report: Report) -> dict[str, Any]:
         database, name = event.table.database, event.table.name

@@ -8,11 +8,9 @@ from typing import Final
 
 from changelane.errors import DecodeError
 from changelane.event import ChangeEvent, SchemaChange, Tombstone, Truncate
-from changelane.formats.contract import json
 from changelane.formats.contract.bounded_cache import BoundedCache
-from changelane.formats.ticdc.simple.decode import Reader
+from changelane.formats.ticdc.simple.decode import Reader, load_message
 from changelane.formats.ticdc.simple.tables import Table, Tables, Timestamps
-from changelane.formats.ticdc.simple.wire import SimpleMessage
 from changelane.message import Message
 from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId
@@ -45,7 +43,7 @@ class Stream:
         return (event,)
 
     def _add_table(self, value: bytes) -> None:
-        definition = json.loads(value, SimpleMessage).tableSchema
+        definition = load_message(value).tableSchema
         if definition is None:
             return
         name = definition.schema or None, definition.table or None

@@ -5,6 +5,7 @@ Rows have no types. ``tableSchema`` in messages of the type BOOTSTRAP, and in th
 describes a table at a version, which rows name as ``schemaVersion``.
 """
 
+import base64
 import datetime as dt
 import math
 import struct
@@ -75,6 +76,8 @@ class Timestamps:
 
     def untyped(self, value: Any) -> Any:
         """Return a value of a column without a declared type: instants as text in UTC."""
+        if type(value) is bytes:  # of Avro, which JSON has in this form
+            return base64.b64encode(value).decode()
         if type(value) is not dict:
             return whole_unless_fraction(value)
         instant = self.read(value)
@@ -296,9 +299,18 @@ def _reader(kind: LogicalType, timestamps: Timestamps) -> Read:
     if isinstance(kind, InstantType):
         return timestamps.read
     try:
-        return value_reader(kind, dt.UTC)
+        read = value_reader(kind, dt.UTC)
     except ValueError:  # shapes, which TiDB does not have
         return whole_unless_fraction
+    if isinstance(kind, Bytes):  # bytes are those of Avro
+        return lambda value: value if type(value) is bytes else read(value)
+    if isinstance(kind, Bits):
+        return lambda value: read(_number_of(value) if type(value) is bytes else value)
+    return read
+
+
+def _number_of(data: bytes) -> int:
+    return int.from_bytes(data, "big")
 
 
 def _key_columns(definition: TableDefinition) -> tuple[str, ...]:
