@@ -144,11 +144,6 @@ class Reader:
             before_holds = _FULL if is_whole else _UNKNOWN
         elif op is not _UPDATE and op is not _DELETE:
             after_holds = _FULL
-        else:
-            absent = absent_columns(mask, row, before)
-            row = {name: value for name, value in row.items() if name not in absent}
-            if before is not None:
-                before = {name: value for name, value in before.items() if name not in absent}
         images: tuple[Image | None, Image | None] = (before, row)
         if op is _DELETE:
             images = (row, None)
@@ -256,20 +251,6 @@ def mask_of(text: str | None, path: str) -> int | None:
 def is_complete_row(mask: int | None, row: Collection[str]) -> bool:
     """Whether a message has all columns of a row that has no declared columns."""
     return mask is None or mask.bit_count() >= len(row)
-
-
-def absent_columns(mask: int | None, row: Row, before: Row | None) -> frozenset[str]:
-    """Return the columns that a message does not have, if that is certain without their ordinals.
-
-    The message shows NULL for each column that is not in the mask, in both images. So these are
-    all columns with NULL, if there are as many of them as the mask lacks.
-    """
-    nulls = frozenset(name for name, value in row.items() if value is None)
-    if mask is None or len(nulls) != len(row) - mask.bit_count():
-        return frozenset()
-    if before is not None and any(before.get(name) is not None for name in nulls):
-        return frozenset()
-    return nulls
 
 
 def _not_a_mask(path: str) -> DecodeError:

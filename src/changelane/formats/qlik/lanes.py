@@ -114,14 +114,12 @@ def lanes_of(reader: Reader) -> ProbedLanes:
 
 
 def _check_mask(identity: _Identity, declared: DeclaredTable | None) -> None:
-    """Check that rows have all columns.
+    """Check that the rows of a declared table have all columns.
 
     Raises:
         NotPlainError: The mask lacks a column.
     """
     mask = mask_of(identity.mask, "$")
-    if declared is None and not is_complete_row(mask, identity.names):
-        raise NotPlainError
     if declared is None or mask is None:
         return
     columns = (1 << len(declared.schema.columns)) - 1
