@@ -14,8 +14,15 @@ from changelane.capture.snapshot.plan import (
     SnapshotProgress,
     SnapshotTable,
 )
+from changelane.capture.snapshot.table_requests import (
+    TableRequest,
+    create_request,
+    record_error,
+)
 from changelane.capture.storage import LocalFolder
 from changelane.cli import main
+
+EMPTY = '{\n  "first_load": null,\n  "tables": []\n}\n'
 
 
 def planned(name: str) -> SnapshotTable:
@@ -44,7 +51,7 @@ def run_status(folder: Path, *arguments: str) -> str:
 
 def test_status_counts_the_chunks_and_rows_of_each_table(tmp_path: Path) -> None:
     assert run_status(tmp_path) == "no snapshot by readers runs, and none was interrupted\n"
-    assert run_status(tmp_path, "--output", "json") == "null\n"
+    assert run_status(tmp_path, "--output", "json") == EMPTY
     plan = SnapshotPlan(
         id="first",
         settings="",
@@ -65,7 +72,7 @@ def test_status_counts_the_chunks_and_rows_of_each_table(tmp_path: Path) -> None
         ["shop.[empty]", "1", "1", "0"],
     ]
     assert lines[3] == "2 of 3 chunks of the snapshot are complete, with 1,234 rows"
-    figures = msgspec.json.decode(run_status(tmp_path, "--output", "json"))
+    figures = msgspec.json.decode(run_status(tmp_path, "--output", "json"))["first_load"]
     assert (figures["chunk_count"], figures["complete_count"], figures["row_count"]) == (3, 2, 1234)
     assert figures["tables"][1] == {
         "table": "shop.[empty]",
@@ -73,3 +80,34 @@ def test_status_counts_the_chunks_and_rows_of_each_table(tmp_path: Path) -> None
         "complete_count": 1,
         "row_count": 0,
     }
+
+
+def test_status_shows_snapshots_of_tables(tmp_path: Path) -> None:
+    folder = LocalFolder(tmp_path / "log")
+    added = TableRequest(kind="add", table="shop.`[b]`", history=0, created_ms=1)
+    redone = TableRequest(kind="redo", table="shop.a", history=0, created_ms=2, lower=("5",))
+    create_request(folder, added)
+    create_request(folder, redone)
+    plan = SnapshotPlan(
+        id="second",
+        settings="",
+        follows=0,
+        offset={},
+        created_ms=1,
+        tables=(planned("a"),),
+        chunks=(SnapshotChunk(0, 0), SnapshotChunk(1, 0)),
+    )
+    progress = SnapshotProgress(folder, redone.plan_name)
+    progress.start(plan)
+    progress.complete(plan, CompleteChunk(1, (Segment("a", 0, 1000, 9, "00"),)))
+    assert run_status(tmp_path).splitlines() == [
+        "add shop.`[b]`: waits for a capture",
+        "redo shop.a: 1 of 2 chunks of the snapshot are complete, with 1,000 rows",
+    ]
+    record_error(folder, added, "the table does not exist any more")
+    assert "add shop.`[b]`: failed: the table does not exist" in run_status(tmp_path)
+    tables = msgspec.json.decode(run_status(tmp_path, "--output", "json"))["tables"]
+    assert [(t["table"], t["lower"], t["figures"] is None) for t in tables] == [
+        ("shop.`[b]`", [], True),
+        ("shop.a", ["5"], False),
+    ]
