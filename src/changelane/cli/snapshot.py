@@ -46,7 +46,8 @@ class TableSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         kind: ``add`` or ``redo``.
         lower, upper: The first values of the keys of a range; empty = no bound.
         error: Why the rows cannot be read; empty = nothing is known to prevent it.
-        figures: How far it is; ``None`` = it waits for a capture.
+        figures: How far it is; ``None`` = it waits for a capture, or for transactions that write to
+            the table.
     """
 
     table: str
@@ -218,7 +219,9 @@ def status(file: str, *, output: str) -> None:
 def _show_table(table_snapshot: TableSnapshot, console: Console) -> None:
     """Show the snapshot of one table."""
     figures = table_snapshot.figures
-    state = "waits for a capture" if figures is None else figures.line
+    state = "waits for a capture, or for transactions that write to the table"
+    if figures is not None:
+        state = figures.line
     if table_snapshot.error:
         state = f"failed: {table_snapshot.error}"
     name = escape(printable(table_snapshot.table))

@@ -101,7 +101,7 @@ def test_status_shows_snapshots_of_tables(tmp_path: Path) -> None:
     progress.start(plan)
     progress.complete(plan, CompleteChunk(1, (Segment("a", 0, 1000, 9, "00"),)))
     assert run_status(tmp_path).splitlines() == [
-        "add shop.`[b]`: waits for a capture",
+        "add shop.`[b]`: waits for a capture, or for transactions that write to the table",
         "redo shop.a: 1 of 2 chunks of the snapshot are complete, with 1,000 rows",
     ]
     record_error(folder, added, "the table does not exist any more")

@@ -203,11 +203,18 @@ class TableSnapshots:
             return
         except (UnreachableError, ExpiredManifestError) as error:
             self._note(f"the snapshot of {request.table} waits: {error}")
+        except OSError:
+            raise
         except ChangelaneError as error:
-            if not self._stop.is_set():
-                self._failed[request.id] = f"the rows of {request.table} are not read: {error}"
-                self._notify(self._failed[request.id])
-                record_error(self._folder, request, str(error))
+            self._fail(request, str(error))
+        except Exception as error:  # noqa: BLE001 - the thread must go on; the text may have values
+            self._fail(request, type(error).__name__)
+
+    def _fail(self, request: TableRequest, reason: str) -> None:
+        if not self._stop.is_set():
+            self._failed[request.id] = f"the rows of {request.table} are not read: {reason}"
+            self._notify(self._failed[request.id])
+            record_error(self._folder, request, reason)
 
     def _read_and_publish(self, request: TableRequest) -> None:
         newest = self._log.newest()
