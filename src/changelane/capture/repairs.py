@@ -28,7 +28,7 @@ class Repair(msgspec.Struct, frozen=True):
         history: The history of the log (``Manifest.history``) that has the positions.
         records: Records.
         segments: Segments in the storage, instead of records; their first offsets are 0.
-        follows: The number of the newest manifest before the first of the segments was written.
+        follows: The number of the newest manifest when the repair was first written.
     """
 
     history: int

@@ -4,9 +4,11 @@
 from pathlib import Path
 
 import msgspec
+import pytest
 from click.testing import CliRunner
 
 from changelane.capture.manifest import Segment
+from changelane.capture.requested_tables import Requested
 from changelane.capture.snapshot.plan import (
     CompleteChunk,
     SnapshotChunk,
@@ -31,7 +33,7 @@ def planned(name: str) -> SnapshotTable:
     )
 
 
-def run_status(folder: Path, *arguments: str) -> str:
+def pipeline_file(folder: Path, **options: str) -> str:
     source = {
         "type": "mariadb",
         "host": "h",
@@ -43,8 +45,13 @@ def run_status(folder: Path, *arguments: str) -> str:
     }
     sink = {"type": "delta", "path": str(folder / "lake")}
     file = folder / "shop.yaml"
-    file.write_bytes(msgspec.json.encode({"name": "shop", "source": source, "sink": sink}))
-    result = CliRunner().invoke(main, ["snapshot", "status", str(file), *arguments])
+    pipeline = {"name": "shop", "source": source, "sink": sink, "options": options}
+    file.write_bytes(msgspec.json.encode(pipeline))
+    return str(file)
+
+
+def run_status(folder: Path, *arguments: str) -> str:
+    result = CliRunner().invoke(main, ["snapshot", "status", pipeline_file(folder), *arguments])
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -111,3 +118,30 @@ def test_status_shows_snapshots_of_tables(tmp_path: Path) -> None:
         ("shop.`[b]`", [], True),
         ("shop.a", ["5"], False),
     ]
+
+
+def test_redo_waits_for_its_end_and_shows_why_it_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = LocalFolder(tmp_path / "log")
+    calls: list[tuple[object, ...]] = []
+
+    def request_tables(_: object, names: list[str], **options: object) -> Requested:
+        calls.append((names, options["kind"], options["lower"], options["upper"]))
+        request = TableRequest(kind="redo", table="shop.a", history=0, created_ms=1)
+        if len(calls) == 1:
+            create_request(folder, request)
+            record_error(folder, request, "it has no key")
+        return Requested((request,))
+
+    monkeypatch.setattr("changelane.capture.requested_tables.request_tables", request_tables)
+    ranges = ["--from", "a", "--from", "5", "--to", "b"]
+    command = ["snapshot", "redo", pipeline_file(tmp_path), "a", *ranges, "--wait"]
+    failed = CliRunner().invoke(main, command)
+    assert failed.exit_code == 1
+    assert "the rows of shop.a are not read: it has no key" in failed.stderr
+    complete = CliRunner().invoke(main, command)
+    assert complete.stdout == "requested: the rows of shop.a\nthe capture log has the rows\n"
+    assert calls[0] == (["a"], "redo", ("a", "5"), ("b",))
+    history = ["snapshot", "redo", pipeline_file(tmp_path, mode="history"), "a"]
+    assert "redo needs tables of the mode upsert" in CliRunner().invoke(main, history).stderr

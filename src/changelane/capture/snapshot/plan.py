@@ -143,6 +143,8 @@ class SnapshotPlan(msgspec.Struct, frozen=True, kw_only=True):
             only.
         log_mark: What identifies the log at *offset*; MySQL and MariaDB only.
         chunks: The chunks of all tables; those of tables that cannot continue come first.
+        complete_at: The number of the newest manifest when all chunks were complete, before the
+            capture process could publish them; ``None`` = they are not. Single tables only.
     """
 
     id: str
@@ -155,6 +157,7 @@ class SnapshotPlan(msgspec.Struct, frozen=True, kw_only=True):
     history: str = ""
     log_mark: str | None = ""
     chunks: tuple[SnapshotChunk, ...]
+    complete_at: int | None = None
 
 
 class CompleteChunk(msgspec.Struct, frozen=True):

@@ -266,7 +266,9 @@ class TableSnapshots:
         check_key(table)
         plan = progress.plan()
         complete = set() if plan is None else progress.complete_numbers(plan)
-        if plan is not None and not self._can_continue(plan, table, complete):
+        if plan is not None and not (
+            plan.id.startswith(request.id) and self._can_continue(plan, table, complete)
+        ):
             self._delete(plan, progress)
             plan = None
         if plan is None and request.kind == "add":
@@ -275,7 +277,7 @@ class TableSnapshots:
             return plan
         with self._database.open_snapshot(table) as (snapshot, offset):
             if plan is None:
-                plan = self._new_plan(table, snapshot, offset)
+                plan = self._new_plan(request, table, snapshot, offset)
                 progress.start(plan)
             else:
                 self._notify(f"{len(complete)} of {len(plan.chunks)} chunks are here")
@@ -299,12 +301,14 @@ class TableSnapshots:
             and are_equal(snapshot_plan.tables, [table])
         )
 
-    def _new_plan(self, table: SnapshotTable, snapshot: str, offset: EngineOffset) -> SnapshotPlan:
-        newest = self._log.newest()
+    def _new_plan(
+        self, request: TableRequest, table: SnapshotTable, snapshot: str, offset: EngineOffset
+    ) -> SnapshotPlan:
         return SnapshotPlan(
-            id=uuid.uuid4().hex,
+            # a plan of an earlier request may have another range
+            id=f"{request.id}-{uuid.uuid4().hex[:8]}",
             settings=self._database.settings(),
-            follows=0 if newest is None else newest.sequence,
+            follows=self._newest_sequence(),
             offset=offset,
             created_ms=int(time.time() * 1000),
             tables=(table,),
@@ -360,8 +364,14 @@ class TableSnapshots:
             for chunk in progress.complete_chunks(snapshot_plan)
             for segment in chunk.segments
         )
+        if snapshot_plan.complete_at is None:
+            # whatever happens later, they are published after this manifest, if at all
+            sequence = self._newest_sequence()
+            snapshot_plan = msgspec.structs.replace(snapshot_plan, complete_at=sequence)
+            progress.start(snapshot_plan)
         if segments:
-            repair = Repair(request.history, segments=segments, follows=snapshot_plan.follows)
+            follows = snapshot_plan.complete_at or 0
+            repair = Repair(request.history, segments=segments, follows=follows)
             name = add_repair(self._folder, repair, f"{snapshot_plan.id}.json")
             while name in repair_names(self._folder):
                 self._check()
@@ -376,11 +386,18 @@ class TableSnapshots:
         delete_request(self._folder, request)
 
     def _delete(self, snapshot_plan: SnapshotPlan, progress: SnapshotProgress) -> None:
-        published = segments_after(self._log, snapshot_plan.follows)
+        is_incomplete = snapshot_plan.complete_at is None
+        published = (
+            set() if is_incomplete else segments_after(self._log, snapshot_plan.complete_at or 0)
+        )
         for name in self._folder.names("segments"):
             if name.startswith(f"{snapshot_plan.id}-") and name not in published:
                 self._folder.delete(f"segments/{name}")
         progress.delete(snapshot_plan)
+
+    def _newest_sequence(self) -> int:
+        newest = self._log.newest()
+        return 0 if newest is None else newest.sequence
 
     def _check(self) -> None:
         """Check that the capture goes on.
