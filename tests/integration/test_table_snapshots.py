@@ -153,7 +153,7 @@ def change_orders(connection: "psycopg.Connection[Any]", row: int) -> None:
             connection.execute("DELETE FROM orders WHERE id = %s AND shop = 'B'", [row])
         case _:
             connection.execute(
-                "UPDATE orders SET v = v + 1 WHERE id %% 7 = %s AND shop <> 'ä'", [row % 7]
+                "UPDATE orders SET v = v + 1 WHERE id %% 7 = %s AND shop IN ('a', 'B')", [row % 7]
             )
 
 

@@ -60,6 +60,8 @@ def create_request(folder: Folder, request: TableRequest) -> None:
         folder.create(_name_of(request.table), content)
     except FileExistsError:
         earlier = read_request(folder, request.table)
+        if earlier == request:
+            return  # an object store may repeat a call whose answer was lost
         if earlier is None or not earlier.error:
             msg = f"a snapshot of {request.table} is not complete yet"
             raise ConfigError(f"{msg}: see `changelane snapshot status`") from None
