@@ -58,6 +58,7 @@ _IDLE_S: Final = 60.0
 """The interval at which an offset is published without records, seconds."""
 _UNTIL_NOW_IDLE_S: Final = 0.5
 _RETENTION_INTERVAL_S: Final = 600.0
+_NOT_PUBLISHED: Final = "publication_lacks_table"
 
 
 def captured_server_of(source: DatabaseSource) -> CapturedServer:
@@ -108,12 +109,14 @@ def _findings(source: DatabaseSource, server: CapturedServer, log: CaptureLog) -
     offset = _newest_offset(log)
     findings = server.findings(offset)
     recorded = read_origin(log.folder)
-    if recorded is None or has_errors(findings):
+    # a new table is often none of the publication: `changelane snapshot add` adds it
+    if recorded is None or has_errors(f for f in findings if f.defect != _NOT_PUBLISHED):
         return findings
     origin = server.origin()
     requested = {request.table for request in read_requests(log.folder)}
-    findings += other_log_findings(recorded, origin, log.folder.label)
-    if offset is not None and not has_errors(findings):
+    findings_of_log = list(other_log_findings(recorded, origin, log.folder.label))
+    findings += findings_of_log
+    if offset is not None and not findings_of_log:
         findings += continuation_findings(
             recorded,
             origin,
