@@ -92,7 +92,7 @@ class Shop:
         stop = threading.Event()
         choose = random.Random(7)
         statements = (
-            "UPDATE {0} SET v = v + 1 WHERE id % 7 = {1} % 7 AND shop <> 'ß'",
+            "UPDATE {0} SET v = v + 1 WHERE id = {1} AND shop <> 'ß'",
             "DELETE FROM {0} WHERE id = {1}",
             "UPDATE IGNORE {0} SET id = id + 1000 WHERE id = {1}",
             "REPLACE INTO {0} VALUES ('c', {1}, 1, NULL)",

@@ -264,8 +264,10 @@ class DatabaseCapture:
             statements = server.publish(names)
         for statement in statements:
             self._notify(f"executed: {statement}")
-        # rows that a transaction inserts at this moment are not visible yet
-        for name in names if statements else server.tables_with_rows(names) if names else ():
+        # a table that was just published may have rows that are not visible yet
+        if names and not statements:
+            names = server.tables_with_rows(names)
+        for name in names:
             with contextlib.suppress(ConfigError):  # it is requested already
                 create_request(
                     self._folder,
@@ -432,7 +434,7 @@ class DatabaseCapture:
         while snapshots is not None and snapshots.has_work:
             check()
             self.check()
-            time.sleep(0.05)
+            time.sleep(0.5)
         if snapshots is not None and snapshots.failure:
             raise CaptureError(snapshots.failure)
 
