@@ -68,8 +68,8 @@ LONG_PARTS: Final = (
         *("soft_deletes", "status", "tombstones"),
     ),
     (
-        *("capture_cluster", "capture_formats", "full_disk", "mariadb_snapshot", "verify_lakes"),
-        "verify_mariadb",
+        *("capture_cluster", "capture_formats", "full_disk", "mariadb_snapshot"),
+        *("mariadb_table_snapshots", "verify_lakes", "verify_mariadb"),
     ),
 )
 """The files that run in `make test-long` only: many histories, tables or kills of each kind.

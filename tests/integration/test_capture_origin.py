@@ -72,6 +72,7 @@ def test_a_table_of_postgres_that_was_not_captured_stops_the_capture_if_it_has_r
                 segments=str(tmp_path / "log"),
                 slot=database,
                 publication="all_tables",
+                new_tables="stop",
             )
             row = connection.execute(
                 "SELECT (lsn - '0/0')::bigint"
@@ -91,6 +92,7 @@ def test_a_table_of_postgres_that_was_not_captured_stops_the_capture_if_it_has_r
             both = [("new_table", 'tables public."New.Items", public.orders')]
             assert origin_findings(source) == both
             assert origin_findings(changed(source, snapshot="none")) == []
+            assert origin_findings(changed(source, new_tables="snapshot")) == [], "they are read"
             write_origin(LocalFolder(source.segments), captured_server_of(source).origin())
             assert origin_findings(source) == []
 
@@ -127,6 +129,7 @@ def test_a_capture_log_of_mariadb_belongs_to_one_database(
             password=mariadb_server.password,
             tables=[f"{database}.*"],
             segments=str(tmp_path / "log"),
+            new_tables="stop",
         )
         ((file, position, *_),) = mariadb_server.run("SHOW MASTER STATUS")
         record_capture(source, {"file": file, "pos": position})

@@ -17,6 +17,9 @@ from click.testing import CliRunner
 from postgres_server import PostgresServer
 from pyspark.sql import SparkSession
 
+from changelane.capture.requested_tables import request_tables
+from changelane.capture.snapshot.table_requests import read_requests
+from changelane.capture.storage import folder_of
 from changelane.cli import main
 from changelane.cli.capture import started_capture
 from changelane.pipeline.config import Pipeline, load
@@ -28,7 +31,7 @@ from changelane.spark.run.tables import run
 from changelane.spark.verify.continuous import ContinuousVerification
 from changelane.spark.verify.report import TableReport, VerificationReport
 from changelane.spark.verify.table_verification import VerifyOptions
-from changelane.spark.verify.verify import verify
+from changelane.spark.verify.verify import captured_source, verify
 
 ROWS: Final = 60
 DDL: Final = """
@@ -242,6 +245,24 @@ def test_a_table_that_changes_has_only_the_difference_that_was_planted(
     (equal,) = shop.verify(spark, "moving")
     assert equal.outcome == "equal", equal.differences
     assert moving.unproven_share < 0.01
+
+
+def test_rows_that_the_lake_lacks_are_read_again_while_rows_change(
+    spark: SparkSession, shop: Shop
+) -> None:
+    shop.execute_uncaptured(
+        "UPDATE moving SET note = 'lost' WHERE id BETWEEN 100 AND 2000",
+        "INSERT INTO moving VALUES (9500, 0, 'lost')",
+    )
+    source = captured_source(shop.pipeline)
+    with changes(shop):
+        request_tables(source, ["moving"], kind="redo", lower=["100"])
+        deadline = time.monotonic() + 120
+        while requests := read_requests(folder_of(source.segments)):
+            assert time.monotonic() < deadline, requests
+            time.sleep(0.2)
+    (moving,) = shop.verify(spark, "moving")
+    assert moving.outcome == "equal", moving.differences
 
 
 PLANTED_AT_SOURCE: Final = {

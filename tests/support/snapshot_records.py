@@ -5,7 +5,9 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+from changelane import Message, get_codec
 from changelane.capture.manifest import CapturedRecord
 from changelane.capture.segment_store import CaptureLog
 from changelane.capture.snapshot.first_load import ReadChunks
@@ -15,7 +17,10 @@ from changelane.capture.snapshot.reader_config import (
     encode_reader_config,
 )
 from changelane.capture.snapshot.reader_start import run_reader
+from changelane.event import ChangeEvent, DataChange, HalfUpdate
+from changelane.schema import TableId
 from changelane.spark.sources.segments import record_lines
+from changelane.testing.reference.upsert import MemoryTables
 
 Row = tuple[str | None, str]
 
@@ -46,8 +51,33 @@ def records_of(log: CaptureLog) -> list[CapturedRecord]:
             assert segment.first_offset == len(records)
             lines = [json.loads(line) for line in record_lines(log.folder, segment)]
             assert len(lines) == segment.record_count
-            records += [CapturedRecord(x["topic"], x["key"], x["value"]) for x in lines]
+            records += [
+                CapturedRecord(x["topic"], x["key"], x["value"], headers=x.get("headers", ()))
+                for x in lines
+            ]
     return records
+
+
+def lake_rows(
+    log: CaptureLog,
+    table: TableId,
+    columns: Sequence[str],
+    is_lost: Callable[[CapturedRecord], bool] = lambda _: False,
+) -> Counter[tuple[Any, ...]]:
+    """The rows of a table that has all records of a log but the lost ones, in small batches."""
+    decode = get_codec("debezium-json").decode
+    events: list[ChangeEvent] = []
+    for record in records_of(log):
+        if record.value is not None and not is_lost(record):
+            key = None if record.key is None else record.key.encode()
+            headers = tuple((name, text.encode()) for name, text in record.headers)
+            events += decode(Message(record.value.encode(), key, headers, record.topic))
+    changes = [event for event in events if isinstance(event, DataChange | HalfUpdate)]
+    tables = MemoryTables()
+    for start in range(0, len(changes), 50):
+        tables.apply(changes[start : start + 50])
+    assert not tables.quarantine
+    return Counter(tuple(row.get(column) for column in columns) for row in tables.rows(table))
 
 
 def rows_by_topic(records: Sequence[CapturedRecord], op: str) -> dict[str, Counter[Row]]:

@@ -65,6 +65,17 @@ class CapturedServer(Protocol):
         """Create what the capture needs and the login may create; return the statements."""
         ...
 
+    def publish(self, names: Collection[str]) -> list[str]:
+        """Let the log have the changes of tables; return the executed statements.
+
+        Args:
+            names: Names of tables of :meth:`origin`.
+
+        Raises:
+            ConfigError: The login may not do that; the error has the statements.
+        """
+        ...
+
     def forget_position(self) -> None:
         """Drop the position that the server keeps for the capture, before a new snapshot."""
         ...

@@ -348,6 +348,10 @@ def effective_server_id(server_id: int | None, name: str) -> int:
     return server_id or (1 << 31) + zlib.crc32(name.encode()) % (1 << 31)
 
 
+# TableIdParser of Debezium takes them for one, so that the changes get the name of another table
+_UNREADABLE_NAME: Final = re.compile("\"|''|``")
+
+
 def _table_filter(
     options: ConnectorOptions, qualified_names: list[tuple[str | None, str | None]]
 ) -> dict[str, str]:
@@ -363,8 +367,11 @@ def _table_filter(
         if not qualifier or not name:
             kind = "schema" if options.product == "postgres" else "database"
             raise ConfigError(f"a captured table of {options.product} needs a {kind} and a name")
-        if options.product == "postgres" and '"' in f"{qualifier}{name}":
-            msg = "Debezium cannot read a table of PostgreSQL whose name contains a double quote"
+        if options.product == "postgres" and _UNREADABLE_NAME.search(f"{qualifier}.{name}"):
+            msg = (
+                "Debezium cannot read a table of PostgreSQL whose name contains a double quote, or "
+                "two single quotes or backticks in sequence"
+            )
             raise ConfigError(f"{msg} ({qualifier}.{name}): rename it, or leave it out")
         patterns.append(_exact_pattern(f"{qualifier}.{name}"))
     return {"table.include.list": ",".join(patterns)}

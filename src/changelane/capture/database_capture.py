@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Captures the database of a source: checks, the capture process, and retention."""
 
+import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, Self
+
+import msgspec
 
 from changelane.capture.capture_figures import CaptureFigures, read_capture_figures
 from changelane.capture.captured_server import CapturedServer
@@ -14,6 +18,7 @@ from changelane.capture.engine_config import EngineConfig
 from changelane.capture.finding import Finding, has_errors
 from changelane.capture.log_origin import (
     continuation_findings,
+    new_tables,
     other_log_findings,
     read_origin,
     write_origin,
@@ -24,8 +29,20 @@ from changelane.capture.postgres.captured_postgres import CapturedPostgres
 from changelane.capture.publication import PublicationLimits
 from changelane.capture.segment_store import CaptureLog, SegmentWriter
 from changelane.capture.snapshot.binlog_snapshot import BinlogSnapshot
+from changelane.capture.snapshot.binlog_table import BinlogTables
 from changelane.capture.snapshot.first_load import DatabaseSnapshot, FirstLoad, ReadChunks
 from changelane.capture.snapshot.postgres_snapshot import PostgresSnapshot
+from changelane.capture.snapshot.postgres_table import PostgresTables
+from changelane.capture.snapshot.table_requests import (
+    TableRequest,
+    create_request,
+    read_requests,
+)
+from changelane.capture.snapshot.table_snapshots import (
+    StoppedError,
+    TableDatabase,
+    TableSnapshots,
+)
 from changelane.capture.storage import Folder, LocalFolder, folder_of
 from changelane.errors import ConfigError
 from changelane.formats.contract.options import milliseconds, seconds
@@ -41,6 +58,7 @@ _IDLE_S: Final = 60.0
 """The interval at which an offset is published without records, seconds."""
 _UNTIL_NOW_IDLE_S: Final = 0.5
 _RETENTION_INTERVAL_S: Final = 600.0
+_NOT_PUBLISHED: Final = "publication_lacks_table"
 
 
 def captured_server_of(source: DatabaseSource) -> CapturedServer:
@@ -52,6 +70,25 @@ def captured_server_of(source: DatabaseSource) -> CapturedServer:
             return CapturedMysql(source)
         case _:
             raise ConfigError(f"no capture of {source.type_name}")
+
+
+def table_database_of(
+    source: DatabaseSource, options: ConnectorOptions, check: Callable[[], None] = lambda: None
+) -> TableDatabase:
+    """Return the tables of a source for snapshots of single tables.
+
+    Args:
+        source: The database.
+        options: The options of its connector.
+        check: Called during waits; it raises to stop them.
+    """
+    match source:
+        case PostgresSource():
+            return PostgresTables(source, options, check)
+        case MysqlSource():
+            return BinlogTables(source, options)
+        case _:
+            raise ConfigError(f"no snapshots of {source.type_name}")
 
 
 def database_findings(source: DatabaseSource) -> list[Finding]:
@@ -72,18 +109,33 @@ def _findings(source: DatabaseSource, server: CapturedServer, log: CaptureLog) -
     offset = _newest_offset(log)
     findings = server.findings(offset)
     recorded = read_origin(log.folder)
-    if recorded is None or has_errors(findings):
+    # a new table is often none of the publication: `changelane snapshot add` adds it
+    if recorded is None or has_errors(f for f in findings if f.defect != _NOT_PUBLISHED):
         return findings
     origin = server.origin()
-    findings += other_log_findings(recorded, origin, log.folder.label)
-    if offset is not None and not has_errors(findings):
+    requested = {request.table for request in read_requests(log.folder)}
+    findings_of_log = list(other_log_findings(recorded, origin, log.folder.label))
+    findings += findings_of_log
+    if offset is not None and not findings_of_log:
         findings += continuation_findings(
             recorded,
             origin,
             server.tables_with_rows,
             has_snapshot=source.snapshot != "none",
+            is_read=lambda name: name in requested or _is_read_when_new(source, server, name),
         )
     return findings
+
+
+def _is_read_when_new(source: DatabaseSource, server: CapturedServer, name: str) -> bool:
+    """Whether the capture reads the rows of a new table by itself."""
+    if source.new_tables == "stop":
+        return False
+    options = server.connector_options(heartbeat_s=seconds(source.heartbeat_interval))
+    with contextlib.suppress(ConfigError):  # a type that readers do not know
+        table = table_database_of(source, options).table(name)
+        return table is not None and bool(table.key)
+    return False
 
 
 def capture_figures(source: DatabaseSource | SegmentsSource, *, consumer: str) -> CaptureFigures:
@@ -130,6 +182,9 @@ class DatabaseCapture:
         self._log = CaptureLog(folder)
         self._work = _engine_folder(source, folder)
         self._engine: CaptureEngine | None = None
+        self._tables: TableDatabase | None = None
+        self._table_snapshots: TableSnapshots | None = None
+        self._stop = threading.Event()
         self._next_retention_s = 0.0
         self._shown_reason = ""
 
@@ -161,6 +216,7 @@ class DatabaseCapture:
         self._engine = CaptureEngine(config)
         self._engine.start()
         self._wait_started(self._engine)
+        self._start_table_snapshots(config.connector)
 
     def _prepare(self, *, is_new_snapshot: bool, is_until_now: bool) -> EngineConfig:
         """Check the server and the capture log; return the configuration of the engine."""
@@ -170,6 +226,8 @@ class DatabaseCapture:
         for statement in server.prepare():
             self._notify(f"executed: {statement}")
         is_first = _newest_offset(self._log) is None
+        if not is_first:
+            self._request_new_tables()
         self._check(_findings(source, server, self._log), is_first=is_first)
         write_origin(self._folder, server.origin())
         heartbeat_s = _UNTIL_NOW_IDLE_S if is_until_now else seconds(source.heartbeat_interval)
@@ -188,6 +246,81 @@ class DatabaseCapture:
             ),
             snapshot=source.snapshot,
         )
+
+    def _request_new_tables(self) -> None:
+        """Request the rows of tables that were not captured until now, before they are recorded."""
+        source, server = self._source, self._server
+        recorded, newest = read_origin(self._folder), self._log.newest()
+        if recorded is None or newest is None or source.snapshot == "none":
+            return
+        origin = server.origin()
+        if any(other_log_findings(recorded, origin, "")) or recorded.identity != origin.identity:
+            return
+        names = [
+            name for name in new_tables(recorded, origin) if _is_read_when_new(source, server, name)
+        ]
+        statements: list[str] = []
+        with contextlib.suppress(ConfigError):  # the findings have the statement
+            statements = server.publish(names)
+        for statement in statements:
+            self._notify(f"executed: {statement}")
+        # a table that was just published may have rows that are not visible yet
+        if names and not statements:
+            names = server.tables_with_rows(names)
+        for name in names:
+            with contextlib.suppress(ConfigError):  # it is requested already
+                create_request(
+                    self._folder,
+                    TableRequest(
+                        kind="add",
+                        table=name,
+                        history=newest.history,
+                        created_ms=int(time.time() * 1000),
+                    ),
+                )
+
+    def _start_table_snapshots(self, connector: ConnectorOptions) -> None:
+        self._tables = table_database_of(self._source, connector, self._check_stop)
+        self._table_snapshots = TableSnapshots(
+            self._tables,
+            self._source,
+            connector,
+            folder=self._folder,
+            work=self._work,
+            jars=self._jars,
+            notify=self._notify,
+            include=self._include,
+            stop=self._stop,
+        )
+        self._table_snapshots.start()
+
+    def _check_stop(self) -> None:
+        if self._stop.is_set():
+            raise StoppedError
+
+    def _include(self, name: str) -> bool:
+        """Let the engine capture a table from now on; return whether a pattern matches it.
+
+        The engine starts again from the newest manifest. So the log has all changes of the table
+        after this call.
+        """
+        engine, tables, recorded = self._engine, self._tables, read_origin(self._folder)
+        table = None if tables is None else tables.table(name)
+        if engine is None or tables is None or table is None or recorded is None:
+            return False
+        table_id, connector = tables.table_id(table), engine.config.connector
+        number = self._server.origin().tables.get(name, "")
+        if table_id in connector.tables and recorded.tables.get(name) == number:
+            return True
+        for statement in self._server.publish([name]):
+            self._notify(f"executed: {statement}")
+        if table_id not in connector.tables:
+            connector = msgspec.structs.replace(connector, tables=(*connector.tables, table_id))
+            engine.restart(msgspec.structs.replace(engine.config, connector=connector))
+        # other new tables have rows that nothing reads: only this one is recorded
+        origin = msgspec.structs.replace(recorded, tables={**recorded.tables, name: number})
+        write_origin(self._folder, origin)
+        return True
 
     def _check(self, findings: Iterable[Finding], *, is_first: bool) -> None:
         """Reject a server with errors; show warnings with the first capture only.
@@ -279,6 +412,7 @@ class DatabaseCapture:
             UnreachableError: The server does not answer.
         """
         engine = self._running_engine()
+        self._wait_for_table_snapshots(check)
         is_passed = self._server.marker()
         while True:
             check()
@@ -289,6 +423,20 @@ class DatabaseCapture:
                 return
             self.check()
             time.sleep(0.05)
+
+    def _wait_for_table_snapshots(self, check: Callable[[], None]) -> None:
+        """Wait until the capture log has the rows of all tables that are requested.
+
+        Raises:
+            CaptureError: A table cannot be read.
+        """
+        snapshots = self._table_snapshots
+        while snapshots is not None and snapshots.has_work:
+            check()
+            self.check()
+            time.sleep(0.5)
+        if snapshots is not None and snapshots.failure:
+            raise CaptureError(snapshots.failure)
 
     def check(self) -> None:
         """Check that the capture runs, and delete expired segments now and then.
@@ -312,6 +460,9 @@ class DatabaseCapture:
 
     def stop(self) -> None:
         """Stop the capture process after a last publication."""
+        self._stop.set()
+        if self._table_snapshots is not None:
+            self._table_snapshots.stop()
         if self._engine is not None:
             self._engine.stop()
 

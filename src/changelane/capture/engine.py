@@ -74,6 +74,7 @@ class CaptureEngine:
         self._process: subprocess.Popen[bytes] | None = None
         self._watcher: threading.Thread | None = None
         self._is_stopping = False
+        self._is_restarting = False
 
     @property
     def status(self) -> CaptureStatus:
@@ -98,6 +99,21 @@ class CaptureEngine:
         self._set(state="starting")
         self._watcher = threading.Thread(target=self._run, name="changelane-capture", daemon=True)
         self._watcher.start()
+
+    def restart(self, config: EngineConfig, timeout_s: float = STOP_S) -> None:
+        """Stop the process in good order; another one with a configuration follows it.
+
+        Args:
+            config: The configuration.
+            timeout_s: The time after which the process is killed, seconds; nothing is lost then.
+        """
+        with self._condition:
+            self.config = config
+            process = self._process
+            if process is None or process.poll() is not None:
+                return  # the next process has it
+            self._is_restarting = True
+        _end(process, timeout_s)
 
     def wait_published(
         self, condition: int | Callable[[Published], bool], timeout_s: float
@@ -141,12 +157,7 @@ class CaptureEngine:
             process = self._process
             self._condition.notify_all()
         if process is not None:
-            with contextlib.suppress(OSError):
-                _stdin_of(process).close()
-            try:
-                process.wait(timeout_s)
-            except subprocess.TimeoutExpired:
-                process.kill()
+            _end(process, timeout_s)
         if self._watcher is not None:
             self._watcher.join(timeout_s)
         return self.status
@@ -168,6 +179,11 @@ class CaptureEngine:
         while True:
             end = self._run_process()
             last_status = end.status
+            with self._condition:
+                is_restarting, self._is_restarting = self._is_restarting, False
+            if is_restarting and not self._is_stopping:
+                self._set(state="starting", reason="")
+                continue
             has_run |= end.has_connected or end.is_killed
             if isinstance(last_status, Stopped) or self._is_stopping:
                 self._set(state="stopped", reason="")
@@ -269,6 +285,16 @@ class _ProcessEnd(NamedTuple):
     status: Failed | Stopped
     has_connected: bool = False
     is_killed: bool = False
+
+
+def _end(process: "subprocess.Popen[bytes]", timeout_s: float) -> None:
+    """End a process in good order, or kill it after a time."""
+    with contextlib.suppress(OSError):
+        _stdin_of(process).close()
+    try:
+        process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
 
 
 OUT_OF_MEMORY: Final = 3

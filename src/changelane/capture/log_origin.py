@@ -6,7 +6,8 @@ one compares them: another server, one that was restored from a dump, and a tabl
 captured until now have changes that no position of the log reveals.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+import shlex
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -17,6 +18,8 @@ from changelane.capture.storage import Folder
 from changelane.errors import ChangelaneError
 
 _NAME: Final = "origin.json"
+_MAX_ARGUMENTS: Final = 5
+"""The number of tables that an error writes as arguments of a command."""
 
 
 class LogOrigin(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +84,7 @@ def continuation_findings(
     tables_with_rows: Callable[[Collection[str]], Iterable[str]],
     *,
     has_snapshot: bool,
+    is_read: Callable[[str], bool] = lambda _: False,
 ) -> Iterator[Finding]:
     """Yield findings about a capture that continues from the position of its log.
 
@@ -89,6 +93,7 @@ def continuation_findings(
         present: The origin of the capture that starts.
         tables_with_rows: Returns those of some tables that have rows.
         has_snapshot: Whether the log begins with the rows of the tables.
+        is_read: Returns whether the capture reads the rows of a new table.
     """
     if recorded.identity and present.identity and recorded.identity != present.identity:
         yield Finding(
@@ -102,7 +107,7 @@ def continuation_findings(
         return
     if not has_snapshot:
         return
-    new = [name for name, number in present.tables.items() if recorded.tables.get(name) != number]
+    new = [name for name in new_tables(recorded, present) if not is_read(name)]
     if missing := sorted(tables_with_rows(new) if new else []):
         yield Finding(
             severity="error",
@@ -110,5 +115,15 @@ def continuation_findings(
             about=about_tables(missing),
             problem="not captured until now, or created again",
             consequence="the rows that are there already would be missing",
-            advice=f"{SNAPSHOT}; or capture new tables in a pipeline of their own",
+            advice=f"`changelane snapshot add PIPELINE.yaml {_arguments(missing)}` reads only "
+            f"these, if the tables have keys; {SNAPSHOT}",
         )
+
+
+def _arguments(names: Sequence[str]) -> str:
+    return shlex.join(names) if len(names) <= _MAX_ARGUMENTS else "TABLE..."
+
+
+def new_tables(recorded: LogOrigin, present: LogOrigin) -> list[str]:
+    """Return the tables that were not captured until now, or were created again."""
+    return [name for name, number in present.tables.items() if recorded.tables.get(name) != number]

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from changelane.capture.engine_records import EngineRecord, RecordRole, closed_offset
-from changelane.capture.manifest import CapturedRecord, EngineOffset
+from changelane.capture.manifest import CapturedRecord, EngineOffset, Segment
 
 
 class PublicationLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,13 +47,19 @@ class Append(msgspec.Struct, frozen=True):
     records: tuple[CapturedRecord, ...]
 
 
+class AppendSegments(msgspec.Struct, frozen=True):
+    """Append segments that are in the storage already."""
+
+    segments: tuple[Segment, ...]
+
+
 class Publish(msgspec.Struct, frozen=True):
     """Publish everything that was appended, then give the offset back to the engine."""
 
     offset: EngineOffset
 
 
-PublicationStep = Append | Publish
+PublicationStep = Append | AppendSegments | Publish
 
 
 class PublicationPlanner:
@@ -133,14 +139,12 @@ class PublicationPlanner:
         elif self._is_due(now_s):
             yield from self._publish(now_s)
 
-    def insert(
-        self, records: tuple[CapturedRecord, ...], now_s: float
-    ) -> Iterator[PublicationStep]:
+    def insert(self, step: Append | AppendSegments, now_s: float) -> Iterator[PublicationStep]:
         """Yield the publication of records that are not the engine's.
 
         Call it only if :attr:`can_insert`.
         """
-        yield Append(records)
+        yield step
         self._boundary = self._boundary or self._published
         yield from self._publish(now_s)
 

@@ -13,12 +13,18 @@ from changelane.capture.engine_records import EngineRecord
 from changelane.capture.manifest import EngineOffset, Manifest
 from changelane.capture.publication import (
     Append,
+    AppendSegments,
     PublicationPlanner,
     PublicationStep,
     Publish,
 )
-from changelane.capture.repairs import delete_repair, read_repair, repair_names
-from changelane.capture.segment_store import SegmentWriter
+from changelane.capture.repairs import (
+    are_publishable,
+    delete_repair,
+    read_repair,
+    repair_names,
+)
+from changelane.capture.segment_store import CaptureLog, ExpiredManifestError, SegmentWriter
 from changelane.capture.storage import Folder
 
 Acknowledge = Callable[[EngineOffset], None]
@@ -125,16 +131,26 @@ class LogPublisher:
             if name in self._finished_repairs:
                 continue
             try:
-                repair = read_repair(self._folder, name)
-            except OSError:  # a file of another user must not stop the capture
+                step = self._step_of(name)
+            except (OSError, ExpiredManifestError):
+                # a file of another user must not stop the capture; the next look may succeed
                 continue
-            newest = self._writer.newest
-            # positions of another history would be newer or older than they are
-            if repair is not None and newest is not None and repair.history == newest.history:
-                self._execute(self._planner.insert(repair.records, now_s))
+            if step is not None:
+                self._execute(self._planner.insert(step, now_s))
             self._finished_repairs.add(name)
             with suppress(OSError):
                 delete_repair(self._folder, name)
+
+    def _step_of(self, name: str) -> Append | AppendSegments | None:
+        """Return what a repair adds to the log; ``None`` = nothing."""
+        repair, newest = read_repair(self._folder, name), self._writer.newest
+        # positions of another history would be newer or older than they are
+        if repair is None or newest is None or repair.history != newest.history:
+            return None
+        if repair.records:
+            return Append(repair.records)
+        is_publishable = are_publishable(CaptureLog(self._folder), repair)
+        return AppendSegments(repair.segments) if is_publishable else None
 
     def _execute(self, steps: Iterator[PublicationStep]) -> None:
         for step in steps:
@@ -142,6 +158,9 @@ class LogPublisher:
                 case Append(records):
                     for record in records:
                         self._writer.append(record)
+                case AppendSegments(segments):
+                    for segment in segments:
+                        self._writer.append_segment(segment)
                 case Publish(offset):
                     self._publish(offset)
 

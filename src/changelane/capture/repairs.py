@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records that another process than the capture adds to a capture log: repaired rows.
+"""Records that another process than the capture process adds to a capture log.
 
-Only the capture process writes the log. So a repair is a file in the folder ``repairs`` of the log,
-which the capture process adds to its next publication and then deletes. If it ends in between, the
-records are in the log twice; they have the same positions, so that tables stay the same.
+They are rows that were read again: those that ``verify`` repairs, and those of snapshots of single
+tables. Only the capture process writes the log. So a repair is a file in the folder ``repairs`` of
+the log, which the capture process adds to its next publication and then deletes. If it ends in
+between, records are in the log twice; they have the same positions, so that tables stay the same.
+Segments are never in two manifests, because the retention deletes them with the first one.
 """
 
 import uuid
@@ -11,7 +13,8 @@ from typing import Final
 
 import msgspec
 
-from changelane.capture.manifest import CapturedRecord
+from changelane.capture.manifest import CapturedRecord, Segment
+from changelane.capture.segment_store import CaptureLog
 from changelane.capture.storage import Folder
 
 _FOLDER: Final = "repairs"
@@ -19,21 +22,31 @@ _SUFFIX: Final = ".json"
 
 
 class Repair(msgspec.Struct, frozen=True):
-    """The records of one file.
+    """The content of one file.
 
     Attributes:
-        history: The history of the log (``Manifest.history``) that has their positions.
-        records: The records.
+        history: The history of the log (``Manifest.history``) that has the positions.
+        records: Records.
+        segments: Segments in the storage, instead of records; their first offsets are 0.
+        follows: The number of the newest manifest when the repair was first written.
     """
 
     history: int
-    records: tuple[CapturedRecord, ...]
+    records: tuple[CapturedRecord, ...] = ()
+    segments: tuple[Segment, ...] = ()
+    follows: int = 0
 
 
-def add_repair(folder: Folder, repair: Repair) -> str:
-    """Write a repair for the capture process, and return its name."""
-    name = f"{uuid.uuid4()}{_SUFFIX}"
-    folder.create(f"{_FOLDER}/{name}", msgspec.json.encode(repair))
+def add_repair(folder: Folder, repair: Repair, name: str | None = None) -> str:
+    """Write a repair for the capture process, and return its name.
+
+    Args:
+        folder: The storage of the log.
+        repair: The repair.
+        name: A name that no other repair has; ``None`` = a new one.
+    """
+    name = name or f"{uuid.uuid4()}{_SUFFIX}"
+    folder.replace(f"{_FOLDER}/{name}", msgspec.json.encode(repair))
     return name
 
 
@@ -54,3 +67,24 @@ def read_repair(folder: Folder, name: str) -> Repair | None:
 def delete_repair(folder: Folder, name: str) -> None:
     """Delete a repair that is in the log, or that nothing can apply."""
     folder.delete(f"{_FOLDER}/{name}")
+
+
+def are_publishable(log: CaptureLog, repair: Repair) -> bool:
+    """Whether a repair has segments that are all in the storage, and that no manifest has.
+
+    Raises:
+        ExpiredManifestError: The retention deleted a manifest at this moment.
+    """
+    names = {segment.name for segment in repair.segments}
+    are_stored = names <= set(log.folder.names("segments"))
+    return bool(names) and are_stored and not names & segments_after(log, repair.follows)
+
+
+def segments_after(log: CaptureLog, sequence: int) -> set[str]:
+    """Return the names of the segments of all manifests after a number.
+
+    Raises:
+        ExpiredManifestError: The retention deleted a manifest at this moment.
+    """
+    later = [number for number in log.sequences() if number > sequence]
+    return {segment.name for number in later for segment in log.manifest(number).segments}

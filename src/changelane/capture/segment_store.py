@@ -246,9 +246,15 @@ class CaptureLog:
         return deleted_count
 
 
-def segment_name(epoch: int, number: int) -> str:
-    """Return the name of a segment of a writer's epoch."""
-    return f"{epoch:08}-{number:012}.jsonl.zst"
+def segment_name(owner: int | str, number: int) -> str:
+    """Return the name of a segment.
+
+    Args:
+        owner: The epoch of the writer, or the id of a snapshot of a table.
+        number: The number of the segment.
+    """
+    prefix = owner if isinstance(owner, str) else f"{owner:08}"
+    return f"{prefix}-{number:012}.jsonl.zst"
 
 
 def _manifest_name(sequence: int) -> str:
@@ -451,10 +457,14 @@ class SegmentWriter:
         index = bisect_left(
             sequences, self._first_offset, key=lambda n: self._log.manifest(n).next_offset
         )
-        manifest = self._log.manifest(sequences[index])
-        if manifest.epoch >= self.epoch:
+        if self._log.manifest(sequences[index]).epoch >= self.epoch:
             return ""
-        return max((segment.name for segment in manifest.segments), default="")
+        for sequence in reversed(sequences[: index + 1]):
+            names = [segment.name for segment in self._log.manifest(sequence).segments]
+            # those of a snapshot of a table have names of their own
+            if own_names := [name for name in names if _SEGMENT_NAME.fullmatch(name)]:
+                return max(own_names)
+        return ""
 
 
 def _fenced(folder: Folder) -> CaptureFencedError:

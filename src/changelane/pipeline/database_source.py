@@ -41,9 +41,13 @@ class DatabaseSource(SourceOptions, frozen=True, kw_only=True):
             database.
         snapshot: The first load: ``engine`` reads all rows with one connection before the
             changes, ``spark`` with several, ``none`` begins with the changes.
-        snapshot_readers: The number of connections that read rows, with ``snapshot: spark``.
+        snapshot_readers: The number of connections that read rows, with ``snapshot: spark`` and for
+            single tables.
         snapshot_chunk_rows: The maximum number of rows that a reader reads at once; after a
             failure, the snapshot continues with the next chunk.
+        new_tables: A table with rows that a pattern of ``tables`` matches, and that was not
+            captured until now: ``snapshot`` reads its rows beside the changes, ``stop`` ends the
+            capture, until `changelane snapshot add` names the table.
         publish_interval: The time after which captured changes become visible, such as ``200ms``.
         heartbeat_interval: The interval of heartbeats, which move the position of an idle
             database.
@@ -68,6 +72,7 @@ class DatabaseSource(SourceOptions, frozen=True, kw_only=True):
     snapshot: Snapshot = "engine"
     snapshot_readers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
     snapshot_chunk_rows: Annotated[int, msgspec.Meta(ge=1)] = 50_000
+    new_tables: Literal["snapshot", "stop"] = "snapshot"
     publish_interval: str = "5 seconds"
     heartbeat_interval: str = "10 seconds"
     retention: str = "7 days"

@@ -71,6 +71,8 @@ def test_table_pattern_matches_one_name_only(schema: str, name: str, another: st
         ({"properties": {"transforms": "x"}}, "would change what the capture log contains"),
         ({"tables": (TableId(name="t"),)}, "needs a schema and a name"),
         ({"tables": (TableId(schema="s", name='"'),)}, "contains a double quote"),
+        ({"tables": (TableId(schema="s", name="a''b"),)}, "two single quotes or backticks"),
+        ({"tables": (TableId(schema="a``b", name="t"),)}, "two single quotes or backticks"),
         (
             {
                 "product": "mysql",

@@ -312,13 +312,13 @@ def test_a_plan_is_quiet_when_only_heartbeats_come_and_nothing_waits() -> None:
 def test_inserted_records_are_published_between_transactions() -> None:
     planner, log = planner_after_snapshot()
     assert planner.can_insert
-    log.execute(planner.insert((row("repair 1"),), 0))
+    log.execute(planner.insert(Append((row("repair 1"),)), 0))
     assert (log.visible, log.offset) == (["repair 1"], {"lsn": 0})
 
     log.execute(planner.accept(transaction(10, "a"), 0))
     begin, first, second, end = transaction(20, "b" * 300, "c" * 400)
     log.execute(planner.accept([begin, first], 0))
-    log.execute(planner.insert((row("repair 2"),), 0))
+    log.execute(planner.insert(Append((row("repair 2"),)), 0))
     assert log.visible[1:] == ["a", "repair 2"], "the open transaction waits in memory"
     assert log.offset == {"lsn": 10}
     log.execute(planner.accept([second], 0))

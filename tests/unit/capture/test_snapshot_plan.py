@@ -143,7 +143,7 @@ def test_a_readers_configuration_hides_its_secret() -> None:
         plan=PLAN,
         chunks=PLAN.chunks,
         snapshot="00000003-1",
-        epoch=1,
+        segment_owner=1,
         log="log",
         work="work",
         jars="jars",
@@ -153,7 +153,7 @@ def test_a_readers_configuration_hides_its_secret() -> None:
     assert decode_reader_config(line) == config
     assert "hidden" not in repr(config)
     with pytest.raises(ConfigError) as caught:
-        decode_reader_config(line.replace(b'"epoch":1', b'"epoch":"x"'))
+        decode_reader_config(line.replace(b'"segment_owner":1', b'"segment_owner":[]'))
     assert "hidden" not in str(caught.value)
 
 
@@ -165,7 +165,7 @@ def snapshot_reader(
         plan=plan,
         chunks=chunks,
         snapshot="00000003-1",
-        epoch=1,
+        segment_owner=1,
         log=str(folder),
         work=str(folder / "work"),
         jars=str(folder / "jars"),

@@ -77,6 +77,11 @@ class CapturedMysql:
         """Create nothing: the binary log needs no preparation."""
         return []
 
+    def publish(self, names: Collection[str]) -> list[str]:
+        """Do nothing: the binary log has all tables."""
+        del names
+        return []
+
     def forget_position(self) -> None:
         """Do nothing: the server keeps no position of its readers."""
 

@@ -8,9 +8,12 @@ compares them by the column's collation.
 
 import hashlib
 import re
+import string
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final, Literal, NamedTuple
+
+import msgspec
 
 from changelane.capture.mysql.connection import Connection, database_errors, read_rows
 from changelane.capture.mysql.sql_text import identifier, qualified
@@ -217,6 +220,57 @@ def _key_column(name: str, data_type: str, charset: str) -> KeyColumn:
     return KeyColumn(name, f"{data_type} {charset}" if is_text else data_type, is_divisible)
 
 
+_NUMBER_TEXT: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?", re.ASCII)
+_TIME_TEXT: Final = re.compile(r"-?[0-9][0-9 :.-]*", re.ASCII)
+
+
+def in_key_range(
+    planned_table: SnapshotTable, lower: Sequence[str], upper: Sequence[str]
+) -> SnapshotTable:
+    """Return a table with the rows of a range of keys only.
+
+    Args:
+        planned_table: The table.
+        lower: The first values of the smallest key, as texts; empty = no bound.
+        upper: The first values of the greatest key, which is part of the range.
+
+    Raises:
+        ConfigError: A text is no value of its column.
+
+    >>> planned_table = SnapshotTable(schema="shop", name="t", columns=("a", "b"),
+    ...     key=(KeyColumn("a", "int"), KeyColumn("b", "varchar latin1")), row_bytes=1, version="")
+    >>> in_key_range(planned_table, ["5"], ["7", "it"]).key_range
+    "`a` >= 5 AND (`a` <= 7 AND (`a` < 7 OR `b` <= _utf8mb4 x'6974'))"
+    """
+    names = [identifier(column.name) for column in planned_table.key]
+    conditions = []
+    for operator, bound in ((">=", lower), ("<=", upper)):
+        if bound:
+            literals = [
+                _literal_of_text(column, text)
+                for column, text in zip(planned_table.key, bound, strict=False)
+            ]
+            conditions.append(_comparison(names[: len(bound)], literals, operator))
+    return msgspec.structs.replace(planned_table, key_range=" AND ".join(conditions))
+
+
+def _literal_of_text(key_column: KeyColumn, text: str) -> str:
+    """Return a text as a literal; bytes are hexadecimal digits.
+
+    Raises:
+        ConfigError: The text is no value of the column.
+    """
+    data_type = key_column.type.partition(" ")[0]
+    for data_types, form in ((_NUMBERS, _NUMBER_TEXT), (_TIMES, _TIME_TEXT)):
+        if data_type in data_types and form.fullmatch(text):
+            return _literal(key_column, text)
+    if data_type in _CHARACTERS:
+        return f"_utf8mb4 x'{text.encode().hex()}'"
+    if data_type in _BINARIES and len(text) % 2 == 0 and set(text) <= set(string.hexdigits):
+        return _literal(key_column, text)
+    raise ConfigError(f"a bound of the range is no value of {key_column.name} ({data_type})")
+
+
 # -- chunks
 
 
@@ -311,12 +365,11 @@ def _where(
     planned_table: SnapshotTable, lower: tuple[str, ...] | None, upper: tuple[str, ...] | None
 ) -> str:
     names = [identifier(column.name) for column in planned_table.key]
-    conditions = [
-        _comparison(names, bound, operator)
-        for bound, operator in ((lower, ">"), (upper, "<="))
-        if bound is not None
-    ]
-    text = " AND ".join(conditions)
+    conditions = [planned_table.key_range]
+    for bound, operator in ((lower, ">"), (upper, "<=")):
+        if bound is not None:
+            conditions.append(_comparison(names, bound, operator))
+    text = " AND ".join(filter(None, conditions))
     return f" WHERE {text}" if text else ""
 
 

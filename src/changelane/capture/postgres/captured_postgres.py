@@ -75,6 +75,13 @@ class CapturedPostgres:
                 return []
             return create_publication(connection, source.publication_name, source.tables)
 
+    def publish(self, names: Collection[str]) -> list[str]:
+        """Add tables to the publication, if it lacks them."""
+        with connect(self._connection) as connection:
+            if not names or read_publication(connection, self._source.publication_name) is None:
+                return []
+            return create_publication(connection, self._source.publication_name, names)
+
     def forget_position(self) -> None:
         """Drop the slot."""
         with connect(self._connection) as connection:

@@ -2,6 +2,7 @@
 """Publications: the tables and operations that ``pgoutput`` writes for a reader."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -224,6 +225,17 @@ def create_publication(connection: "Connection", name: str, include: Iterable[st
     except ConfigError as error:
         raise type(error)(f"{error}; as the owner of the tables: {'; '.join(statements)}") from None
     return statements
+
+
+def refresh_publication(connection: "Connection", name: str) -> None:
+    """Let the server's senders read a publication anew, if the user owns it; it stays the same."""
+    publication = read_publication(connection, name)
+    if publication is None:
+        return
+    operations = ", ".join(sorted(publication.operations))
+    statement = f"ALTER PUBLICATION {identifier(name)} SET (publish = {literal(operations)})"
+    with suppress(ConfigError), database_errors(f"the refresh of publication {name}"):
+        connection.execute(statement.encode())
 
 
 def _execute(connection: "Connection", sql_statements: Iterable[str]) -> None:

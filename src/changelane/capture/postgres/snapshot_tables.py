@@ -6,7 +6,8 @@ composite keys, of types that this process does not know. They are texts only, w
 wrote and casts back into the type of the key column.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -174,7 +175,85 @@ def _snapshot_table(
     )
 
 
+def in_key_range(
+    planned_table: SnapshotTable, lower: Sequence[str], upper: Sequence[str]
+) -> SnapshotTable:
+    r"""Return a table with the rows of a range of keys only.
+
+    Args:
+        planned_table: The table.
+        lower: The first values of the smallest key, as texts; empty = no bound.
+        upper: The first values of the greatest key, which is part of the range.
+
+    >>> planned_table = SnapshotTable(schema="public", name="t", columns=("a", "b"),
+    ...     key=(KeyColumn("a", "integer"), KeyColumn("b", "text")), row_bytes=1, version="")
+    >>> print(in_key_range(planned_table, ["5"], ["7", "it's"]).key_range)
+    ("a") >= ('5'::integer) AND ("a", "b") <= ('7'::integer, 'it''s'::text)
+    """
+    conditions = [
+        _comparison(planned_table.key, operator, bound)
+        for operator, bound in ((">=", lower), ("<=", upper))
+        if bound
+    ]
+    return msgspec.structs.replace(planned_table, key_range=" AND ".join(conditions))
+
+
+def check_key_range(connection: "Connection", planned_table: SnapshotTable) -> None:
+    """Check that the server accepts the bounds of a range of keys.
+
+    Raises:
+        ConfigError: A text is no value of its column.
+    """
+    with database_errors(f"the range of keys of {planned_table.label}"):
+        connection.execute(f"EXPLAIN {chunk_query(planned_table, SnapshotChunk(0, 0))}".encode())
+
+
+_WRITERS: Final = """
+SELECT DISTINCT l.virtualtransaction FROM pg_locks l JOIN tree t ON t.oid = l.relation
+WHERE l.locktype = 'relation' AND l.granted
+  AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND l.mode IN (
+    'RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock'
+  )
+"""
+_POLL_S: Final = 0.1
+
+
+def wait_for_writers(
+    connection: "Connection", oid: int, check: Callable[[], None] = lambda: None
+) -> None:
+    """Wait for the end of all transactions that have written to a table by now.
+
+    A transaction keeps its lock until other sessions see its rows, which is after its commit is in
+    the log.
+
+    Args:
+        connection: A connection with autocommit.
+        oid: The table.
+        check: Called again and again; it raises to stop the wait.
+    """
+
+    def writers() -> set[str]:
+        with database_errors("the wait for transactions"):
+            return {row[0] for row in connection.execute(_TREE + _WRITERS, [[oid]])}
+
+    remaining = writers()
+    while remaining:
+        check()
+        time.sleep(_POLL_S)
+        remaining &= writers()
+
+
 # -- in the snapshot
+
+
+def export_snapshot(connection: "Connection") -> str:
+    """Return the name of a snapshot of the present state, which lives until the connection ends."""
+    with database_errors("the export of a snapshot"):
+        connection.execute("SET idle_in_transaction_session_timeout = 0")
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        row = connection.execute("SELECT pg_export_snapshot()").fetchone()
+    return row[0] if row else ""
 
 
 def begin_in_snapshot(connection: "Connection", snapshot: str) -> None:
@@ -219,7 +298,7 @@ def _upper_bounds(
     texts = ", ".join(f"k{index}::text" for index in range(len(names)))
     numbered = (
         f"SELECT {keys}, row_number() OVER (ORDER BY {', '.join(names)}) AS n "  # noqa: S608 - quoted names
-        f"FROM {_source(planned_table)}"
+        f"FROM {_source(planned_table)}{_where([planned_table.key_range])}"
     )
     every = f"WHERE n % {row_count} = 0 ORDER BY n"
     statement = f"SELECT {texts} FROM ({numbered}) AS keys {every}"  # noqa: S608 - quoted names
@@ -236,15 +315,11 @@ def chunk_query(planned_table: SnapshotTable, chunk: SnapshotChunk) -> str:
     >>> chunk_query(planned_table, SnapshotChunk(1, 0, ("5",), None))
     'SELECT "a", "b" FROM ONLY "public"."t" WHERE ("a") > (\'5\'::integer)'
     """
-    names = ", ".join(identifier(column.name) for column in planned_table.key)
     conditions = [f"({planned_table.row_filter})"] if planned_table.row_filter else []
+    conditions.append(planned_table.key_range)
     for operator, bound in ((">", chunk.lower), ("<=", chunk.upper)):
         if bound is not None:
-            values = ", ".join(
-                f"{literal(text)}::{column.type}"
-                for text, column in zip(bound, planned_table.key, strict=True)
-            )
-            conditions.append(f"({names}) {operator} ({values})")
+            conditions.append(_comparison(planned_table.key, operator, bound))
     columns = ", ".join(map(identifier, planned_table.columns))
     return f"SELECT {columns} FROM {_source(planned_table)}{_where(conditions)}"  # noqa: S608 - quoted
 
@@ -255,6 +330,15 @@ def _source(planned_table: SnapshotTable) -> str:
     return name if planned_table.is_partitioned else f"ONLY {name}"
 
 
+def _comparison(key: Sequence[KeyColumn], operator: str, bound: Sequence[str]) -> str:
+    """Return the comparison of a key with its first values."""
+    names = ", ".join(identifier(column.name) for column in key[: len(bound)])
+    values = ", ".join(
+        f"{literal(text)}::{column.type}" for text, column in zip(bound, key, strict=False)
+    )
+    return f"({names}) {operator} ({values})"
+
+
 def _where(conditions: Iterable[str]) -> str:
-    text = " AND ".join(conditions)
+    text = " AND ".join(filter(None, conditions))
     return f" WHERE {text}" if text else ""

@@ -5,7 +5,7 @@ from collections import Counter
 
 import msgspec
 
-from changelane.capture.snapshot.plan import SnapshotProgress
+from changelane.capture.snapshot.plan import FIRST_LOAD, SnapshotProgress
 from changelane.capture.storage import Folder
 
 
@@ -51,16 +51,17 @@ class SnapshotFigures(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def read_snapshot_figures(folder: Folder) -> SnapshotFigures | None:
+def read_snapshot_figures(folder: Folder, name: str = FIRST_LOAD) -> SnapshotFigures | None:
     """Return the figures of the snapshot that is not published; ``None`` = there is none.
 
     Args:
         folder: The storage of the capture log.
+        name: The file of its plan.
 
     Raises:
         OSError: The capture log cannot be read.
     """
-    progress = SnapshotProgress(folder)
+    progress = SnapshotProgress(folder, name)
     plan = progress.plan()
     if plan is None:
         return None

@@ -219,7 +219,7 @@ class FirstLoad:
                     plan=msgspec.structs.replace(snapshot_plan, chunks=()),
                     chunks=tuple(share),
                     snapshot=snapshot,
-                    epoch=epoch,
+                    segment_owner=epoch,
                     log=self._folder.label,
                     work=str(self._work / f"reader-{number}"),
                     jars=str(self._jars),

@@ -3,7 +3,8 @@
 
 The files are::
 
-    snapshot/plan.json                 the tables and the chunks of the snapshot that runs
+    snapshot/plan.json                 the tables and the chunks of the first load that runs
+    snapshot/tables/5f0c....plan       the same of the snapshot of one table (table_requests.py)
     snapshot/ID/000017.json            the segments of a chunk that is complete
 
 ``ID`` is the id of the plan, so that a reader of an abandoned snapshot changes nothing. Segments of
@@ -20,7 +21,8 @@ from changelane.capture.manifest import EngineOffset, Segment
 from changelane.capture.storage import Folder
 
 _FOLDER: Final = "snapshot"
-_PLAN: Final = f"{_FOLDER}/plan.json"
+FIRST_LOAD: Final = f"{_FOLDER}/plan.json"
+"""The file with the plan of the first load."""
 _CHUNK: Final = re.compile(r"([0-9]+)\.json")
 
 
@@ -52,6 +54,7 @@ class SnapshotTable(msgspec.Struct, frozen=True, kw_only=True):
         key: The columns by which it is divided into chunks; empty = it has no key.
         index: The index of the key; MySQL and MariaDB only.
         row_filter: The condition of the publication on its rows, in SQL; empty = none.
+        key_range: The condition that selects the rows of a range of keys, in SQL; empty = all.
         row_bytes: The average size of a row.
         version: A digest of its definition, which changes with every statement that alters the
             table, and for PostgreSQL of its files, which one that truncates or rewrites it changes.
@@ -69,6 +72,7 @@ class SnapshotTable(msgspec.Struct, frozen=True, kw_only=True):
     types: tuple[str, ...] = ()
     index: str = ""
     row_filter: str = ""
+    key_range: str = ""
     is_continuable: bool = True
 
     @property
@@ -139,6 +143,8 @@ class SnapshotPlan(msgspec.Struct, frozen=True, kw_only=True):
             only.
         log_mark: What identifies the log at *offset*; MySQL and MariaDB only.
         chunks: The chunks of all tables; those of tables that cannot continue come first.
+        complete_at: The number of the newest manifest when all chunks were complete, before the
+            capture process could publish them; ``None`` = they are not. Single tables only.
     """
 
     id: str
@@ -151,6 +157,7 @@ class SnapshotPlan(msgspec.Struct, frozen=True, kw_only=True):
     history: str = ""
     log_mark: str | None = ""
     chunks: tuple[SnapshotChunk, ...]
+    complete_at: int | None = None
 
 
 class CompleteChunk(msgspec.Struct, frozen=True):
@@ -172,10 +179,12 @@ class SnapshotProgress:
 
     Args:
         folder: The storage of the capture log.
+        name: The file of the plan.
     """
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Folder, name: str = FIRST_LOAD) -> None:
         self._folder = folder
+        self._name = name
 
     def plan(self) -> SnapshotPlan | None:
         """Return the plan of the snapshot that is not published; ``None`` = there is none.
@@ -183,13 +192,13 @@ class SnapshotProgress:
         A plan that another version wrote, and that this one cannot read, counts as none.
         """
         try:
-            return msgspec.json.decode(self._folder.read(_PLAN), type=SnapshotPlan)
+            return msgspec.json.decode(self._folder.read(self._name), type=SnapshotPlan)
         except (FileNotFoundError, msgspec.DecodeError):
             return None
 
     def start(self, snapshot_plan: SnapshotPlan) -> None:
         """Record the plan of a new snapshot."""
-        self._folder.replace(_PLAN, msgspec.json.encode(snapshot_plan))
+        self._folder.replace(self._name, msgspec.json.encode(snapshot_plan))
 
     def complete(self, snapshot_plan: SnapshotPlan, chunk: CompleteChunk) -> None:
         """Record that the segments of a chunk are in the storage."""
@@ -212,7 +221,7 @@ class SnapshotProgress:
 
     def delete(self, snapshot_plan: SnapshotPlan) -> None:
         """Delete a plan, and the progress of its chunks."""
-        self._folder.delete(_PLAN)
+        self._folder.delete(self._name)
         for name in self._folder.names(_folder_of(snapshot_plan.id)):
             self._folder.delete(f"{_folder_of(snapshot_plan.id)}/{name}")
 

@@ -155,8 +155,12 @@ class PostgresRows:
         return editor.create()
 
     def _source(self, planned_table: SnapshotTable) -> Any:
-        """Return the source block of a table's rows."""
-        lsn = self._plan.offset["lsn"]
+        """Return the source block of a table's rows.
+
+        Those of a first load have no last commit. Those of a snapshot of a table are part of the
+        stream, and have the position of the marker before it.
+        """
+        lsn, last_commit = self._plan.offset["lsn"], self._plan.offset.get("lsn_commit")
         return source_block(
             new_object(f"{_POSTGRES}SourceInfo", self._config),
             {
@@ -164,14 +168,18 @@ class PostgresRows:
                 "connector": "postgresql",
                 "name": self._options.name,
                 **source_times(self._plan.created_ms),
-                "snapshot": "true",
+                "snapshot": "true" if last_commit is None else "incremental",
                 "db": self._options.database,
-                "sequence": f'[null,"{lsn}"]',
+                "sequence": f'[{"null" if last_commit is None else _quoted(last_commit)},"{lsn}"]',
                 "schema": planned_table.schema,
                 "table": planned_table.name,
                 "lsn": jpype.JClass("java.lang.Long").valueOf(lsn),
             },
         )
+
+
+def _quoted(lsn: object) -> str:
+    return f'"{lsn}"'
 
 
 # -- Java functions, made of method handles

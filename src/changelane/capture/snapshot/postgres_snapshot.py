@@ -28,12 +28,13 @@ from typing import TYPE_CHECKING
 
 from changelane.capture.connectors import ConnectorOptions
 from changelane.capture.manifest import EngineOffset
-from changelane.capture.postgres.connection import connect, database_errors
+from changelane.capture.postgres.connection import connect
 from changelane.capture.postgres.publication import Publication, read_publication
 from changelane.capture.postgres.replication import create_exporting_slot, slot_state
 from changelane.capture.postgres.snapshot_tables import (
     begin_in_snapshot,
     chunks_of,
+    export_snapshot,
     snapshot_tables,
 )
 from changelane.capture.postgres.tables import read_relations, read_tables, selection_of
@@ -87,11 +88,7 @@ class PostgresSnapshot:
     def later_snapshot(self) -> Iterator[str]:
         """Yield the name of a snapshot of the present state, which lives until the end."""
         with contextlib.closing(connect(self._options.postgres_connection)) as connection:
-            with database_errors("the export of a snapshot"):
-                connection.execute("SET idle_in_transaction_session_timeout = 0")
-                connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                row = connection.execute("SELECT pg_export_snapshot()").fetchone()
-            yield row[0] if row else ""
+            yield export_snapshot(connection)
 
     @contextlib.contextmanager
     def new_snapshot(self, follows: int) -> Iterator[tuple[SnapshotPlan, str]]:

@@ -23,7 +23,7 @@ class ReaderConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         plan: The snapshot, without its chunks.
         chunks: The chunks that this reader reads.
         snapshot: The name of the exported snapshot.
-        epoch: The epoch of the writer of the capture log, for the names of segments.
+        segment_owner: The owner in the names of the segments (``segment_name``).
         log: The address of the capture log.
         work: A local folder of this reader alone.
         jars: The folder of the engine's jars.
@@ -34,7 +34,7 @@ class ReaderConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     plan: SnapshotPlan
     chunks: tuple[SnapshotChunk, ...]
     snapshot: str
-    epoch: int
+    segment_owner: int | str
     log: str
     work: str
     jars: str

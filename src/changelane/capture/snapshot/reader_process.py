@@ -132,7 +132,7 @@ class SnapshotReader:
         for line in rows.read(planned_table, chunk):
             if segment is None:
                 number += 1
-                name = segment_name(self._config.epoch, number)
+                name = segment_name(self._config.segment_owner, number)
                 segment = SegmentFile(self._spool / name, 0)
             segment.write(line)
             if segment.raw_bytes >= SEGMENT_BYTES:

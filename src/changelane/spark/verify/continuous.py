@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 from pyspark.sql import SparkSession
 
+from changelane.capture.requested_tables import check_capture_log
 from changelane.errors import ChangelaneError
 from changelane.pipeline.config import Pipeline
 from changelane.spark.lake import lake_of
@@ -18,7 +19,6 @@ from changelane.spark.verify.table_plan import Bound
 from changelane.spark.verify.table_verification import Verification, VerifyOptions
 from changelane.spark.verify.verify import (
     captured_source,
-    check_capture_log,
     selected_tables,
     verify_table,
 )

@@ -6,14 +6,7 @@ from collections.abc import Callable, Sequence
 
 from pyspark.sql import SparkSession
 
-from changelane.capture.database_capture import captured_server_of
-from changelane.capture.log_origin import (
-    continuation_findings,
-    other_log_findings,
-    read_origin,
-)
-from changelane.capture.segment_store import CaptureLog
-from changelane.capture.storage import folder_of
+from changelane.capture.requested_tables import check_capture_log
 from changelane.errors import ConfigError, UnknownNameError
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.database_source import DatabaseSource
@@ -92,31 +85,6 @@ def captured_source(pipeline: Pipeline) -> DatabaseSource:
         msg = f"verify compares captured databases, and the source is {source.type_name}"
         raise ConfigError(msg)
     return source
-
-
-def check_capture_log(source: DatabaseSource) -> None:
-    """Check that the capture log has the first rows of this database.
-
-    Raises:
-        ConfigError: It has not.
-    """
-    folder = folder_of(source.segments)
-    newest = CaptureLog(folder).newest()
-    if newest is None or not newest.engine_offset:
-        # a first snapshot would come after the position of a reading
-        msg = f"the capture log {folder.label} has no complete first load: start `changelane run`"
-        raise ConfigError(msg)
-    recorded = read_origin(folder)
-    if recorded is None:
-        return
-    # positions of another server have another meaning
-    present = captured_server_of(source).origin()
-    for finding in (
-        *other_log_findings(recorded, present, folder.label),
-        *continuation_findings(recorded, present, lambda _: (), has_snapshot=False),
-    ):
-        msg = f"the capture log {folder.label} is not of this database: {finding.problem}"
-        raise ConfigError(msg)
 
 
 def selected_tables(captured: Sequence[VerifiedTable], names: Sequence[str]) -> list[VerifiedTable]:

@@ -1,0 +1,423 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots of single tables and ranges of keys, while the log goes on.
+
+A thread of the capture executes the requests of :mod:`.table_requests`. Readers read the rows of a
+table in chunks, each in a transaction at a known position of the log, into segments that nothing
+shows. Then the capture process publishes all of them in one manifest (:mod:`..repairs`). The rows
+are ``r`` events at the positions of their transactions: newer than each change before, and older
+than each later one, whenever they arrive.
+
+The plan and the complete chunks are in the folder of the log, so that the next capture continues a
+snapshot that was interrupted.
+
+Each product has a module of its own, which describes its positions.
+"""
+
+import contextlib
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from changelane.capture.connectors import ConnectorOptions
+from changelane.capture.engine import STOP_S, CaptureError
+from changelane.capture.manifest import EngineOffset
+from changelane.capture.repairs import Repair, add_repair, repair_names, segments_after
+from changelane.capture.segment_store import CaptureLog, ExpiredManifestError
+from changelane.capture.snapshot.first_load import are_equal
+from changelane.capture.snapshot.plan import (
+    SnapshotChunk,
+    SnapshotPlan,
+    SnapshotProgress,
+    SnapshotTable,
+    shares_of,
+)
+from changelane.capture.snapshot.reader_config import ReaderConfig
+from changelane.capture.snapshot.reader_start import LocalReaders
+from changelane.capture.snapshot.table_requests import (
+    TableRequest,
+    delete_request,
+    read_requests,
+    record_error,
+)
+from changelane.capture.storage import Folder
+from changelane.errors import ChangelaneError, UnreachableError
+from changelane.pipeline.database_source import DatabaseSource
+from changelane.schema import TableId
+
+_LOOK_S: Final = 2.0
+"""The interval of looks for requests, each of which lists a folder, seconds."""
+_PUBLICATION_POLL_S: Final = 0.2
+_MAX_ATTEMPTS: Final = 4
+"""The number of attempts to read a table whose readers fail or whose definition changes."""
+
+
+class TableDatabase(Protocol):
+    """The tables of a product's database.
+
+    Each method raises ``UnreachableError`` if the server does not answer, and ``ConfigError`` if it
+    rejects a statement.
+    """
+
+    def table(
+        self, name: str, lower: tuple[str, ...] = (), upper: tuple[str, ...] = ()
+    ) -> SnapshotTable | None:
+        """Return a table with the rows of a range of keys; ``None`` = it is not captured.
+
+        Args:
+            name: The table, as a pattern of this table only.
+            lower: The first values of the smallest key, as texts; empty = no bound.
+            upper: The first values of the greatest key, which is part of the range.
+
+        Raises:
+            ConfigError: A text is no value of its column, or a column has an unknown type.
+        """
+        ...
+
+    def table_id(self, planned_table: SnapshotTable) -> TableId:
+        """Return the name of a table in the options of the engine's connector."""
+        ...
+
+    def settings(self) -> str:
+        """Return a digest of the options that the content of a chunk depends on."""
+        ...
+
+    def settle(self, planned_table: SnapshotTable) -> None:
+        """Wait until the log has all later changes of a table that is captured from now on."""
+        ...
+
+    def open_snapshot(
+        self, planned_table: SnapshotTable
+    ) -> AbstractContextManager[tuple[str, EngineOffset]]:
+        """Yield the name of a snapshot of the present state, and the position of its rows.
+
+        Both are empty if each reader begins transactions of its own.
+        """
+        ...
+
+    def chunks(self, planned_table: SnapshotTable, snapshot: str) -> tuple[SnapshotChunk, ...]:
+        """Divide a table into chunks.
+
+        Args:
+            planned_table: The table.
+            snapshot: The name of the open snapshot.
+        """
+        ...
+
+
+class StoppedError(Exception):
+    """The capture ends."""
+
+
+class _RepeatError(ChangelaneError):
+    """The snapshot must continue or begin anew."""
+
+
+class TableSnapshots:
+    """Executes the requests of a capture log, until its end.
+
+    Args:
+        database: The database.
+        source: Its options.
+        options: The options of its connector.
+        folder: The storage of the capture log.
+        work: The folder of the capture's files on this machine.
+        jars: The folder of the engine's jars.
+        notify: Shows a note to the user.
+        include: Lets the engine capture a table from now on; returns whether it may.
+        stop: Set when the capture ends.
+    """
+
+    def __init__(
+        self,
+        database: TableDatabase,
+        source: DatabaseSource,
+        options: ConnectorOptions,
+        *,
+        folder: Folder,
+        work: Path,
+        jars: Path,
+        notify: Callable[[str], None],
+        include: Callable[[str], bool],
+        stop: threading.Event,
+    ) -> None:
+        self._database = database
+        self._source = source
+        self._options = options
+        self._folder = folder
+        self._log = CaptureLog(folder)
+        self._work = work
+        self._jars = jars
+        self._notify = notify
+        self._include = include
+        self._stop = stop
+        self._readers = LocalReaders()
+        self._thread: threading.Thread | None = None
+        self._noted: set[str] = set()
+        # requests that this capture cannot execute, by id: another capture may
+        self._failed: dict[str, str] = {}
+        self._unmatched: set[str] = set()
+
+    @property
+    def has_work(self) -> bool:
+        """Whether requests are not complete, except those that this capture cannot execute."""
+        ignored = self._failed.keys() | self._unmatched
+        return any(request.id not in ignored for request in read_requests(self._folder))
+
+    @property
+    def failure(self) -> str:
+        """Why a table cannot be read; empty = none is known."""
+        return next(iter(self._failed.values()), "")
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread = threading.Thread(target=self._run, name="table-snapshots", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the readers and the thread; chunks that are complete stay."""
+        self._stop.set()
+        self._readers.stop()
+        if self._thread is not None:
+            self._thread.join(STOP_S)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            with contextlib.suppress(OSError):  # the storage may answer later
+                for request in read_requests(self._folder):
+                    if request.id not in self._failed:
+                        self._execute(request)
+            self._stop.wait(_LOOK_S)
+
+    def _execute(self, request: TableRequest) -> None:
+        """Execute a request, or record why that is impossible."""
+        try:
+            self._read_and_publish(request)
+        except StoppedError:
+            return
+        except (UnreachableError, ExpiredManifestError) as error:
+            self._note(f"the snapshot of {request.table} waits: {error}")
+        except OSError:
+            raise
+        except ChangelaneError as error:
+            self._fail(request, str(error))
+        except Exception as error:  # noqa: BLE001 - the thread must go on; the text may have values
+            self._fail(request, type(error).__name__)
+
+    def _fail(self, request: TableRequest, reason: str) -> None:
+        if not self._stop.is_set():
+            self._failed[request.id] = f"the rows of {request.table} are not read: {reason}"
+            self._notify(self._failed[request.id])
+            record_error(self._folder, request, reason)
+
+    def _read_and_publish(self, request: TableRequest) -> None:
+        newest = self._log.newest()
+        if newest is None or not newest.engine_offset:
+            return  # the first load is not complete
+        progress = SnapshotProgress(self._folder, request.plan_name)
+        if request.history != newest.history:
+            self._end(request, progress)  # the snapshot of all tables had its rows
+            return
+        if not self._include(request.table):
+            self._unmatched.add(request.id)
+            self._note(f"the snapshot of {request.table} waits: no pattern of tables matches it")
+            return
+        self._unmatched.discard(request.id)
+        self._notify(f"the rows of {request.table} are read")
+        plan = self._read(request, progress)
+        row_count = self._publish(request, plan, progress)
+        self._end(request, progress)
+        self._notify(f"{row_count:,} rows of {request.table} were read")
+
+    def _note(self, text: str) -> None:
+        """Show a note once."""
+        if text not in self._noted:
+            self._noted.add(text)
+            self._notify(text)
+
+    # -- the rows
+
+    def _read(self, request: TableRequest, progress: SnapshotProgress) -> SnapshotPlan:
+        """Read all chunks that are not complete; return the plan.
+
+        Raises:
+            ChangelaneError: The table cannot be read, or changes too often.
+        """
+        for attempt in range(_MAX_ATTEMPTS):
+            try:
+                return self._read_once(request, progress)
+            except _RepeatError as error:
+                self._check()
+                if attempt + 1 == _MAX_ATTEMPTS:
+                    raise
+                self._notify(f"{error}; the snapshot of {request.table} is tried again")
+        raise AssertionError
+
+    def _read_once(self, request: TableRequest, progress: SnapshotProgress) -> SnapshotPlan:
+        table = self._database.table(request.table, request.lower, request.upper)
+        if table is None:
+            raise CaptureError("the table does not exist any more")
+        check_key(table)
+        plan = progress.plan()
+        complete = set() if plan is None else progress.complete_numbers(plan)
+        if plan is not None and not (
+            plan.id.startswith(request.id) and self._can_continue(plan, table, complete)
+        ):
+            self._delete(plan, progress)
+            plan = None
+        if plan is None and request.kind == "add":
+            self._database.settle(table)
+        if plan is not None and len(complete) == len(plan.chunks):
+            return plan
+        with self._database.open_snapshot(table) as (snapshot, offset):
+            if plan is None:
+                plan = self._new_plan(request, table, snapshot, offset)
+                progress.start(plan)
+            else:
+                self._notify(f"{len(complete)} of {len(plan.chunks)} chunks are here")
+                plan = msgspec.structs.replace(plan, offset=offset)
+            self._run_readers(
+                plan, [chunk for chunk in plan.chunks if chunk.number not in complete], snapshot
+            )
+        return plan
+
+    def _can_continue(
+        self, snapshot_plan: SnapshotPlan, table: SnapshotTable, complete: AbstractSet[int]
+    ) -> bool:
+        """Whether the other chunks can be read in later transactions, if there are any.
+
+        If rows have values that the log does not repeat, a row that got a key of another chunk
+        meanwhile would lack them.
+        """
+        return len(complete) == len(snapshot_plan.chunks) or (
+            table.is_continuable
+            and snapshot_plan.settings == self._database.settings()
+            and are_equal(snapshot_plan.tables, [table])
+        )
+
+    def _new_plan(
+        self, request: TableRequest, table: SnapshotTable, snapshot: str, offset: EngineOffset
+    ) -> SnapshotPlan:
+        return SnapshotPlan(
+            # a plan of an earlier request may have another range
+            id=f"{request.id}-{uuid.uuid4().hex[:8]}",
+            settings=self._database.settings(),
+            follows=self._newest_sequence(),
+            offset=offset,
+            created_ms=int(time.time() * 1000),
+            tables=(table,),
+            chunks=self._database.chunks(table, snapshot),
+        )
+
+    def _run_readers(
+        self, snapshot_plan: SnapshotPlan, chunks: list[SnapshotChunk], snapshot: str
+    ) -> None:
+        """Read chunks with some readers at once.
+
+        Raises:
+            _RepeatError: The snapshot must continue or begin anew.
+            CaptureError: A reader failed for good.
+        """
+        (table,) = snapshot_plan.tables
+        table_ids = (self._database.table_id(table),)
+        connector = msgspec.structs.replace(self._options, tables=table_ids)
+        # another attempt to read a chunk must not change segments of this one
+        owner = f"{snapshot_plan.id}-{uuid.uuid4().hex[:8]}"
+        ends = self._readers.read_chunks(
+            [
+                ReaderConfig(
+                    connector=connector,
+                    plan=msgspec.structs.replace(snapshot_plan, chunks=()),
+                    chunks=tuple(share),
+                    snapshot=snapshot,
+                    segment_owner=owner,
+                    log=self._folder.label,
+                    work=str(self._work / f"table-reader-{number}"),
+                    jars=str(self._jars),
+                    heap=self._source.memory,
+                )
+                for number, share in enumerate(shares_of(chunks, self._source.snapshot_readers))
+            ]
+        )
+        self._check()
+        failed = [end for end in ends if end.reason]
+        for end in failed:
+            if not end.is_retriable and not end.is_changed:
+                raise CaptureError(end.reason)
+        if failed:
+            raise _RepeatError(failed[0].reason)
+
+    # -- the publication
+
+    def _publish(
+        self, request: TableRequest, snapshot_plan: SnapshotPlan, progress: SnapshotProgress
+    ) -> int:
+        """Let the capture process publish all chunks; return the number of rows."""
+        segments = tuple(
+            segment
+            for chunk in progress.complete_chunks(snapshot_plan)
+            for segment in chunk.segments
+        )
+        if snapshot_plan.complete_at is None:
+            # whatever happens later, they are published after this manifest, if at all
+            sequence = self._newest_sequence()
+            snapshot_plan = msgspec.structs.replace(snapshot_plan, complete_at=sequence)
+            progress.start(snapshot_plan)
+        if segments:
+            follows = snapshot_plan.complete_at or 0
+            repair = Repair(request.history, segments=segments, follows=follows)
+            name = add_repair(self._folder, repair, f"{snapshot_plan.id}.json")
+            while name in repair_names(self._folder):
+                self._check()
+                self._stop.wait(_PUBLICATION_POLL_S)
+        return sum(segment.record_count for segment in segments)
+
+    def _end(self, request: TableRequest, progress: SnapshotProgress) -> None:
+        """Delete a request, its plan, and the segments that no manifest has."""
+        plan = progress.plan()
+        if plan is not None:
+            self._delete(plan, progress)
+        delete_request(self._folder, request)
+
+    def _delete(self, snapshot_plan: SnapshotPlan, progress: SnapshotProgress) -> None:
+        is_incomplete = snapshot_plan.complete_at is None
+        published = (
+            set() if is_incomplete else segments_after(self._log, snapshot_plan.complete_at or 0)
+        )
+        for name in self._folder.names("segments"):
+            if name.startswith(f"{snapshot_plan.id}-") and name not in published:
+                self._folder.delete(f"segments/{name}")
+        progress.delete(snapshot_plan)
+
+    def _newest_sequence(self) -> int:
+        newest = self._log.newest()
+        return 0 if newest is None else newest.sequence
+
+    def _check(self) -> None:
+        """Check that the capture goes on.
+
+        Raises:
+            StoppedError: It ends.
+        """
+        if self._stop.is_set():
+            raise StoppedError
+
+
+def check_key(planned_table: SnapshotTable) -> None:
+    """Check that rows of a table can be read again.
+
+    Raises:
+        CaptureError: The table has no key, so that its rows would be doubled.
+    """
+    if not planned_table.key:
+        raise CaptureError(
+            f"{planned_table.label} has no key, so its rows would be doubled; "
+            "`changelane capture PIPELINE.yaml --new-snapshot` reads the rows of all tables into a "
+            "new history"
+        )

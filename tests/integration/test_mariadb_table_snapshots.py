@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Single tables of a real MariaDB that are read while it changes: they equal the source."""
+
+import contextlib
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+pytest.importorskip("jpype", reason="jpype1 is not installed: changelane[capture]")
+
+from mariadb_server import MariadbServer
+from snapshot_records import lake_rows, records_of
+
+from changelane.capture.database_capture import DatabaseCapture
+from changelane.capture.requested_tables import request_tables
+from changelane.capture.segment_store import CaptureLog
+from changelane.capture.snapshot.table_requests import read_requests
+from changelane.capture.storage import LocalFolder
+from changelane.errors import ConfigError
+from changelane.pipeline.mysql_source import MariadbSource
+from changelane.schema import TableId
+
+HOSTILE: Final = "ne`w.it's; é"
+WAIT_S: Final = 240.0
+COLUMNS: Final = ("shop", "id", "v", "note")
+
+
+class Shop:
+    """A database, and captures of it."""
+
+    def __init__(self, server: MariadbServer, database: str, folder: Path) -> None:
+        self.server = server
+        self.database = database
+        self.source = MariadbSource(
+            host=server.host,
+            port=server.port,
+            database=database,
+            user=server.user,
+            password=server.password,
+            sslmode="disable",
+            tables=[f"{database}.*"],
+            segments=str(folder / "log"),
+            publish_interval="1 second",
+            memory="256m",
+            snapshot_readers=1,
+            snapshot_chunk_rows=100,
+        )
+        self.log = CaptureLog(LocalFolder(folder / "log"))
+        self.notes: list[str] = []
+
+    def run(self, *statements: str) -> list[tuple[Any, ...]]:
+        return self.server.run(*statements, database=self.database)
+
+    @contextmanager
+    def captured(self, source: MariadbSource | None = None) -> Iterator[DatabaseCapture]:
+        from changelane.spark.runtime.jars import fetch_debezium
+
+        jars = fetch_debezium("mariadb")
+        with DatabaseCapture(source or self.source, jars, notify=self.notes.append) as capture:
+            capture.start(is_until_now=True)
+            yield capture
+
+    def wait_for_requests(self, capture: DatabaseCapture) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while requests := read_requests(self.log.folder):
+            capture.check()
+            assert not [request.error for request in requests if request.error], self.notes
+            assert time.monotonic() < deadline, self.notes
+            time.sleep(0.1)
+
+    def make(self, name: str) -> None:
+        quoted = f"`{name.replace('`', '``')}`"
+        self.run(
+            f"CREATE TABLE {quoted} (shop varchar(5) COLLATE utf8mb4_german2_ci, id int, v int, "
+            "note text, PRIMARY KEY (shop, id))",
+            f"INSERT INTO {quoted} SELECT s, seq, 0, concat('n', seq) FROM seq_1_to_200 "
+            "JOIN (SELECT 'a' s UNION ALL SELECT 'B' UNION ALL SELECT 'ß') t",
+        )
+
+    @contextmanager
+    def changing(self, *names: str) -> Iterator[None]:
+        """Change rows until the end."""
+        stop = threading.Event()
+        choose = random.Random(7)
+        statements = (
+            "UPDATE {0} SET v = v + 1 WHERE id = {1} AND shop <> 'ß'",
+            "DELETE FROM {0} WHERE id = {1}",
+            "UPDATE IGNORE {0} SET id = id + 1000 WHERE id = {1}",
+            "REPLACE INTO {0} VALUES ('c', {1}, 1, NULL)",
+        )
+
+        def work() -> None:
+            with self.server.connect(self.database) as connection, connection.cursor() as cursor:
+                while not stop.wait(choose.random() * 0.05):
+                    quoted = f"`{choose.choice(names).replace('`', '``')}`"
+                    cursor.execute(choose.choice(statements).format(quoted, choose.randrange(200)))
+                    connection.commit()
+
+        with ThreadPoolExecutor(1) as pool:
+            worker = pool.submit(work)
+            try:
+                yield
+            finally:
+                stop.set()
+                worker.result()
+
+    def check(self, name: str) -> None:
+        quoted = f"`{name.replace('`', '``')}`"
+        rows = Counter(self.run(f"SELECT {', '.join(COLUMNS)} FROM {quoted}"))
+        assert lake_rows(self.log, TableId(self.database, None, name), COLUMNS) == rows, name
+
+    def reads_of(self, name: str) -> int:
+        records = [r for r in records_of(self.log) if r.value and '"op":"r"' in r.value]
+        return sum(f'"table":"{name}"' in (record.value or "") for record in records)
+
+
+@pytest.fixture
+def shop(mariadb_server: MariadbServer, tmp_path: Path) -> Iterator[Shop]:
+    with mariadb_server.new_database("parts") as database:
+        yield Shop(mariadb_server, database, tmp_path)
+
+
+def test_tables_that_the_capture_newly_covers_are_read_while_rows_change(shop: Shop) -> None:
+    """Created before the first capture without a match, or while the capture runs."""
+    shop.make("orders")
+    shop.make("other")
+    first = msgspec.structs.replace(shop.source, tables=[f"{shop.database}.orders"])
+    with shop.captured(first) as capture:
+        capture.wait_until_now()
+    with shop.changing("orders", "other"), shop.captured() as capture:
+        shop.make(HOSTILE)
+        capture.wait_until_now()
+        assert shop.reads_of("other") > 0
+        with shop.changing(HOSTILE):
+            request_tables(
+                shop.source, [f"{shop.database}.`{HOSTILE.replace('`', '``')}`"], kind="add"
+            )
+            request_tables(
+                shop.source, ["orders"], kind="redo", lower=["a", "50"], upper=["b", "90"]
+            )
+            shop.wait_for_requests(capture)
+            time.sleep(1)
+    with shop.captured() as capture:
+        capture.wait_until_now()
+    for name in ("orders", "other", HOSTILE):
+        shop.check(name)
+    assert 600 < shop.reads_of("orders") < 600 + 400, "only the range was read again"
+
+    shop.run("CREATE TABLE loose (n int)", "INSERT INTO loose VALUES (1)")
+    with pytest.raises(ConfigError, match="--new-snapshot"), shop.captured():
+        pass
+    with contextlib.suppress(FileNotFoundError):
+        assert shop.log.folder.names("snapshot/tables") == []
