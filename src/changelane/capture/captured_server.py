@@ -53,6 +53,15 @@ class CapturedServer(Protocol):
         """Return the server and the tables, as they are now."""
         ...
 
+    def log_findings(self, recorded: LogOrigin, offset: EngineOffset) -> list[Finding]:
+        """Return the findings about a log that is not the captured one, whatever its end is.
+
+        Args:
+            recorded: The origin of the capture log.
+            offset: The position that the capture log has.
+        """
+        ...
+
     def tables_with_rows(self, names: Collection[str]) -> list[str]:
         """Return the tables of :meth:`origin` that have rows.
 

@@ -77,6 +77,7 @@ def _findings(source: DatabaseSource, server: CapturedServer, log: CaptureLog) -
     origin = server.origin()
     findings += other_log_findings(recorded, origin, log.folder.label)
     if offset is not None and not has_errors(findings):
+        findings += server.log_findings(recorded, offset)
         findings += continuation_findings(
             recorded,
             origin,

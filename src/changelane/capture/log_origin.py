@@ -26,6 +26,7 @@ class LogOrigin(msgspec.Struct, frozen=True, kw_only=True):
         server: The name of the server in topics.
         database: The database.
         identity: The identity that the server gave itself when it was created; empty = unknown.
+        timeline: The timeline of the server's log; 0 = unknown. PostgreSQL only.
         tables: The captured tables: name, as a pattern of this table only -> the id of the table,
             which changes when it is created again; empty = unknown.
     """
@@ -34,6 +35,7 @@ class LogOrigin(msgspec.Struct, frozen=True, kw_only=True):
     database: str
     identity: str
     tables: dict[str, str]
+    timeline: int = 0
 
 
 def read_origin(folder: Folder) -> LogOrigin | None:

@@ -23,6 +23,7 @@ from changelane.capture.postgres.tables import (
     selection_of,
     tables_with_rows,
 )
+from changelane.capture.postgres.timeline import read_timeline, timeline_findings
 from changelane.pipeline.postgres_source import PostgresSource
 
 
@@ -60,7 +61,16 @@ class CapturedPostgres:
             database=source.database,
             identity=str(identity.system_identifier),
             tables={table.shown: str(table.oid) for table in selected},
+            timeline=identity.timeline,
         )
+
+    def log_findings(self, recorded: LogOrigin, offset: EngineOffset) -> list[Finding]:
+        """Return the finding about a timeline that does not have the captured position."""
+        lsn = lsn_of(offset)
+        if lsn is None:
+            return []
+        timeline = read_timeline(self._connection, recorded.timeline)
+        return list(timeline_findings(recorded.timeline, timeline, lsn))
 
     def tables_with_rows(self, names: Collection[str]) -> list[str]:
         """Return the tables that have rows."""

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks the log of a server before the engine reads on.
+
+A capture process starts again by itself after its database was gone. Another server may answer
+then: a standby that was promoted, or one that was restored.
+"""
+
+import msgspec
+
+from changelane.capture.connectors import ConnectorOptions, lsn_of
+from changelane.capture.log_origin import read_origin, write_origin
+from changelane.capture.manifest import EngineOffset
+from changelane.capture.postgres.timeline import read_timeline, timeline_findings
+from changelane.capture.storage import Folder
+from changelane.errors import ChangelaneError
+
+
+class LogError(ChangelaneError):
+    """The log of the server is not the captured one."""
+
+
+def check_log(options: ConnectorOptions, folder: Folder, offset: EngineOffset) -> None:
+    """Check that the log of a server has the captured position; record its timeline.
+
+    Args:
+        options: The captured database.
+        folder: The storage of the capture log.
+        offset: The offset of the newest manifest.
+
+    Raises:
+        LogError: Another log has this position.
+        ConfigError: The server rejects the login or a statement.
+        UnreachableError: The server does not answer.
+    """
+    recorded = read_origin(folder)
+    lsn = lsn_of(offset)
+    if options.product != "postgres" or recorded is None or lsn is None:
+        return
+    timeline = read_timeline(options.postgres_connection, recorded.timeline)
+    for finding in timeline_findings(recorded.timeline, timeline, lsn):
+        raise LogError(f"{finding.about}: {finding.problem}; {finding.consequence}: {finding.fix}")
+    write_origin(folder, msgspec.structs.replace(recorded, timeline=timeline.number))
