@@ -6,11 +6,15 @@ from contextlib import closing
 from typing import Final, Literal
 
 from changelane.capture.captured_server import IsPassed, LogLag
-from changelane.capture.connectors import ConnectorOptions, effective_server_id
+from changelane.capture.connectors import (
+    ConnectorOptions,
+    effective_server_id,
+    source_time_ms,
+)
 from changelane.capture.finding import Finding
 from changelane.capture.log_origin import LogOrigin
 from changelane.capture.manifest import EngineOffset
-from changelane.capture.mysql.check import check_server
+from changelane.capture.mysql.check import check_server, read_time_s, read_variables
 from changelane.capture.mysql.connection import READ_TIMEOUT_S, MysqlConnection, connect
 from changelane.capture.mysql.position import (
     BinlogPosition,
@@ -20,6 +24,8 @@ from changelane.capture.mysql.position import (
     log_files,
     server_identity,
 )
+from changelane.capture.mysql.position_findings import headroom_s
+from changelane.capture.mysql.server_findings import ServerState
 from changelane.capture.mysql.sql_text import shown_name
 from changelane.capture.mysql.tables import list_tables, tables_with_rows
 from changelane.pipeline.mysql_source import MariadbSource, MysqlSource
@@ -109,10 +115,15 @@ class CapturedMysql:
         )
 
     def log_lag(self, offset: EngineOffset | None) -> LogLag:
-        """Return the bytes of the binary log after a position."""
+        """Return the bytes of the binary log after a position, and how long the server has it."""
         position = None if offset is None else position_of(offset)
         with closing(connect(self._connection)) as connection:
             files = log_files(connection)
+            server = ServerState(
+                variables=read_variables(connection),
+                log_files=files,
+                time_s=read_time_s(connection),
+            )
         if not files:
             return LogLag(
                 problem="the files of the binary log are unknown: the user lacks REPLICATION "
@@ -123,6 +134,7 @@ class CapturedMysql:
         is_purged = position.file not in {file.name for file in files}
         return LogLag(
             lag_bytes=lag_bytes(files, position),
+            headroom_s=0 if is_purged else headroom_s(server, position),
             problem=f"the server does not have {position.file}" if is_purged else "",
         )
 
@@ -151,7 +163,13 @@ def position_of(offset: EngineOffset) -> BinlogPosition | None:
     if not isinstance(file, str) or not isinstance(position, int):
         return None
     gtids = [offset.get("gtids"), offset.get("transaction_id")]
-    return BinlogPosition(file, position, ",".join(str(gtid) for gtid in gtids if gtid))
+    time_ms = source_time_ms(offset)
+    return BinlogPosition(
+        file,
+        position,
+        ",".join(str(gtid) for gtid in gtids if gtid),
+        None if time_ms is None else time_ms / 1000,
+    )
 
 
 def login_of(

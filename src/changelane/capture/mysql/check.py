@@ -16,10 +16,9 @@ from changelane.capture.mysql.connection import (
     read_rows,
 )
 from changelane.capture.mysql.position import BinlogPosition, log_files, log_status
+from changelane.capture.mysql.position_findings import MAX_LAG_BYTES, position_findings
 from changelane.capture.mysql.server_findings import (
-    MAX_LAG_BYTES,
     ServerState,
-    position_findings,
     privileges_of,
     server_findings,
 )
@@ -108,11 +107,6 @@ def read_server(connection: Connection) -> ServerState:
     """Read the state of a server, as the user of the connection sees it."""
     with database_errors("the check of the server"):
         ((version_text, user),) = read_rows(connection, "SELECT version(), current_user()")
-        names = ", ".join(f"'{name}'" for name in _NAMES)
-        variables = read_rows(
-            connection,
-            f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({names})",
-        )
         zones = read_rows(connection, "SELECT convert_tz('2000-01-01 00:00:00', 'UTC', 'Etc/UTC')")
         privileges = privileges_of(_grants(connection))
         replicas = _first_answer(connection, _REPLICAS)
@@ -123,7 +117,7 @@ def read_server(connection: Connection) -> ServerState:
         is_mariadb="mariadb" in version_text.lower(),
         version=(int(version[1]), int(version[2])) if version else (0, 0),
         version_text=version_text,
-        variables={str(name).lower(): str(value) for name, value in variables},
+        variables=read_variables(connection),
         account=account(user),
         privileges=privileges,
         log_databases=_names(status[2]),
@@ -132,7 +126,23 @@ def read_server(connection: Connection) -> ServerState:
         replica_ids=frozenset(int(row[0]) for row in replicas),
         is_replica=bool(replica_status),
         has_time_zones=zones[0][0] is not None,
+        time_s=read_time_s(connection),
     )
+
+
+def read_variables(connection: Connection) -> dict[str, str]:
+    """Read the global variables of :class:`ServerState`, by name in lower case."""
+    names = ", ".join(f"'{name}'" for name in _NAMES)
+    with database_errors("the settings of the server"):
+        rows = read_rows(connection, f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({names})")
+    return {str(name).lower(): str(value) for name, value in rows}
+
+
+def read_time_s(connection: Connection) -> float:
+    """Read the clock of the server, seconds since 1970-01-01 UTC."""
+    with database_errors("the time of the server"):
+        ((time_s,),) = read_rows(connection, "SELECT unix_timestamp(now(6))")
+    return float(time_s)
 
 
 def _first_answer(connection: Connection, sql_statements: Iterable[str]) -> list[tuple[Any, ...]]:

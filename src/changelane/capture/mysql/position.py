@@ -34,11 +34,14 @@ class BinlogPosition(msgspec.Struct, frozen=True):
         file: The name of the file, such as ``binlog.000042``.
         offset: The offset in the file.
         gtid: The set of global transaction ids up to here; empty if the server has none.
+        time_s: The time of the last event before it, seconds since 1970-01-01 UTC; ``None`` =
+            unknown.
     """
 
     file: str
     offset: int
     gtid: str = ""
+    time_s: float | None = None
 
     @property
     def order(self) -> tuple[int, int]:

@@ -7,18 +7,15 @@ from typing import Final
 
 import msgspec
 
-from changelane.capture.finding import Finding, shortened, size_text
-from changelane.capture.mysql.position import BinlogPosition, LogFile, file_number, lag_bytes
+from changelane.capture.finding import Finding, shortened
+from changelane.capture.mysql.position import LogFile
 
-MAX_LAG_BYTES: Final = 1 << 30
-"""A position that is further behind gets a warning."""
 MIN_RETENTION_S: Final = 86_400
 """A shorter retention of the log gets a warning."""
 _SUGGESTED_RETENTION_S: Final = 7 * 86_400
 _PERSIST_VERSION: Final = (8, 0)
 _MIN_VERSIONS: Final = {True: (10, 5), False: (8, 0)}
 """The first MariaDB and the first MySQL with complete metadata of rows in the log."""
-_SNAPSHOT: Final = "take a new snapshot of the tables"
 _GRANT: Final = re.compile(r"GRANT (.+?) ON \*\.\* TO ", re.DOTALL)
 
 
@@ -36,6 +33,7 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
         replica_ids: The server ids of the replicas that read the log.
         is_replica: The server itself is a replica.
         has_time_zones: The tables of named time zones are filled.
+        time_s: The time of its clock, seconds since 1970-01-01 UTC.
     """
 
     is_mariadb: bool = True
@@ -50,6 +48,7 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     replica_ids: frozenset[int] = frozenset()
     is_replica: bool = False
     has_time_zones: bool = True
+    time_s: float = 0
 
     @property
     def product(self) -> str:
@@ -356,56 +355,4 @@ def _name_findings(server: ServerState) -> Iterator[Finding]:
             problem="the tables of time zones are empty",
             consequence="a session with a named time zone fails",
             advice="mysql_tzinfo_to_sql /usr/share/zoneinfo | mysql mysql",
-        )
-
-
-def position_findings(
-    server: ServerState,
-    binlog_position: BinlogPosition | None,
-    *,
-    max_lag_bytes: int = MAX_LAG_BYTES,
-) -> Iterator[Finding]:
-    """Yield findings about the position up to which changes are durable here.
-
-    Args:
-        server: The state of the server.
-        binlog_position: The position; ``None`` before the first run.
-        max_lag_bytes: The lag that gets a warning.
-    """
-    files = server.log_files
-    if binlog_position is None or not files:
-        return
-    by_name = {file.name: file for file in files}
-    about = f"position {binlog_position.file}:{binlog_position.offset}"
-    file = by_name.get(binlog_position.file)
-    last = files[-1]
-    is_ahead = file_number(binlog_position.file) > file_number(last.name) or (
-        file is not None and binlog_position.offset > file.size
-    )
-    if is_ahead:
-        yield Finding(
-            severity="error",
-            defect="position_ahead",
-            about=about,
-            problem=f"the log of the server ends before it, at {last.name}:{last.size}",
-            consequence="it is another server, or its log was reset: changes are lost",
-            advice=_SNAPSHOT,
-        )
-    elif file is None:
-        yield Finding(
-            severity="error",
-            defect="position_purged",
-            about=about,
-            problem=f"the server has deleted this file; the oldest is {files[0].name}",
-            consequence="changes are lost",
-            advice=_SNAPSHOT,
-        )
-    elif (lag := lag_bytes(files, binlog_position)) > max_lag_bytes:
-        yield Finding(
-            severity="warning",
-            defect="position_lag",
-            about=about,
-            problem=f"the log is {size_text(lag)} ahead",
-            consequence="a run needs time to read it, and the server may delete it",
-            advice="run the pipeline",
         )
