@@ -56,6 +56,10 @@ _NAMES: Final = (
 _VERSION: Final = re.compile(r"(?:5\.5\.5-)?([0-9]+)\.([0-9]+)")
 """MariaDB 10 may write another version before its own, for old replicas."""
 _REPLICAS: Final = ("SHOW REPLICAS", "SHOW SLAVE HOSTS")
+_READERS: Final = (
+    "SELECT user, host FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'"
+)
+"""Without PROCESS, it has the connections of the own user only."""
 _REPLICA_STATUS: Final = ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
 
 
@@ -110,6 +114,7 @@ def read_server(connection: Connection) -> ServerState:
         zones = read_rows(connection, "SELECT convert_tz('2000-01-01 00:00:00', 'UTC', 'Etc/UTC')")
         privileges = privileges_of(_grants(connection))
         replicas = _first_answer(connection, _REPLICAS)
+        readers = read_rows(connection, _READERS)
         replica_status = _first_answer(connection, _REPLICA_STATUS)
     status = log_status(connection) or ("", 0, "", "")
     version = _VERSION.match(version_text)
@@ -124,6 +129,7 @@ def read_server(connection: Connection) -> ServerState:
         skipped_databases=_names(status[3]),
         log_files=log_files(connection),
         replica_ids=frozenset(int(row[0]) for row in replicas),
+        log_readers=tuple(f"{user}@{host}" for user, host in readers),
         is_replica=bool(replica_status),
         has_time_zones=zones[0][0] is not None,
         time_s=read_time_s(connection),

@@ -30,7 +30,9 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
         privileges: The global privileges of the user; ``ALL PRIVILEGES`` includes the others.
         log_databases, skipped_databases: The filters of ``binlog_do_db`` and ``binlog_ignore_db``.
         log_files: The files of the log from the oldest; none if the user may not list them.
-        replica_ids: The server ids of the replicas that read the log.
+        replica_ids: The server ids of the replicas that are registered and that the user may see.
+        log_readers: The user and the address of the connections that read the log and that the
+            user may see; Debezium and others do not register as replicas.
         is_replica: The server itself is a replica.
         has_time_zones: The tables of named time zones are filled.
         time_s: The time of its clock, seconds since 1970-01-01 UTC.
@@ -46,6 +48,7 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     skipped_databases: tuple[str, ...] = ()
     log_files: tuple[LogFile, ...] = ()
     replica_ids: frozenset[int] = frozenset()
+    log_readers: tuple[str, ...] = ()
     is_replica: bool = False
     has_time_zones: bool = True
     time_s: float = 0
@@ -54,6 +57,11 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     def product(self) -> str:
         """The name of the product."""
         return "MariaDB" if self.is_mariadb else "MySQL"
+
+    @property
+    def has_all_privileges(self) -> bool:
+        """Whether the user has each global privilege."""
+        return any(name.startswith("ALL PRIVILEGES") for name in self.privileges)
 
     @property
     def is_rds(self) -> bool:
@@ -199,7 +207,8 @@ def _replication_findings(server: ServerState, server_ids: Iterable[int]) -> Ite
             value="1",
             consequence="the server rejects readers of its log",
         )
-    if clashes := sorted({int(own_id), *server.replica_ids} & set(server_ids)):
+    capture_ids = set(server_ids)
+    if clashes := sorted({int(own_id), *server.replica_ids} & capture_ids):
         yield Finding(
             severity="error",
             defect="server_id_clash",
@@ -208,6 +217,8 @@ def _replication_findings(server: ServerState, server_ids: Iterable[int]) -> Ite
             consequence="the server disconnects one of the two readers again and again",
             advice="choose a number that no server and no other reader has",
         )
+    elif capture_ids:
+        yield from _reader_findings(server)
     if server.is_replica and not _logs_replicated_changes(server):
         yield Finding(
             severity="error",
@@ -218,6 +229,29 @@ def _replication_findings(server: ServerState, server_ids: Iterable[int]) -> Ite
             advice="set log_slave_updates in its configuration and restart it, or read the primary",
         )
     yield from _gtid_findings(server)
+
+
+def _reader_findings(server: ServerState) -> Iterator[Finding]:
+    """Yield the finding about readers of the log whose server ids are unknown."""
+    if len(server.log_readers) > len(server.replica_ids):
+        shown = shortened(server.log_readers)
+        yield Finding(
+            severity="warning",
+            defect="log_readers",
+            about=server.product,
+            problem=f"others read its log, and it does not show their server ids: {shown}",
+            consequence="one with the server id of the capture ends the capture, or is ended",
+            advice="compare server_id; ignore this if it is the capture of this pipeline",
+        )
+    elif not server.has_all_privileges and "PROCESS" not in server.privileges:
+        yield Finding(
+            severity="warning",
+            defect="process_privilege",
+            about=f"user {server.account}",
+            problem="it may not see the connections of other users that read the log",
+            consequence="a server id that is in use is found only when the capture ends",
+            statements=(f"GRANT PROCESS ON *.* TO {server.account}",),
+        )
 
 
 def _logs_replicated_changes(server: ServerState) -> bool:
@@ -309,7 +343,7 @@ def _retention_findings(server: ServerState) -> Iterator[Finding]:
 
 
 def _privilege_findings(server: ServerState) -> Iterator[Finding]:
-    if any(name.startswith("ALL PRIVILEGES") for name in server.privileges):
+    if server.has_all_privileges:
         return
     monitor = "BINLOG MONITOR" if server.is_mariadb else "REPLICATION CLIENT"
     reading = {
