@@ -5,11 +5,18 @@ A capture process starts again by itself after its database was gone. Another se
 then: a standby that was promoted, or one that was restored.
 """
 
+from collections.abc import Iterable
+from contextlib import closing
+
 import msgspec
 
 from changelane.capture.connectors import ConnectorOptions, lsn_of
+from changelane.capture.finding import Finding
 from changelane.capture.log_origin import read_origin, write_origin
 from changelane.capture.manifest import EngineOffset
+from changelane.capture.mysql.captured_mysql import position_of
+from changelane.capture.mysql.connection import connect
+from changelane.capture.mysql.log_content import log_content_findings
 from changelane.capture.postgres.timeline import read_timeline, timeline_findings
 from changelane.capture.storage import Folder
 from changelane.errors import ChangelaneError
@@ -33,10 +40,19 @@ def check_log(options: ConnectorOptions, folder: Folder, offset: EngineOffset) -
         UnreachableError: The server does not answer.
     """
     recorded = read_origin(folder)
-    lsn = lsn_of(offset)
-    if options.product != "postgres" or recorded is None or lsn is None:
+    if recorded is None:
         return
-    timeline = read_timeline(options.postgres_connection, recorded.timeline)
-    for finding in timeline_findings(recorded.timeline, timeline, lsn):
+    if options.product == "postgres":
+        if (lsn := lsn_of(offset)) is not None:
+            timeline = read_timeline(options.postgres_connection, recorded.timeline)
+            _reject(timeline_findings(recorded.timeline, timeline, lsn))
+            write_origin(folder, msgspec.structs.replace(recorded, timeline=timeline.number))
+    elif (position := position_of(offset)) is not None:
+        with closing(connect(options.mysql_connection)) as connection:
+            _reject(log_content_findings(connection, position, recorded.log_mark))
+
+
+def _reject(findings: Iterable[Finding]) -> None:
+    """Raise the first finding."""
+    for finding in findings:
         raise LogError(f"{finding.about}: {finding.problem}; {finding.consequence}: {finding.fix}")
-    write_origin(folder, msgspec.structs.replace(recorded, timeline=timeline.number))

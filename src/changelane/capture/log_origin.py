@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from changelane.capture.finding import Finding, about_tables
+from changelane.capture.mysql.log_content import LogMark
 from changelane.capture.postgres.slot_findings import SNAPSHOT
 from changelane.capture.storage import Folder
 from changelane.errors import ChangelaneError
@@ -27,6 +28,7 @@ class LogOrigin(msgspec.Struct, frozen=True, kw_only=True):
         database: The database.
         identity: The identity that the server gave itself when it was created; empty = unknown.
         timeline: The timeline of the server's log; 0 = unknown. PostgreSQL only.
+        log_mark: What identifies the binary log; ``None`` = unknown. MySQL and MariaDB only.
         tables: The captured tables: name, as a pattern of this table only -> the id of the table,
             which changes when it is created again; empty = unknown.
     """
@@ -36,6 +38,7 @@ class LogOrigin(msgspec.Struct, frozen=True, kw_only=True):
     identity: str
     tables: dict[str, str]
     timeline: int = 0
+    log_mark: LogMark | None = None
 
 
 def read_origin(folder: Folder) -> LogOrigin | None:

@@ -16,6 +16,7 @@ from changelane.capture.log_origin import LogOrigin
 from changelane.capture.manifest import EngineOffset
 from changelane.capture.mysql.check import check_server, read_time_s, read_variables
 from changelane.capture.mysql.connection import READ_TIMEOUT_S, MysqlConnection, connect
+from changelane.capture.mysql.log_content import log_content_findings, read_log_mark
 from changelane.capture.mysql.position import (
     BinlogPosition,
     contains_gtids,
@@ -67,17 +68,22 @@ class CapturedMysql:
         with closing(connect(self._connection)) as connection:
             tables = list_tables(connection, source.tables)
             identity = server_identity(connection)
+            mark = read_log_mark(connection)
         return LogOrigin(
             server=source.server_name,
             database=source.database,
             identity=identity.server_uuid,
             tables={shown_name(table.database or "", table.name or ""): "" for table in tables},
+            log_mark=mark,
         )
 
     def log_findings(self, recorded: LogOrigin, offset: EngineOffset) -> list[Finding]:
-        """Return the finding about a log that has other transactions at the position."""
-        del recorded, offset
-        return []
+        """Return the finding about a log that has other transactions before the position."""
+        position = position_of(offset)
+        if position is None:
+            return []
+        with closing(connect(self._connection)) as connection:
+            return log_content_findings(connection, position, recorded.log_mark)
 
     def tables_with_rows(self, names: Collection[str]) -> list[str]:
         """Return the tables that have rows."""
