@@ -119,6 +119,20 @@ def test_a_prepared_server_has_no_finding_about_its_log(source: Source) -> None:
     assert source.check().keys() == ALWAYS
 
 
+def test_a_first_load_by_the_engine_warns_of_columns_with_floats(source: Source) -> None:
+    source.run(
+        "CREATE TABLE a (id int PRIMARY KEY, f float, `g 1` float(9,4) unsigned, d double)",
+        "CREATE TABLE b (id int PRIMARY KEY, d double)",
+    )
+    finding = source.check(is_engine_load=True)["inexact_first_load"]
+    assert finding.about == f"table {source.database}.a"
+    names = f"({source.database}.a.f, {source.database}.a.g 1)"
+    assert finding.problem == f"snapshot: engine rounds FLOAT to six digits {names}"
+    assert finding.severity == "warning"
+    assert "inexact_first_load" not in source.check(f"{source.database}.b", is_engine_load=True)
+    assert "inexact_first_load" not in source.check()
+
+
 # -- settings
 
 

@@ -59,6 +59,7 @@ class CapturedMysql:
             self._connection,
             tables=self._source.tables,
             server_ids=[effective_server_id(self._source.server_id, self._source.server_name)],
+            is_engine_load=self._source.snapshot == "engine",
             binlog_position=None if offset is None else position_of(offset),
         )
 

@@ -7,6 +7,7 @@ from contextlib import closing
 from typing import Any, Final
 
 from changelane.capture.finding import Finding
+from changelane.capture.first_load_findings import inexact_load_findings
 from changelane.capture.mysql.connection import (
     Connection,
     MysqlConnection,
@@ -26,6 +27,7 @@ from changelane.capture.mysql.sql_text import account
 from changelane.capture.mysql.tables import (
     cascade_findings,
     cascading_tables,
+    float_columns,
     parse_patterns,
     read_all_tables,
     selection_findings,
@@ -68,6 +70,7 @@ def check_server(
     *,
     tables: Iterable[str],
     server_ids: Iterable[int] = (),
+    is_engine_load: bool = False,
     binlog_position: BinlogPosition | None = None,
     max_lag_bytes: int = MAX_LAG_BYTES,
 ) -> list[Finding]:
@@ -77,6 +80,7 @@ def check_server(
         options: The login that the capture uses.
         tables: Patterns of table names, such as ``shop.*``.
         server_ids: The ids that the capture uses as a replica.
+        is_engine_load: Whether the engine reads all rows before the changes.
         binlog_position: The position up to which changes are durable here; ``None`` before the
             first run.
         max_lag_bytes: The lag that gets a warning.
@@ -103,6 +107,10 @@ def check_server(
         unreadable = unreadable_tables(connection, selection.tables)
         findings += table_findings(selection.tables, unreadable, server.account)
         findings += cascade_findings(cascading_tables(connection, selection.tables))
+        if is_engine_load:
+            findings += inexact_load_findings(
+                float_columns(connection, selection.tables), "rounds FLOAT to six digits"
+            )
         findings += unknown_type_findings(unknown_type_tables(connection, databases))
     return findings
 

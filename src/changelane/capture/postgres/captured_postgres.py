@@ -47,6 +47,7 @@ class CapturedPostgres:
             publication=source.publication_name,
             slot=source.slot_name,
             needs_ddl_trigger=source.ddl == "event_trigger",
+            is_engine_load=source.snapshot == "engine",
             position=None if offset is None else lsn_of(offset),
         )
 
