@@ -2,6 +2,7 @@
 """The lag of the log of real servers, and a server that stops to answer."""
 
 import socket
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from mariadb_server import MariadbServer
 from postgres_server import PostgresServer
 
 from changelane.capture.database_capture import capture_figures, captured_server_of
+from changelane.capture.manifest import EngineOffset
 from changelane.capture.mysql import current_position
 from changelane.capture.mysql.connection import MysqlConnection, connect
 from changelane.errors import ConfigError
@@ -102,7 +104,10 @@ def test_lag_of_a_binary_log_is_the_bytes_after_the_captured_position(
         assert server.log_lag(None).lag_bytes is None
         with closing(connect(login)) as connection, connection.cursor() as cursor:
             position = current_position(connection)
-            offset = {"file": position.file, "pos": position.offset}
+            offset: EngineOffset = {"file": position.file, "pos": position.offset}
+            cursor.execute("SET @@global.binlog_expire_logs_seconds = 36000")
+            hour_ago = {**offset, "ts_sec": int(time.time()) - 3600}
+            assert server.log_lag(hour_ago).headroom_s == 36000, "the file is not complete"
             cursor.execute(f"CREATE TABLE {database}.t (v text)")
             cursor.execute(f"INSERT INTO {database}.t VALUES (repeat('x', 50000))")
             connection.commit()
@@ -113,8 +118,17 @@ def test_lag_of_a_binary_log_is_the_bytes_after_the_captured_position(
             rotated = server.log_lag(offset)
             assert rotated.lag_bytes is not None
             assert rotated.lag_bytes > lag.lag_bytes, "the lag counts the next file, too"
-            end = current_position(connection)
-            assert server.log_lag({"file": end.file, "pos": end.offset}).lag_bytes == 0
+            headroom_s = server.log_lag(hour_ago).headroom_s
+            cursor.execute("SET @@global.binlog_expire_logs_seconds = 0")
+            assert headroom_s is not None
+            assert 9 * 3600 - 60 < headroom_s < 9 * 3600 + 60
+            assert rotated.headroom_s is None
+            for _ in range(100):  # the server writes a checkpoint into a new file a moment later
+                end = current_position(connection)
+                if server.log_lag({"file": end.file, "pos": end.offset}).lag_bytes == 0:
+                    break
+            else:
+                raise AssertionError("the end of the log has a lag")
             purged = server.log_lag({"file": "binlog.000000", "pos": 4})
             assert purged.problem == "the server does not have binlog.000000"
 

@@ -21,10 +21,11 @@ from mariadb_server import MariadbServer
 from snapshot_records import read_in_processes
 from tls_certificates import create_server_certificate
 
-from changelane.capture.connectors import ConnectorOptions
+from changelane.capture.connectors import ConnectorOptions, effective_server_id
 from changelane.capture.database_capture import DatabaseCapture
 from changelane.capture.engine import CaptureEngine
 from changelane.capture.engine_config import EngineConfig
+from changelane.capture.mysql import MysqlConnection, check_server
 from changelane.capture.publication import PublicationLimits
 from changelane.capture.segment_store import CaptureLog
 from changelane.capture.storage import LocalFolder
@@ -191,6 +192,45 @@ def test_until_now_ends_when_the_last_statement_has_no_change(
         capture.start(is_until_now=True)
         time.sleep(3)  # the position of a restart is that of the beginning of the file
         wait_until_now(capture)
+
+
+@pytest.mark.long
+def test_a_second_capture_with_the_same_server_id_ends_the_first_one_with_a_sentence(
+    server: MariadbServer, tmp_path: Path
+) -> None:
+    login = MysqlConnection(
+        host=server.host, port=server.port, user="capture", password="pass word"
+    )
+
+    def defects() -> dict[str, str]:
+        findings = check_server(login, tables=["shop.*"], server_ids=[4000])
+        return {finding.defect: finding.text() for finding in findings}
+
+    first, second = (config(server, tmp_path / name) for name in ("first", "second"))
+    assert "GRANT PROCESS ON *.* TO `capture`@`%`" in defects()["process_privilege"]
+    server.run("GRANT PROCESS ON *.* TO capture")
+    assert not {"log_readers", "process_privilege"} & defects().keys()
+    with CaptureEngine(first) as former:
+        former.wait_published(1, WAIT_S)
+        deadline = time.monotonic() + WAIT_S
+        while "log_readers" not in (found := defects()):
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        assert "does not show their server ids: capture@127.0.0.1" in found["log_readers"]
+        with CaptureEngine(second) as later:
+            number = 10
+            while former.status.state == "running":
+                assert time.monotonic() < deadline, later.status
+                server.run(f"INSERT INTO shop.items VALUES ({number}, 0)")
+                number += 1
+                time.sleep(0.05)
+            assert former.status.state == "failed"
+            server_id = effective_server_id(None, "shop")
+            assert former.status.reason == (
+                f"another reader of the log has the server id {server_id} of this capture, so that "
+                "the server ended this one: set another server_id, or stop the other capture"
+            )
+            assert later.status.state in {"starting", "running"}
 
 
 def test_certificates_of_files_reach_the_driver_the_binlog_reader_and_readers_of_snapshots(

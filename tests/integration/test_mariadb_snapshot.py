@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +15,7 @@ import pytest
 
 pytest.importorskip("jpype", reason="jpype1 is not installed: changelane[capture]")
 
+from hanging_commits import mariadb_commit
 from mariadb_server import MariadbServer
 from snapshot_records import (
     changing,
@@ -32,6 +33,7 @@ from changelane.capture.mysql.snapshot_tables import chunk_query, chunks_of, sna
 from changelane.capture.segment_store import CaptureLog
 from changelane.capture.snapshot.first_load import ReadChunks
 from changelane.capture.snapshot.plan import SnapshotProgress
+from changelane.capture.snapshot.reader_config import ReaderConfig, ReaderEnd
 from changelane.capture.storage import LocalFolder
 from changelane.pipeline.mysql_source import MariadbSource
 from changelane.schema import TableId
@@ -316,6 +318,31 @@ def test_changes_during_the_snapshot_are_neither_lost_nor_doubled(source: Source
     assert {"r", "c", "u", "d"} <= {
         json.loads(r.value)["payload"].get("op") for r in records if r.value
     }
+    assert_equal_to_tables(source, options)
+
+
+def test_commits_between_the_log_and_their_engine_are_neither_lost_nor_doubled(
+    source: Source,
+) -> None:
+    make_orders(source)
+    options = source.options("readers", snapshot_readers=2)
+
+    def read_chunks(configs: Sequence[ReaderConfig]) -> list[ReaderEnd]:
+        is_exact = len(configs) == 1
+        change = "INSERT INTO loose VALUES (99)" if is_exact else "UPDATE orders SET v = 7"
+        with mariadb_commit(source.server, source.database, change):
+            return read_in_processes(configs)
+
+    with source.capture(options, read_chunks) as capture:
+        capture.start(is_until_now=True)
+        capture.wait_until_now()
+    operations = Counter(
+        json.loads(record.value)["payload"].get("op")
+        for record in source.records(options)
+        if record.value
+    )
+    assert operations["u"] == 400, "the readers saw none of the updates"
+    assert operations["c"] == 1
     assert_equal_to_tables(source, options)
 
 

@@ -11,10 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from mariadb_server import MariadbServer
 
+from changelane.capture.database_capture import captured_server_of
 from changelane.capture.finding import Finding
+from changelane.capture.log_origin import LogOrigin
+from changelane.capture.manifest import EngineOffset
 from changelane.capture.mysql import (
     BinlogPosition,
     MysqlConnection,
@@ -30,6 +34,7 @@ from changelane.capture.mysql import (
 from changelane.capture.mysql.connection import read_rows
 from changelane.capture.mysql.position import log_files
 from changelane.errors import ConfigError, UnreachableError
+from changelane.pipeline.mysql_source import MariadbSource
 
 READER = "rea`der@home"
 PASSWORD = "it's the reader's \\ ü"
@@ -112,6 +117,20 @@ def own_server(mariadb_server: MariadbServer) -> Iterator[MariadbServer]:
 def test_a_prepared_server_has_no_finding_about_its_log(source: Source) -> None:
     source.run(ORDERS)
     assert source.check().keys() == ALWAYS
+
+
+def test_a_first_load_by_the_engine_warns_of_columns_with_floats(source: Source) -> None:
+    source.run(
+        "CREATE TABLE a (id int PRIMARY KEY, f float, `g 1` float(9,4) unsigned, d double)",
+        "CREATE TABLE b (id int PRIMARY KEY, d double)",
+    )
+    finding = source.check(is_engine_load=True)["inexact_first_load"]
+    assert finding.about == f"table {source.database}.a"
+    names = f"({source.database}.a.f, {source.database}.a.g 1)"
+    assert finding.problem == f"snapshot: engine rounds FLOAT to six digits {names}"
+    assert finding.severity == "warning"
+    assert "inexact_first_load" not in source.check(f"{source.database}.b", is_engine_load=True)
+    assert "inexact_first_load" not in source.check()
 
 
 # -- settings
@@ -258,6 +277,55 @@ def test_a_server_id_in_use_is_found(source: Source) -> None:
         replica._read_packet()
         assert "9001" in source.check(server_ids=[9001])["server_id_clash"].problem
         assert "server_id_clash" not in source.check(server_ids=[9002])
+
+
+@pytest.mark.parametrize("kind", ["equal", "shorter", "longer"])
+def test_a_log_that_was_reset_is_not_the_captured_one(
+    own_server: MariadbServer, tmp_path: Path, kind: str
+) -> None:
+    texts = {"equal": "x" * 20, "shorter": "x", "longer": "x" * 500}
+    with new_source(own_server) as source:
+        captured = captured_server_of(
+            MariadbSource(
+                host=own_server.host,
+                port=own_server.port,
+                database=source.database,
+                user=READER,
+                password=PASSWORD,
+                tables=[f"{source.database}.*"],
+                segments=str(tmp_path / "log"),
+            )
+        )
+
+        def write(text: str, count: int = 40) -> EngineOffset:
+            insert = f"INSERT INTO orders VALUES (1, '{text}') ON DUPLICATE KEY UPDATE note = ''"
+            source.run("RESET MASTER", ORDERS, *[insert, "DELETE FROM orders"] * count)
+            ((file, position, *_),) = source.run("SHOW MASTER STATUS")
+            ((gtids,),) = source.run("SELECT @@gtid_binlog_pos")
+            return {"file": file, "pos": position, "gtids": gtids}
+
+        offset = write(texts["equal"])
+        recorded = captured.origin()
+        at_beginning = {**offset, "pos": 4}
+        source.run("INSERT INTO orders VALUES (2, 'later')", "FLUSH BINARY LOGS")
+        assert not captured.log_findings(recorded, offset)
+        assert not captured.log_findings(recorded, at_beginning)
+        old = msgspec.json.decode(
+            b'{"server":"","database":"","identity":"","tables":{}}', type=LogOrigin
+        )
+        assert not captured.log_findings(old, offset), "a log of an earlier version has no mark"
+        deleted: EngineOffset = {**offset, "file": "binlog.999999"}
+        assert not captured.log_findings(old, deleted), "another finding is about deleted files"
+
+        source.run("DROP TABLE orders")
+        write(texts[kind], count=200)
+        (finding,) = captured.log_findings(recorded, offset)
+        assert finding.defect == "other_log"
+        assert captured.log_findings(recorded, at_beginning) == [
+            msgspec.structs.replace(finding, about=f"position {offset['file']}:4")
+        ]
+        if kind != "equal":
+            assert captured.log_findings(old, offset) == [finding], "GTIDs show it, too"
 
 
 # -- privileges

@@ -51,6 +51,22 @@ def test_a_prepared_database_has_no_finding_but_unlimited_retention(source: Sour
     assert source.check("public.*").keys() == ALWAYS
 
 
+def test_a_first_load_by_the_engine_warns_of_columns_with_dates(source: Source) -> None:
+    source.run(
+        "CREATE DOMAIN day AS date; CREATE DOMAIN birthday AS day",
+        'CREATE TABLE "A b" (id int PRIMARY KEY, "D 1" date, t time, b birthday, a timestamptz[])',
+        "CREATE TABLE c (id int PRIMARY KEY, ts timestamp, old date); ALTER TABLE c DROP old",
+        "CREATE TABLE plain (id int PRIMARY KEY, t time)",
+    )
+    source.publish('"A b"', "c", "plain")
+    finding = source.check("public.*", is_engine_load=True)["inexact_first_load"]
+    assert finding.severity == "warning"
+    assert finding.about == 'tables public."A b", public.c'
+    assert '(public."A b".D 1, public."A b".b, public."A b".a and 1 more)' in finding.problem
+    assert "inexact_first_load" not in source.check("public.plain", is_engine_load=True)
+    assert "inexact_first_load" not in source.check("public.*")
+
+
 # -- tables
 
 REJECTED = psycopg.errors.ObjectNotInPrerequisiteState

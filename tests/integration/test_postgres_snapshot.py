@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The snapshot of a real PostgreSQL by several readers: every row once, as the engine writes it."""
 
+import contextlib
 import json
+import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,6 +15,7 @@ import pytest
 
 pytest.importorskip("jpype", reason="jpype1 is not installed: changelane[capture]")
 
+from hanging_commits import postgres_commit
 from postgres_server import PostgresServer
 from snapshot_records import (
     changing,
@@ -410,3 +414,42 @@ def test_a_lost_snapshot_with_values_out_of_line_begins_anew(source: Source) -> 
         ("r", number) for number in range(1001, 1301)
     ]
     assert {row["after"]["body"] for row in rows} == {body}
+
+
+def test_commits_that_are_not_visible_yet_are_neither_lost_nor_doubled(
+    source: Source,
+) -> None:
+    source.execute(f"ALTER DATABASE {source.database} SET synchronous_commit = local")
+    source.execute("CREATE TABLE orders (id int PRIMARY KEY, v int)")
+    source.execute("CREATE TABLE loose (n int); ALTER TABLE loose REPLICA IDENTITY FULL")
+    source.execute("INSERT INTO orders SELECT n, 0 FROM generate_series(1, 90) n")
+    source.execute("CREATE PUBLICATION changes FOR ALL TABLES")
+    options = source.options("readers")
+
+    def commit(number: int) -> contextlib.AbstractContextManager[None]:
+        changes = f"UPDATE orders SET v = {number} WHERE id <= 60; INSERT INTO loose VALUES (1)"
+        return postgres_commit(source.server, source.database, changes)
+
+    def read_chunks(configs: Sequence[ReaderConfig]) -> list[ReaderEnd]:
+        with commit(2):
+            return read_in_processes(configs)
+
+    with source.capture(options, read_chunks) as capture:
+        start = threading.Thread(target=lambda: capture.start(is_until_now=True))
+        with commit(1):
+            start.start()
+            time.sleep(2)  # the slot waits for the commit
+            assert start.is_alive()
+        start.join()
+        capture.wait_until_now()
+    events = [
+        json.loads(record.value)["payload"] for record in source.records(options) if record.value
+    ]
+    orders = [(event["op"], event["after"]) for event in events if "v" in (event["after"] or {})]
+    assert Counter((op, row["v"]) for op, row in orders) == {
+        ("r", 1): 60,
+        ("r", 0): 30,
+        ("u", 2): 60,
+    }
+    loose = Counter(event["op"] for event in events if "n" in (event.get("after") or {}))
+    assert loose == {"r": 1, "c": 1}

@@ -9,6 +9,7 @@ from changelane.capture.captured_server import LogLag
 from changelane.capture.connectors import source_time_ms
 from changelane.capture.finding import size_text
 from changelane.capture.manifest import EngineOffset, Manifest
+from changelane.capture.mysql.position_findings import headroom_text
 from changelane.capture.segment_store import CaptureLog
 from changelane.errors import ChangelaneError
 
@@ -158,4 +159,6 @@ def lag_text(lag: LogLag) -> str:
             if headroom is None
             else f"{size_text(headroom)} until the slot may be lost"
         )
+    if lag.headroom_s is not None:
+        parts.append(headroom_text(lag.headroom_s))
     return ", ".join(filter(None, [*parts, lag.problem]))

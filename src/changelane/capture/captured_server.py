@@ -23,6 +23,8 @@ class LogLag(msgspec.Struct, frozen=True, kw_only=True):
         retained_bytes: The bytes that the server keeps for the slot; PostgreSQL only.
         headroom_bytes: The bytes until the slot may be lost, at least 0; ``None`` = without a
             limit. PostgreSQL only.
+        headroom_s: The seconds until the server may delete the log at the captured position, at
+            least 0; ``None`` = never, or unknown. MySQL and MariaDB only.
         slot: The replication slot; PostgreSQL only.
         problem: What is wrong with the slot or the position; empty = nothing.
     """
@@ -30,6 +32,7 @@ class LogLag(msgspec.Struct, frozen=True, kw_only=True):
     lag_bytes: int | None = None
     retained_bytes: int | None = None
     headroom_bytes: int | None = None
+    headroom_s: float | None = None
     slot: str = ""
     problem: str = ""
 
@@ -51,6 +54,15 @@ class CapturedServer(Protocol):
 
     def origin(self) -> LogOrigin:
         """Return the server and the tables, as they are now."""
+        ...
+
+    def log_findings(self, recorded: LogOrigin, offset: EngineOffset) -> list[Finding]:
+        """Return the findings about a log that is not the captured one, whatever its end is.
+
+        Args:
+            recorded: The origin of the capture log.
+            offset: The position that the capture log has.
+        """
         ...
 
     def tables_with_rows(self, names: Collection[str]) -> list[str]:

@@ -116,7 +116,8 @@ def _findings(source: DatabaseSource, server: CapturedServer, log: CaptureLog) -
     requested = {request.table for request in read_requests(log.folder)}
     findings_of_log = list(other_log_findings(recorded, origin, log.folder.label))
     findings += findings_of_log
-    if offset is not None and not findings_of_log:
+    if offset is not None and not has_errors(findings_of_log):
+        findings += server.log_findings(recorded, offset)
         findings += continuation_findings(
             recorded,
             origin,

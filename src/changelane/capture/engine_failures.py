@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from changelane.capture.connectors import ConnectorOptions
+from changelane.capture.connectors import ConnectorOptions, effective_server_id
 from changelane.capture.engine_config import Failed
 from changelane.capture.postgres.slot_findings import SNAPSHOT
 
@@ -80,6 +80,13 @@ _FAULTS: Final = (
         (
             "the server deleted a part of its log that was not captured yet: changes are lost. "
             f"{SNAPSHOT}"
+        ),
+    ),
+    _Fault(
+        r"slave with the same server_uuid/server_id",
+        (
+            "another reader of the log has the server id {server_id} of this capture, so that the "
+            "server ended this one: set another server_id, or stop the other capture"
         ),
     ),
     _Fault(
@@ -165,6 +172,7 @@ def failure_of(messages: Iterable[str], options: ConnectorOptions, *, log_file: 
                 slot=options.slot,
                 host=options.host,
                 port=options.effective_port,
+                server_id=effective_server_id(options.server_id, options.name),
                 match=match[0],
                 **match.groupdict(),
                 line=line,

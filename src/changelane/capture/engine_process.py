@@ -28,6 +28,7 @@ from changelane.capture.engine_config import (
 )
 from changelane.capture.engine_failures import failure_of, without_secrets
 from changelane.capture.engine_records import RecordRoles
+from changelane.capture.log_guard import check_log
 from changelane.capture.manifest import EngineOffset, Manifest
 from changelane.capture.publication import PublicationPlanner
 from changelane.capture.publisher import LogPublisher, manifest_detail, published_status
@@ -97,6 +98,8 @@ class EngineRun:
                     f"the capture log {config.log} waits for a new snapshot, which another "
                     "capture began after this one had started: start this capture again"
                 )
+            if (offset := _offset_of(writer.newest)) is not None:
+                check_log(config.connector, folder, offset)
             if config.connector.product == "postgres":
                 self._prepare_slot(writer)
             else:

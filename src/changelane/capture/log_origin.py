@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from changelane.capture.finding import Finding, about_tables
+from changelane.capture.mysql.log_content import LogMark
 from changelane.capture.postgres.slot_findings import SNAPSHOT
 from changelane.capture.storage import Folder
 from changelane.errors import ChangelaneError
@@ -29,6 +30,8 @@ class LogOrigin(msgspec.Struct, frozen=True, kw_only=True):
         server: The name of the server in topics.
         database: The database.
         identity: The identity that the server gave itself when it was created; empty = unknown.
+        timeline: The timeline of the server's log; 0 = unknown. PostgreSQL only.
+        log_mark: What identifies the binary log; ``None`` = unknown. MySQL and MariaDB only.
         tables: The captured tables: name, as a pattern of this table only -> the id of the table,
             which changes when it is created again; empty = unknown.
     """
@@ -37,6 +40,8 @@ class LogOrigin(msgspec.Struct, frozen=True, kw_only=True):
     database: str
     identity: str
     tables: dict[str, str]
+    timeline: int = 0
+    log_mark: LogMark | None = None
 
 
 def read_origin(folder: Folder) -> LogOrigin | None:

@@ -107,10 +107,12 @@ def check_capture_log(source: DatabaseSource) -> None:
     if recorded is None:
         return
     # positions of another server have another meaning
-    present = captured_server_of(source).origin()
+    server = captured_server_of(source)
+    present = server.origin()
     for finding in (
         *other_log_findings(recorded, present, folder.label),
         *continuation_findings(recorded, present, lambda _: (), has_snapshot=False),
+        *server.log_findings(recorded, newest.engine_offset),
     ):
         msg = f"the capture log {folder.label} is not of this database: {finding.problem}"
         raise ConfigError(msg)

@@ -114,6 +114,11 @@ def capture_metrics(figures: CaptureFigures, *, now_ms: float) -> "Iterator[Metr
                 "Bytes of the log until the slot may be lost; absent without a limit.",
                 lag.headroom_bytes,
             ),
+            (
+                "log_headroom_seconds",
+                "Until the server may delete the log at the captured position.",
+                lag.headroom_s,
+            ),
         ]
     if lag is not None or figures.problem:
         gauges.append(("server_up", "Whether the server answers.", float(not figures.problem)))

@@ -29,6 +29,7 @@ import msgspec
 
 from changelane.codec import get_codec
 from changelane.errors import ConfigError, MissingExtraError, UnknownNameError
+from changelane.pipeline.database_source import check_product
 from changelane.pipeline.datahub_sink import DataHubSink
 from changelane.pipeline.datahub_source import DataHubSource
 from changelane.pipeline.files_source import FilesSource
@@ -237,6 +238,12 @@ def parse(raw: Mapping[str, Any], unfilled: Any = None) -> Pipeline:
         UnknownNameError: A key is unknown; the error suggests the nearest one.
     """
     transforms = raw.get("transforms", [])
+    source = raw.get("source")
+    source_type = source.get("type") if isinstance(source, dict) else None
+    if isinstance(source_type, str) and not entry_points(
+        group="changelane.sources", name=source_type
+    ):
+        check_product(source_type)
     try:
         pipeline = parse_as({**raw, "transforms": []}, pipeline_type(), written=unfilled)
     except UnknownNameError:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 import msgspec
 
+from changelane.errors import ConfigError
 from changelane.formats.contract.options import milliseconds, seconds
 from changelane.pipeline.interface import ResolvePath
 from changelane.pipeline.segments_source import SegmentsSource
@@ -148,6 +149,24 @@ class DatabaseSource(SourceOptions, frozen=True, kw_only=True):
         paths = {name: path for name in names if (path := getattr(self, name)) is not None}
         return msgspec.structs.replace(
             self, **{name: resolve(path) for name, path in paths.items()}
+        )
+
+
+_UNTESTED: Final = {"oracle": "Oracle", "sqlserver": "SQL Server", "opengauss": "openGauss"}
+"""The products whose capture no test can run."""
+
+
+def check_product(source_type: str) -> None:
+    """Reject a database that changelane does not capture itself, by its type of source.
+
+    Raises:
+        ConfigError: It is such a type.
+    """
+    if (product := _UNTESTED.get(source_type)) is not None:
+        raise ConfigError(
+            f"changelane does not capture {product} itself, not even with `experimental: true`, "
+            "because no test can run such a server: let a connector of Debezium write its changes "
+            "into Kafka, and read them with `type: kafka` and `format: debezium-json`"
         )
 
 

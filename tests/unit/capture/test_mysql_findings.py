@@ -16,9 +16,9 @@ from changelane.capture.mysql.position import (
     file_number,
     marker_table_statement,
 )
+from changelane.capture.mysql.position_findings import headroom_s, position_findings
 from changelane.capture.mysql.server_findings import (
     ServerState,
-    position_findings,
     privileges_of,
     server_findings,
 )
@@ -175,6 +175,34 @@ def test_positions_outside_of_the_log_are_found(
     findings = position_findings(ServerState(log_files=FILES), position)
     assert [finding.defect for finding in findings] == ([defect] if defect else [])
     assert not list(position_findings(ServerState(), position))
+
+
+@pytest.mark.parametrize(
+    ("file", "age_s", "variables", "expected"),
+    [
+        ("binlog.000009", 3_000, {}, 1_000),
+        ("binlog.000009", 3_001, {}, 999),
+        ("binlog.000009", 9_000, {}, 0),
+        ("binlog.000009", -50, {}, 4_000),  # the time of an event may be set
+        ("binlog.000010", 9_000, {}, 4_000),  # the file that is written
+        ("binlog.000009", 3_001, {"binlog_expire_logs_seconds": "0"}, None),
+        ("binlog.000009", 3_001, {"binlog_expire_logs_auto_purge": "OFF"}, None),
+        ("binlog.000009", 3_001, {"basedir": "/rdsdbbin/x"}, None),
+        ("binlog.000009", None, {}, None),
+    ],
+)
+def test_headroom_is_the_retention_without_the_age_of_the_position(
+    file: str, age_s: float | None, variables: dict[str, str], expected: float | None
+) -> None:
+    server = ServerState(
+        variables={"binlog_expire_logs_seconds": "4000"} | variables,
+        log_files=(LogFile("binlog.000009", 500), LogFile("binlog.000010", 500)),
+        time_s=20_000,
+    )
+    position = BinlogPosition(file, 4, time_s=None if age_s is None else 20_000 - age_s)
+    assert headroom_s(server, position) == expected
+    defects = [finding.defect for finding in position_findings(server, position)]
+    assert defects == (["position_headroom"] if expected in {0, 999} else [])
 
 
 @pytest.mark.parametrize("name", ["", "binlog", "binlog.", "000001"])

@@ -242,7 +242,7 @@ def test_prometheus_reads_the_figures_of_a_capture(
         writer.append(CapturedRecord("shop.public.t", str(number), "{}"))
     writer.publish({"lsn": 5, "ts_usec": (now_ms - 2000) * 1000})
     writer.close()
-    lag = LogLag(lag_bytes=70, retained_bytes=90, headroom_bytes=0, slot="shop")
+    lag = LogLag(lag_bytes=70, retained_bytes=90, headroom_bytes=0, headroom_s=7.5, slot="shop")
 
     def read_lag(_offset: object) -> LogLag:
         if is_down:
@@ -273,6 +273,9 @@ def test_prometheus_reads_the_figures_of_a_capture(
         }
         expected = {"lag_bytes": 70, "slot_retained_bytes": 90, "slot_headroom_bytes": 0}
         assert of_server == ({} if is_down else expected)
+        assert metrics.get(("changelane_capture_log_headroom_seconds",)) == (
+            None if is_down else 7.5
+        )
 
 
 def test_losses_are_counted_by_name_and_class(capsys: pytest.CaptureFixture[str]) -> None:

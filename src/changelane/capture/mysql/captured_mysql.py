@@ -6,12 +6,17 @@ from contextlib import closing
 from typing import Final, Literal
 
 from changelane.capture.captured_server import IsPassed, LogLag
-from changelane.capture.connectors import ConnectorOptions, effective_server_id
+from changelane.capture.connectors import (
+    ConnectorOptions,
+    effective_server_id,
+    source_time_ms,
+)
 from changelane.capture.finding import Finding
 from changelane.capture.log_origin import LogOrigin
 from changelane.capture.manifest import EngineOffset
-from changelane.capture.mysql.check import check_server
+from changelane.capture.mysql.check import check_server, read_time_s, read_variables
 from changelane.capture.mysql.connection import READ_TIMEOUT_S, MysqlConnection, connect
+from changelane.capture.mysql.log_content import log_content_findings, read_log_mark
 from changelane.capture.mysql.position import (
     BinlogPosition,
     contains_gtids,
@@ -20,6 +25,8 @@ from changelane.capture.mysql.position import (
     log_files,
     server_identity,
 )
+from changelane.capture.mysql.position_findings import headroom_s
+from changelane.capture.mysql.server_findings import ServerState
 from changelane.capture.mysql.sql_text import shown_name
 from changelane.capture.mysql.tables import list_tables, tables_with_rows
 from changelane.pipeline.mysql_source import MariadbSource, MysqlSource
@@ -52,6 +59,7 @@ class CapturedMysql:
             self._connection,
             tables=self._source.tables,
             server_ids=[effective_server_id(self._source.server_id, self._source.server_name)],
+            is_engine_load=self._source.snapshot == "engine",
             binlog_position=None if offset is None else position_of(offset),
         )
 
@@ -61,12 +69,22 @@ class CapturedMysql:
         with closing(connect(self._connection)) as connection:
             tables = list_tables(connection, source.tables)
             identity = server_identity(connection)
+            mark = read_log_mark(connection)
         return LogOrigin(
             server=source.server_name,
             database=source.database,
             identity=identity.server_uuid,
             tables={shown_name(table.database or "", table.name or ""): "" for table in tables},
+            log_mark=mark,
         )
+
+    def log_findings(self, recorded: LogOrigin, offset: EngineOffset) -> list[Finding]:
+        """Return the finding about a log that has other transactions before the position."""
+        position = position_of(offset)
+        if position is None:
+            return []
+        with closing(connect(self._connection)) as connection:
+            return log_content_findings(connection, position, recorded.log_mark)
 
     def tables_with_rows(self, names: Collection[str]) -> list[str]:
         """Return the tables that have rows."""
@@ -109,10 +127,15 @@ class CapturedMysql:
         )
 
     def log_lag(self, offset: EngineOffset | None) -> LogLag:
-        """Return the bytes of the binary log after a position."""
+        """Return the bytes of the binary log after a position, and how long the server has it."""
         position = None if offset is None else position_of(offset)
         with closing(connect(self._connection)) as connection:
             files = log_files(connection)
+            server = ServerState(
+                variables=read_variables(connection),
+                log_files=files,
+                time_s=read_time_s(connection),
+            )
         if not files:
             return LogLag(
                 problem="the files of the binary log are unknown: the user lacks REPLICATION "
@@ -123,6 +146,7 @@ class CapturedMysql:
         is_purged = position.file not in {file.name for file in files}
         return LogLag(
             lag_bytes=lag_bytes(files, position),
+            headroom_s=0 if is_purged else headroom_s(server, position),
             problem=f"the server does not have {position.file}" if is_purged else "",
         )
 
@@ -151,7 +175,13 @@ def position_of(offset: EngineOffset) -> BinlogPosition | None:
     if not isinstance(file, str) or not isinstance(position, int):
         return None
     gtids = [offset.get("gtids"), offset.get("transaction_id")]
-    return BinlogPosition(file, position, ",".join(str(gtid) for gtid in gtids if gtid))
+    time_ms = source_time_ms(offset)
+    return BinlogPosition(
+        file,
+        position,
+        ",".join(str(gtid) for gtid in gtids if gtid),
+        None if time_ms is None else time_ms / 1000,
+    )
 
 
 def login_of(

@@ -7,6 +7,7 @@ from contextlib import closing
 from typing import Any, Final
 
 from changelane.capture.finding import Finding
+from changelane.capture.first_load_findings import inexact_load_findings
 from changelane.capture.mysql.connection import (
     Connection,
     MysqlConnection,
@@ -16,10 +17,9 @@ from changelane.capture.mysql.connection import (
     read_rows,
 )
 from changelane.capture.mysql.position import BinlogPosition, log_files, log_status
+from changelane.capture.mysql.position_findings import MAX_LAG_BYTES, position_findings
 from changelane.capture.mysql.server_findings import (
-    MAX_LAG_BYTES,
     ServerState,
-    position_findings,
     privileges_of,
     server_findings,
 )
@@ -27,6 +27,7 @@ from changelane.capture.mysql.sql_text import account
 from changelane.capture.mysql.tables import (
     cascade_findings,
     cascading_tables,
+    float_columns,
     parse_patterns,
     read_all_tables,
     selection_findings,
@@ -57,6 +58,10 @@ _NAMES: Final = (
 _VERSION: Final = re.compile(r"(?:5\.5\.5-)?([0-9]+)\.([0-9]+)")
 """MariaDB 10 may write another version before its own, for old replicas."""
 _REPLICAS: Final = ("SHOW REPLICAS", "SHOW SLAVE HOSTS")
+_READERS: Final = (
+    "SELECT user, host FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'"
+)
+"""Without PROCESS, it has the connections of the own user only."""
 _REPLICA_STATUS: Final = ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
 
 
@@ -65,6 +70,7 @@ def check_server(
     *,
     tables: Iterable[str],
     server_ids: Iterable[int] = (),
+    is_engine_load: bool = False,
     binlog_position: BinlogPosition | None = None,
     max_lag_bytes: int = MAX_LAG_BYTES,
 ) -> list[Finding]:
@@ -74,6 +80,7 @@ def check_server(
         options: The login that the capture uses.
         tables: Patterns of table names, such as ``shop.*``.
         server_ids: The ids that the capture uses as a replica.
+        is_engine_load: Whether the engine reads all rows before the changes.
         binlog_position: The position up to which changes are durable here; ``None`` before the
             first run.
         max_lag_bytes: The lag that gets a warning.
@@ -100,6 +107,10 @@ def check_server(
         unreadable = unreadable_tables(connection, selection.tables)
         findings += table_findings(selection.tables, unreadable, server.account)
         findings += cascade_findings(cascading_tables(connection, selection.tables))
+        if is_engine_load:
+            findings += inexact_load_findings(
+                float_columns(connection, selection.tables), "rounds FLOAT to six digits"
+            )
         findings += unknown_type_findings(unknown_type_tables(connection, databases))
     return findings
 
@@ -108,14 +119,10 @@ def read_server(connection: Connection) -> ServerState:
     """Read the state of a server, as the user of the connection sees it."""
     with database_errors("the check of the server"):
         ((version_text, user),) = read_rows(connection, "SELECT version(), current_user()")
-        names = ", ".join(f"'{name}'" for name in _NAMES)
-        variables = read_rows(
-            connection,
-            f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({names})",
-        )
         zones = read_rows(connection, "SELECT convert_tz('2000-01-01 00:00:00', 'UTC', 'Etc/UTC')")
         privileges = privileges_of(_grants(connection))
         replicas = _first_answer(connection, _REPLICAS)
+        readers = read_rows(connection, _READERS)
         replica_status = _first_answer(connection, _REPLICA_STATUS)
     status = log_status(connection) or ("", 0, "", "")
     version = _VERSION.match(version_text)
@@ -123,16 +130,33 @@ def read_server(connection: Connection) -> ServerState:
         is_mariadb="mariadb" in version_text.lower(),
         version=(int(version[1]), int(version[2])) if version else (0, 0),
         version_text=version_text,
-        variables={str(name).lower(): str(value) for name, value in variables},
+        variables=read_variables(connection),
         account=account(user),
         privileges=privileges,
         log_databases=_names(status[2]),
         skipped_databases=_names(status[3]),
         log_files=log_files(connection),
         replica_ids=frozenset(int(row[0]) for row in replicas),
+        log_readers=tuple(f"{user}@{host}" for user, host in readers),
         is_replica=bool(replica_status),
         has_time_zones=zones[0][0] is not None,
+        time_s=read_time_s(connection),
     )
+
+
+def read_variables(connection: Connection) -> dict[str, str]:
+    """Read the global variables of :class:`ServerState`, by name in lower case."""
+    names = ", ".join(f"'{name}'" for name in _NAMES)
+    with database_errors("the settings of the server"):
+        rows = read_rows(connection, f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({names})")
+    return {str(name).lower(): str(value) for name, value in rows}
+
+
+def read_time_s(connection: Connection) -> float:
+    """Read the clock of the server, seconds since 1970-01-01 UTC."""
+    with database_errors("the time of the server"):
+        ((time_s,),) = read_rows(connection, "SELECT unix_timestamp(now(6))")
+    return float(time_s)
 
 
 def _first_answer(connection: Connection, sql_statements: Iterable[str]) -> list[tuple[Any, ...]]:

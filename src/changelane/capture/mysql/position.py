@@ -34,11 +34,14 @@ class BinlogPosition(msgspec.Struct, frozen=True):
         file: The name of the file, such as ``binlog.000042``.
         offset: The offset in the file.
         gtid: The set of global transaction ids up to here; empty if the server has none.
+        time_s: The time of the last event before it, seconds since 1970-01-01 UTC; ``None`` =
+            unknown.
     """
 
     file: str
     offset: int
     gtid: str = ""
+    time_s: float | None = None
 
     @property
     def order(self) -> tuple[int, int]:
@@ -78,20 +81,19 @@ def contains_gtids(reached: str, gtids: str) -> bool:
     >>> contains_gtids(f"{source}:1-21,{source}:22", f"{source}:1-5:7-22")
     True
     """
-    newest: dict[str, int] = {}
-    for domain, number in _newest_gtids(reached):
-        newest[domain] = max(number, newest.get(domain, 0))
-    wanted = _newest_gtids(gtids)
+    newest = gtid_numbers(reached)
+    wanted = gtid_numbers(gtids)
     is_known = bool(wanted) and not _GTID.sub("", gtids).strip(", \n")
-    return is_known and all(newest.get(domain, -1) >= number for domain, number in wanted)
+    return is_known and all(newest.get(domain, -1) >= number for domain, number in wanted.items())
 
 
-def _newest_gtids(gtids: str) -> list[tuple[str, int]]:
-    """Return the domain of MariaDB or the source of MySQL, and the last number, of each GTID."""
-    return [
-        ((gtid["domain"] or gtid["source"]).lower(), int(gtid["number"] or gtid["last"]))
-        for gtid in _GTID.finditer(gtids)
-    ]
+def gtid_numbers(gtids: str) -> dict[str, int]:
+    """Return the last number of each domain of MariaDB, or each source of MySQL."""
+    numbers: dict[str, int] = {}
+    for gtid in _GTID.finditer(gtids):
+        domain = (gtid["domain"] or gtid["source"]).lower()
+        numbers[domain] = max(int(gtid["number"] or gtid["last"]), numbers.get(domain, 0))
+    return numbers
 
 
 def is_mariadb(connection: Connection) -> bool:

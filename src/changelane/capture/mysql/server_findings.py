@@ -7,18 +7,15 @@ from typing import Final
 
 import msgspec
 
-from changelane.capture.finding import Finding, shortened, size_text
-from changelane.capture.mysql.position import BinlogPosition, LogFile, file_number, lag_bytes
+from changelane.capture.finding import Finding, shortened
+from changelane.capture.mysql.position import LogFile
 
-MAX_LAG_BYTES: Final = 1 << 30
-"""A position that is further behind gets a warning."""
 MIN_RETENTION_S: Final = 86_400
 """A shorter retention of the log gets a warning."""
 _SUGGESTED_RETENTION_S: Final = 7 * 86_400
 _PERSIST_VERSION: Final = (8, 0)
 _MIN_VERSIONS: Final = {True: (10, 5), False: (8, 0)}
 """The first MariaDB and the first MySQL with complete metadata of rows in the log."""
-_SNAPSHOT: Final = "take a new snapshot of the tables"
 _GRANT: Final = re.compile(r"GRANT (.+?) ON \*\.\* TO ", re.DOTALL)
 
 
@@ -33,9 +30,12 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
         privileges: The global privileges of the user; ``ALL PRIVILEGES`` includes the others.
         log_databases, skipped_databases: The filters of ``binlog_do_db`` and ``binlog_ignore_db``.
         log_files: The files of the log from the oldest; none if the user may not list them.
-        replica_ids: The server ids of the replicas that read the log.
+        replica_ids: The server ids of the replicas that are registered and that the user may see.
+        log_readers: The user and the address of the connections that read the log and that the
+            user may see; Debezium and others do not register as replicas.
         is_replica: The server itself is a replica.
         has_time_zones: The tables of named time zones are filled.
+        time_s: The time of its clock, seconds since 1970-01-01 UTC.
     """
 
     is_mariadb: bool = True
@@ -48,13 +48,20 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     skipped_databases: tuple[str, ...] = ()
     log_files: tuple[LogFile, ...] = ()
     replica_ids: frozenset[int] = frozenset()
+    log_readers: tuple[str, ...] = ()
     is_replica: bool = False
     has_time_zones: bool = True
+    time_s: float = 0
 
     @property
     def product(self) -> str:
         """The name of the product."""
         return "MariaDB" if self.is_mariadb else "MySQL"
+
+    @property
+    def has_all_privileges(self) -> bool:
+        """Whether the user has each global privilege."""
+        return any(name.startswith("ALL PRIVILEGES") for name in self.privileges)
 
     @property
     def is_rds(self) -> bool:
@@ -200,7 +207,8 @@ def _replication_findings(server: ServerState, server_ids: Iterable[int]) -> Ite
             value="1",
             consequence="the server rejects readers of its log",
         )
-    if clashes := sorted({int(own_id), *server.replica_ids} & set(server_ids)):
+    capture_ids = set(server_ids)
+    if clashes := sorted({int(own_id), *server.replica_ids} & capture_ids):
         yield Finding(
             severity="error",
             defect="server_id_clash",
@@ -209,6 +217,8 @@ def _replication_findings(server: ServerState, server_ids: Iterable[int]) -> Ite
             consequence="the server disconnects one of the two readers again and again",
             advice="choose a number that no server and no other reader has",
         )
+    elif capture_ids:
+        yield from _reader_findings(server)
     if server.is_replica and not _logs_replicated_changes(server):
         yield Finding(
             severity="error",
@@ -219,6 +229,29 @@ def _replication_findings(server: ServerState, server_ids: Iterable[int]) -> Ite
             advice="set log_slave_updates in its configuration and restart it, or read the primary",
         )
     yield from _gtid_findings(server)
+
+
+def _reader_findings(server: ServerState) -> Iterator[Finding]:
+    """Yield the finding about readers of the log whose server ids are unknown."""
+    if len(server.log_readers) > len(server.replica_ids):
+        shown = shortened(server.log_readers)
+        yield Finding(
+            severity="warning",
+            defect="log_readers",
+            about=server.product,
+            problem=f"others read its log, and it does not show their server ids: {shown}",
+            consequence="one with the server id of the capture ends the capture, or is ended",
+            advice="compare server_id; ignore this if it is the capture of this pipeline",
+        )
+    elif not server.has_all_privileges and "PROCESS" not in server.privileges:
+        yield Finding(
+            severity="warning",
+            defect="process_privilege",
+            about=f"user {server.account}",
+            problem="it may not see the connections of other users that read the log",
+            consequence="a server id that is in use is found only when the capture ends",
+            statements=(f"GRANT PROCESS ON *.* TO {server.account}",),
+        )
 
 
 def _logs_replicated_changes(server: ServerState) -> bool:
@@ -310,7 +343,7 @@ def _retention_findings(server: ServerState) -> Iterator[Finding]:
 
 
 def _privilege_findings(server: ServerState) -> Iterator[Finding]:
-    if any(name.startswith("ALL PRIVILEGES") for name in server.privileges):
+    if server.has_all_privileges:
         return
     monitor = "BINLOG MONITOR" if server.is_mariadb else "REPLICATION CLIENT"
     reading = {
@@ -356,56 +389,4 @@ def _name_findings(server: ServerState) -> Iterator[Finding]:
             problem="the tables of time zones are empty",
             consequence="a session with a named time zone fails",
             advice="mysql_tzinfo_to_sql /usr/share/zoneinfo | mysql mysql",
-        )
-
-
-def position_findings(
-    server: ServerState,
-    binlog_position: BinlogPosition | None,
-    *,
-    max_lag_bytes: int = MAX_LAG_BYTES,
-) -> Iterator[Finding]:
-    """Yield findings about the position up to which changes are durable here.
-
-    Args:
-        server: The state of the server.
-        binlog_position: The position; ``None`` before the first run.
-        max_lag_bytes: The lag that gets a warning.
-    """
-    files = server.log_files
-    if binlog_position is None or not files:
-        return
-    by_name = {file.name: file for file in files}
-    about = f"position {binlog_position.file}:{binlog_position.offset}"
-    file = by_name.get(binlog_position.file)
-    last = files[-1]
-    is_ahead = file_number(binlog_position.file) > file_number(last.name) or (
-        file is not None and binlog_position.offset > file.size
-    )
-    if is_ahead:
-        yield Finding(
-            severity="error",
-            defect="position_ahead",
-            about=about,
-            problem=f"the log of the server ends before it, at {last.name}:{last.size}",
-            consequence="it is another server, or its log was reset: changes are lost",
-            advice=_SNAPSHOT,
-        )
-    elif file is None:
-        yield Finding(
-            severity="error",
-            defect="position_purged",
-            about=about,
-            problem=f"the server has deleted this file; the oldest is {files[0].name}",
-            consequence="changes are lost",
-            advice=_SNAPSHOT,
-        )
-    elif (lag := lag_bytes(files, binlog_position)) > max_lag_bytes:
-        yield Finding(
-            severity="warning",
-            defect="position_lag",
-            about=about,
-            problem=f"the log is {size_text(lag)} ahead",
-            consequence="a run needs time to read it, and the server may delete it",
-            advice="run the pipeline",
         )

@@ -238,6 +238,20 @@ def unknown_type_tables(connection: Connection, databases: Iterable[str]) -> lis
     return [MysqlTable(database=database, name=name) for database, name in rows]
 
 
+def float_columns(connection: Connection, selected: Iterable[MysqlTable]) -> dict[str, list[str]]:
+    """Return the columns of the type FLOAT of each table."""
+    statement = (
+        "SELECT column_name FROM information_schema.columns WHERE table_schema = %s "
+        "AND table_name = %s AND data_type = 'float' ORDER BY ordinal_position"
+    )
+    with database_errors("the check of the columns"):
+        rows = {
+            table.shown: read_rows(connection, statement, table.database, table.name)
+            for table in selected
+        }
+    return {name: [column for (column,) in columns] for name, columns in rows.items() if columns}
+
+
 # -- findings
 
 

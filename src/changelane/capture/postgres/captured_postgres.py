@@ -23,6 +23,7 @@ from changelane.capture.postgres.tables import (
     selection_of,
     tables_with_rows,
 )
+from changelane.capture.postgres.timeline import read_timeline, timeline_findings
 from changelane.pipeline.postgres_source import PostgresSource
 
 
@@ -46,6 +47,7 @@ class CapturedPostgres:
             publication=source.publication_name,
             slot=source.slot_name,
             needs_ddl_trigger=source.ddl == "event_trigger",
+            is_engine_load=source.snapshot == "engine",
             position=None if offset is None else lsn_of(offset),
         )
 
@@ -60,7 +62,16 @@ class CapturedPostgres:
             database=source.database,
             identity=str(identity.system_identifier),
             tables={table.shown: str(table.oid) for table in selected},
+            timeline=identity.timeline,
         )
+
+    def log_findings(self, recorded: LogOrigin, offset: EngineOffset) -> list[Finding]:
+        """Return the finding about a timeline that does not have the captured position."""
+        lsn = lsn_of(offset)
+        if lsn is None:
+            return []
+        timeline = read_timeline(self._connection, recorded.timeline)
+        return list(timeline_findings(recorded.timeline, timeline, lsn))
 
     def tables_with_rows(self, names: Collection[str]) -> list[str]:
         """Return the tables that have rows."""

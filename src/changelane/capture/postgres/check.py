@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from changelane.capture.finding import Finding
+from changelane.capture.first_load_findings import inexact_load_findings
 from changelane.capture.postgres.connection import PostgresConnection, connect, database_errors
 from changelane.capture.postgres.ddl_trigger import ddl_trigger_findings
 from changelane.capture.postgres.publication import read_publication
@@ -20,6 +21,7 @@ from changelane.capture.postgres.slot_findings import MAX_LAG_BYTES, log_finding
 from changelane.capture.postgres.sql_text import check_publication_name, check_slot_name
 from changelane.capture.postgres.table_findings import selection_findings, table_findings
 from changelane.capture.postgres.tables import (
+    date_columns,
     read_relations,
     read_tables,
     selection_of,
@@ -57,6 +59,7 @@ def check_server(
     publication: str,
     slot: str,
     needs_ddl_trigger: bool = False,
+    is_engine_load: bool = False,
     position: int | None = None,
     max_lag_bytes: int = MAX_LAG_BYTES,
 ) -> list[Finding]:
@@ -68,6 +71,7 @@ def check_server(
         publication: The name of the publication.
         slot: The name of the replication slot.
         needs_ddl_trigger: Whether the event trigger reports statements.
+        is_engine_load: Whether the engine reads all rows before the changes.
         position: The LSN up to which changes are durable here; ``None`` before the first run.
         max_lag_bytes: The lag of the slot that gets a warning.
 
@@ -107,6 +111,11 @@ def check_server(
         selected = read_tables(connection, relations, selection.tables)
         findings += selection_findings(selection)
         findings += table_findings(selected, server)
+        if is_engine_load:
+            findings += inexact_load_findings(
+                date_columns(connection, selection.tables),
+                "writes infinite dates, those before year 1 and of October 1582 wrongly",
+            )
         published = read_publication(connection, publication)
         findings += publication_findings(
             publication, published, selected, server, slot=None if state is None else slot

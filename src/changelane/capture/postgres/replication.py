@@ -141,13 +141,21 @@ class ServerIdentity(msgspec.Struct, frozen=True):
     timeline: int
 
 
+_IDENTITY: Final = """
+SELECT s.system_identifier, CASE WHEN pg_is_in_recovery() THEN c.timeline_id
+  ELSE ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int END
+FROM pg_control_system() s, pg_control_checkpoint() c
+"""
+
+
 def server_identity(connection: "Connection") -> ServerIdentity:
-    """Return the identity of the server's log."""
+    """Return the identity of the server's log.
+
+    After a promotion, the checkpoint has the former timeline for a while; names of files have the
+    present one, and a standby has no such names.
+    """
     with database_errors("the identity of the server"):
-        row = connection.execute(
-            "SELECT s.system_identifier, c.timeline_id "
-            "FROM pg_control_system() s, pg_control_checkpoint() c"
-        ).fetchone()
+        row = connection.execute(_IDENTITY).fetchone()
     if row is None:
         raise ConfigError("the server does not return its identity")
     return ServerIdentity(*row)

@@ -120,6 +120,27 @@ def _sorted(relations: Iterable[Relation]) -> tuple[Relation, ...]:
     return tuple(sorted(relations, key=lambda relation: (relation.schema, relation.name)))
 
 
+_DATE_COLUMNS: Final = """
+WITH RECURSIVE dates (oid) AS (
+  SELECT oid FROM pg_type
+  WHERE oid IN ('date'::regtype, 'timestamp'::regtype, 'timestamptz'::regtype)
+  UNION SELECT t.oid FROM pg_type t JOIN dates d ON d.oid IN (t.typbasetype, t.typelem))
+SELECT a.attrelid, a.attname FROM pg_attribute a JOIN dates d ON d.oid = a.atttypid
+WHERE a.attrelid = ANY(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+
+
+def date_columns(connection: "Connection", relations: Iterable[Relation]) -> dict[str, list[str]]:
+    """Return the columns with dates, arrays and domains of them included, of each table."""
+    shown = {relation.oid: relation.shown for relation in relations}
+    with database_errors("the check of the columns"):
+        rows = connection.execute(_DATE_COLUMNS, [list(shown)]).fetchall()
+    columns: dict[str, list[str]] = {}
+    for oid, name in rows:
+        columns.setdefault(shown[oid], []).append(name)
+    return columns
+
+
 class Columns(msgspec.Struct, frozen=True):
     """Columns of one index.
 

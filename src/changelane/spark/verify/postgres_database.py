@@ -2,7 +2,7 @@
 """A captured PostgreSQL database as a source of verified tables."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from changelane.capture.connectors import lsn_of
@@ -39,6 +39,13 @@ if TYPE_CHECKING:
 
 _ENCODING: Final = "UTF8"
 _MARKER: Final = "verify"
+_WRITE_LOCKS: Final = """
+SELECT l.relation, l.virtualtransaction
+FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+WHERE d.datname = current_database() AND l.locktype = 'relation' AND l.granted AND l.mode IN
+  ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+"""
+"""The locks with which rows are changed; the key of a lock is the same until the end."""
 _MAX_LSN: Final = (1 << 64) - 1
 _MAX_ROW: Final = (1 << 32) - 1
 
@@ -102,9 +109,10 @@ class PostgresDatabase:
     def open_snapshot(self) -> Iterator[Snapshot]:
         """Open a snapshot that has all changes up to a marker in the log.
 
-        The commit of the marker waits for the log like those before it, so that these are visible.
-        A commit that becomes visible later, in the instant after its record in the log, would
-        differ in this reading only.
+        A commit becomes visible after its record is in the log: in an instant, or after a
+        synchronous standby has it. So a transaction may have committed below the marker and be
+        missing in the snapshot. It has its locks until it is visible, so that it is among the
+        writers of the moment between the marker and the snapshot.
 
         The order of a change begins with the end of the last commit before its transaction. Of the
         transactions after the marker, this is the commit of the marker or a later one: above the
@@ -112,6 +120,7 @@ class PostgresDatabase:
         """
         low_lsn = emit_marker(self._snapshots, _MARKER).lsn
         with database_errors("the snapshot"):
+            locks = self._snapshots.execute(_WRITE_LOCKS).fetchall()
             self._snapshots.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             self._snapshots.execute("SELECT 1")
         try:
@@ -127,10 +136,29 @@ class PostgresDatabase:
                 newest=PostgresPosition(_MAX_LSN, low_lsn, _MAX_ROW),
                 repair_position=lambda number: PostgresPosition(low_lsn + number, low_lsn),
                 is_passed=is_passed,
+                writers=lambda table: self._writers(table, locks),
             )
         finally:
             with contextlib.suppress(ChangelaneError), database_errors("the end of the snapshot"):
                 self._snapshots.execute("ROLLBACK")
+
+    def _writers(self, table: VerifiedTable, locks: Iterable[tuple[int, str]]) -> frozenset[str]:
+        """Return the transactions with a lock of a table or of one of its partitions."""
+        with database_errors(f"the partitions of {table.id}"):
+            partitions = self._snapshots.execute(
+                "SELECT relid::oid FROM pg_partition_tree(%s::oid)", [table.relation.oid]
+            ).fetchall()
+        oids = {table.relation.oid, *(oid for (oid,) in partitions)}
+        return frozenset(writer for oid, writer in locks if oid in oids)
+
+    def is_any_open(self, writers: frozenset[str]) -> bool:
+        """Whether one of the transactions has not ended; it becomes visible before that."""
+        with database_errors("the transactions of other sessions"):
+            row = self._markers.execute(
+                "SELECT EXISTS (SELECT FROM pg_locks WHERE virtualtransaction = ANY(%s))",
+                [sorted(writers)],
+            ).fetchone()
+        return bool(row and row[0])
 
     def rows(
         self, table: VerifiedTable, columns_plan: TablePlan, bounds: tuple[Bound, ...] = ()

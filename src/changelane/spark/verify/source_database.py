@@ -47,12 +47,15 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         repair_position: Returns the position of a repaired row, by its number from 1: above those
             of the changes in the state, and below those of all changes that may be missing.
         is_passed: Returns whether an offset of the capture has all changes of the state.
+        writers: Returns the transactions that may have changed a table below the position, and are
+            not part of the state; empty where the position is exact.
     """
 
     position_text: str
     newest: Position
     repair_position: Callable[[int], Position]
     is_passed: IsPassed
+    writers: Callable[[VerifiedTable], frozenset[str]] = lambda _: frozenset()
 
 
 class SourceRows(Side, Protocol):
@@ -93,6 +96,10 @@ class SourceDatabase(Protocol):
 
     def open_snapshot(self) -> AbstractContextManager[Snapshot]:
         """Open a snapshot; :meth:`rows` reads it until the end of the context."""
+        ...
+
+    def is_any_open(self, writers: frozenset[str]) -> bool:
+        """Whether one of the transactions of :attr:`Snapshot.writers` has not ended."""
         ...
 
     def rows(

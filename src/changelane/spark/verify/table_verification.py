@@ -3,7 +3,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -26,6 +26,7 @@ from changelane.spark.verify.comparison import (
     Comparison,
     Difference,
     Key,
+    RowTexts,
     compare,
     different_rows,
 )
@@ -150,12 +151,14 @@ class TableVerification:
             ChangelaneError: The capture does not take the records in time.
         """
         results: dict[Key, str] = {}
+        row_keys = frozenset(d.key for d in differences)
         log = self._capture_log
         newest = log.newest()
         history = 0 if newest is None else newest.history
-        records: list[CapturedRecord] = []
+        records: dict[Key, CapturedRecord] = {}
         with self._verification.database.open_snapshot() as snapshot:
-            texts = self._source_rows().texts(frozenset(d.key for d in differences))
+            texts = self._source_rows().texts(row_keys)
+            writers = snapshot.writers(self._table)
             table = RepairedTable(
                 id=self._table.id,
                 source=self._verification.database.event_source,
@@ -166,13 +169,14 @@ class TableVerification:
                 rows = texts.get(difference.key, [])
                 position = snapshot.repair_position(number)
                 try:
-                    records.append(table.record(difference, rows, position, time_ms))
+                    records[difference.key] = table.record(difference, rows, position, time_ms)
                 except RepairError as error:
                     results[difference.key] = f"not repaired: {error}"
-        self._write_repairs(records, history)
-        repaired = frozenset(d.key for d in differences) - results.keys()
+        results |= self._doubts(texts, row_keys, writers) if writers else {}
+        repaired = row_keys - results.keys()
         if not repaired:
             return results
+        self._write_repairs([records[key] for key in records if key in repaired], history)
         with self._open_reading() as reading:
             columns = [column.name for column in self._columns_plan.columns]
             remaining = different_rows(reading, repaired - reading.left_out, columns)
@@ -180,6 +184,37 @@ class TableVerification:
         results |= dict.fromkeys(repaired, REPAIRED)
         results |= dict.fromkeys(remaining, "not repaired: the table still differs")
         return results
+
+    def _doubts(
+        self,
+        texts: Mapping[Key, list[RowTexts]],
+        row_keys: frozenset[Key],
+        writers: frozenset[str],
+    ) -> dict[Key, str]:
+        """Return why rows of a snapshot cannot be repaired, by key.
+
+        A transaction whose changes the snapshot lacks may be in the log below its position. A
+        repaired row would replace these changes, unless they leave the row as it is.
+
+        Args:
+            texts: The rows of the snapshot.
+            row_keys: The keys of the rows.
+            writers: The transactions.
+        """
+        database = self._verification.database
+        deadline_s = time.monotonic() + self._verification.options.timeout_s
+        while database.is_any_open(writers):
+            if time.monotonic() >= deadline_s:
+                reason = "not repaired: a transaction that changes the table is still open"
+                return dict.fromkeys(row_keys, reason)
+            time.sleep(_POLL_S)
+        with database.open_snapshot():
+            later_texts = self._source_rows().texts(row_keys)
+        return {
+            key: "not repaired: the row changed meanwhile"
+            for key in row_keys
+            if texts.get(key) != later_texts.get(key)
+        }
 
     def _write_repairs(self, records: Sequence[CapturedRecord], history: int) -> None:
         """Give records to the capture process, and wait until they are in the capture log.
