@@ -104,6 +104,11 @@ class RowColumn(msgspec.Struct, frozen=True):
     default: DefaultKind | None = None
     value: str | None = None
 
+    @property
+    def image_name(self) -> str:
+        """Its name in the images of the events."""
+        return self.source_name or self.name
+
 
 class RowSchema(msgspec.Struct, frozen=True):
     """The ``after`` of a ``schema`` row: the schema of some events of one table.

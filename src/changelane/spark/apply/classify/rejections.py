@@ -45,9 +45,7 @@ def rejected_partitions(plan: TablePlan, lost_partitions: Sequence[str]) -> list
         return []
     is_lost = F.lit(False)
     for schema_id, schema in plan.target.schemas.items():
-        names = [
-            c.source_name or c.name for c in schema.columns if c.name.lower() in partition_columns
-        ]
+        names = [c.image_name for c in schema.columns if c.name.lower() in partition_columns]
         if not names:
             continue
         row_type = ", ".join(f"{quoted(name)} STRING" for name in names)
