@@ -360,6 +360,24 @@ def test_a_truncate_of_a_second_server_is_set_aside(spark: SparkSession, lake: s
     assert rows(spark, lake) == []
 
 
+def test_a_key_of_unsigned_integers_is_not_one_of_decimals(spark: SparkSession, lake: str) -> None:
+    """Both have one type in Spark: a row with one of each would be there twice."""
+    unsigned, decimals = (
+        schema(id=Integer(64, unsigned=True), v=Integer(32)),
+        schema(id=Decimal(20, 0), v=Integer(32)),
+    )
+    batches = [
+        [
+            row(SequencePosition(1), told=unsigned, id=1, v=1),
+            row(SequencePosition(2), told=decimals, id=decimal.Decimal(1), v=2),
+        ],
+        [row(SequencePosition(3), told=unsigned, id=1, v=3)],
+    ]
+    reports = lake_tables.land(spark, lake, batches)
+    assert [report.quarantined for report in reports] == [{"schema_mismatch": 1}] * 2
+    assert rows(spark, lake) == [(1, 2)]
+
+
 def made_elsewhere(spark: SparkSession, theirs: Any) -> None:
     """Make a table where changelane would have one."""
     if isinstance(theirs, Hudi):
