@@ -345,7 +345,7 @@ class ReasonCode(StrEnum):
     )
     LOST_PARTITION = (
         "lost_partition",
-        "The table format reads this partition value as NULL.",
+        "The table format reads this partition value back as NULL, or as another value.",
         "Do not partition by that column, then replay.",
     )
     UNREAD_DDL = (

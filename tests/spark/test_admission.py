@@ -360,6 +360,48 @@ def test_a_truncate_of_a_second_server_is_set_aside(spark: SparkSession, lake: s
     assert rows(spark, lake) == []
 
 
+def test_a_statement_of_a_second_server_is_set_aside(spark: SparkSession, lake: str) -> None:
+    """It would delete the rows, or rename a column of them."""
+    statements = (
+        "CREATE TABLE orders (id INT PRIMARY KEY, v INT)",
+        "ALTER TABLE orders RENAME COLUMN v TO w",
+        "RENAME TABLE orders TO others",
+        "DROP DATABASE shop",
+    )
+    batches = [
+        [of("one", row(SequencePosition(1), id=1, v=1)), says(49, statements[0], "two")],
+        [
+            *(says(number, text, "two") for number, text in enumerate(statements, 50)),
+            of("one", row(SequencePosition(2), id=2, v=2)),
+        ],
+        [of("one", row(SequencePosition(99), id=3, v=3)), says(100, "DROP DATABASE shop")],
+    ]
+    reports = lake_tables.land(spark, lake, batches)
+    rejected = [report.quarantined for report in reports]
+    assert rejected == [{"source_conflict": 1}, {"source_conflict": 4}, {}]
+    assert rows(spark, lake) == [(1, 1), (2, 2), (3, 3)]
+    lake_tables.apply(spark, lake, [of("one", row(SequencePosition(101), id=4, v=4))], batch=3)
+    assert rows(spark, lake) == [(4, 4)]
+
+
+def test_a_key_of_unsigned_integers_is_not_one_of_decimals(spark: SparkSession, lake: str) -> None:
+    """Both have one type in Spark: a row with one of each would be there twice."""
+    unsigned, decimals = (
+        schema(id=Integer(64, unsigned=True), v=Integer(32)),
+        schema(id=Decimal(20, 0), v=Integer(32)),
+    )
+    batches = [
+        [
+            row(SequencePosition(1), told=unsigned, id=1, v=1),
+            row(SequencePosition(2), told=decimals, id=decimal.Decimal(1), v=2),
+        ],
+        [row(SequencePosition(3), told=unsigned, id=1, v=3)],
+    ]
+    reports = lake_tables.land(spark, lake, batches)
+    assert [report.quarantined for report in reports] == [{"schema_mismatch": 1}] * 2
+    assert rows(spark, lake) == [(1, 2)]
+
+
 def made_elsewhere(spark: SparkSession, theirs: Any) -> None:
     """Make a table where changelane would have one."""
     if isinstance(theirs, Hudi):

@@ -137,7 +137,7 @@ COMPUTE: Final = """
     tables: [shop.orders]
     columns:
       net: "total * 2"
-      status: "upper(status)"
+      Status: "upper(status)"
       'd"ay': "date_add(date'0001-01-01', -400 * cast(id as int))"
       at: "timestamp_seconds(id)"
       local: "cast(timestamp_seconds(id) as timestamp_ntz)"
@@ -146,6 +146,11 @@ COMPUTE: Final = """
   - {type: filter, tables: [shop.orders], where: "STATUS <> 'DRAFT'"}
   - {type: compute, tables: [shop.bad], columns: {id: "id + 1"}}
   - {type: compute, tables: [shop.wrong], columns: {x: "date_add(total, 1)"}}
+  - type: compute
+    tables: [shop.cast]
+    columns: {total: "cast(total as double)", status: "length(status)"}
+  - {type: compute, tables: [shop.cast], columns: {status: "status + total"}}
+  - {type: filter, tables: [shop.cast], where: "total > 1.4D AND status > 0"}
 """
 
 
@@ -161,7 +166,7 @@ def compute_log() -> list[bytes]:
     log.add("u", before={"id": 5}, after={"id": 5, "n`a": 2, "status": "paid"})  # was it there?
     log.add("d", before={"id": 6})
     log.add("d", before=row(7, "0.10", 8, "paid"))
-    for log.table in ("bad", "wrong", "free"):
+    for log.table in ("bad", "wrong", "free", "cast"):
         log.add("c", after=row(1, "1.50", 5, "paid"))
     return log.lines
 
@@ -196,6 +201,7 @@ def test_computed_columns_are_in_the_table_and_in_later_filters(
         5: ("0.20", "PAID", "-0005-07-12", 5, "1970-01-01 00:00:05", "paid", 12.5),
     }
     assert [one["status"] for one in table(spark, place, "free")] == ["paid"]
+    assert table(spark, place, "cast") == [{"id": 1, "total": 1.5, "n`a": 5, "status": 5.5}]
 
 
 def test_what_was_set_aside_goes_once_through_the_expressions_that_were_mended(

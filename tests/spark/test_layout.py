@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How tables are laid out: partitions, properties of the format, and columns added by hand."""
 
+import datetime as dt
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker
 from changelane.spark.lake.layout import Layout, Layouts
 from changelane.spark.runtime.sql import quoted
-from changelane.types import Integer, String
+from changelane.types import Bytes, InstantType, Integer, String
 
 SCHEMA: Final = TableSchema(
     (Column("id", Integer()), Column("the land?", String()), Column("state", String()))
@@ -124,6 +125,33 @@ def test_a_text_that_a_partition_would_lose_is_set_aside(spark: SparkSession, la
     assert told == ([{"lost_partition": 1}, {"lost_partition": 1}] if is_delta else [{}, {}])
     found = {row[0]: row[1] for row in rows(spark, lake, "`the land?`")}
     assert found == ({2: "fr", 3: None} if is_delta else {2: "", 3: None})
+
+
+@pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
+def test_a_value_that_a_partition_would_change_is_set_aside(spark: SparkSession, lake: str) -> None:
+    kinds = {"id": Integer(), "raw": Bytes(), "at": InstantType(6)}
+    schema = TableSchema(tuple(Column(name, kind) for name, kind in kinds.items()))
+    first = dt.datetime(1, 1, 1, tzinfo=dt.UTC)
+    images = [(1, b"\xff", first), (2, b"a", "-0044-03-15T00:00:00Z"), (3, "é".encode(), first)]
+    events = [
+        DataChange(
+            Op.CREATE,
+            TABLE,
+            Key(("id",)),
+            after=dict(zip(kinds, image, strict=True)),
+            schema=schema,
+            position=PostgresPosition(10 + image[0]),
+        )
+        for image in images
+    ]
+    layouts = Layouts(Layout(("raw", "at")))
+    is_delta = Path(lake).name == "delta"
+    report = lake_tables.apply(spark, lake, events, layouts=layouts)
+    assert report.quarantined == ({"lost_partition": 2} if is_delta else {})
+    stored = lake_tables.table_of(spark, lake, TABLE)
+    found = stored.selectExpr("id", "hex(raw)", "string(at)").where("id = 3").collect()
+    assert [tuple(row) for row in found] == [(3, "C3A9", "0001-01-01 00:00:00")]
+    assert stored.count() == (1 if is_delta else 3)
 
 
 def test_a_partition_that_no_event_has_yet_is_refused(spark: SparkSession, lake: str) -> None:

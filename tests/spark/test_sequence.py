@@ -292,6 +292,17 @@ def test_any_rows_are_applied_by_their_sequence(spark: SparkSession, lake: str) 
     )
 
 
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
+def test_rows_that_come_again_are_not_appended_again(spark: SparkSession, lake: str) -> None:
+    rows = spark.createDataFrame([(1, "a", 1), (2, "a", 1), (1, "b", 1)], "id int, v string, n int")
+    how = {"keys": ["id"], "sequence_by": "n", "mode": "append", "table_format": Path(lake).name}
+    without_nulls = rows.withColumn("id", F.coalesce("id", F.lit(0)))
+    for repeats, changes in ((0, rows), (3, without_nulls), (0, rows.withColumn("n", F.lit(2)))):
+        report = apply_changes(changes, lake, target="t", **how)
+        assert [table.repeats for table in report.tables] == [repeats]
+    assert len(rows_of(spark, lake, "t", "id", "v", "n")) == 6
+
+
 WRONG: Final[list[tuple[dict[str, Any], type[Exception], str]]] = [
     (
         {"target": "t"},

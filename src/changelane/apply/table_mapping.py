@@ -164,9 +164,13 @@ class TableMapping:
         schema_drops = [
             TableEnd(entry.order, is_replaced=False)
             for entry in self._schema_drops
-            if _is_in_dropped_schema(entry, self._name_at(lake_table, entry.order))
+            if self.is_dropped_by(entry, lake_table)
         ]
         return sorted([*table_drops, *schema_drops])
+
+    def is_dropped_by(self, drop: SchemaDropped, lake_table: LakeTable) -> bool:
+        """Return whether a table is in a dropped database or schema."""
+        return _is_in_dropped_schema(drop, self._name_at(lake_table, drop.order))
 
     def _name_at(self, lake_table: LakeTable, order: bytes) -> TableId:
         interval = bisect_left(self._orders, order)

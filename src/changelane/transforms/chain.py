@@ -52,6 +52,15 @@ _replace = msgspec.structs.replace
 _COLLECTIONS: Final = "data_collections"
 
 
+def server_of_feed(feed: str) -> str:
+    """Return the server in the id of a source (:meth:`Chain.feed`).
+
+    >>> server_of_feed("shop"), server_of_feed('["shop","shop.public.orders"]')
+    ('shop', 'shop')
+    """
+    return str(msgspec.json.decode(feed)[0] or "") if feed.startswith("[") else feed
+
+
 class Chain:
     """Transforms in their order. A chain caches the plans of tables, never rows.
 

@@ -30,7 +30,9 @@ def named_columns(schema: RowSchema, column_mapping: ColumnMapping, order: bytes
             named_column = column
         else:
             new_name = column_mapping.spelling_of(target)
-            named_column = msgspec.structs.replace(column, name=new_name, source_name=column.name)
+            named_column = msgspec.structs.replace(
+                column, name=new_name, source_name=column.image_name
+            )
         names[column.name] = named_column.name
         columns.append(named_column)
     lower_names = {name.lower() for name in names.values()}

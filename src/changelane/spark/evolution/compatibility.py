@@ -30,6 +30,10 @@ CAST: Final = (
     "pipeline's transforms, or read the table again into another folder (docs/schema-changes.md, "
     "Types)"
 )
+OTHER_KEY_VALUES: Final = (
+    "a key column changed between an unsigned integer and a decimal, whose values do not identify "
+    "the same rows: read the table again into another folder"
+)
 MEND: Final = "`changelane schema apply` changes the table"
 
 
@@ -99,13 +103,15 @@ class SchemaCompatibility:
         self._can_widen = can_widen
         self._server = properties.get("server")
         self._key: tuple[str, ...] | None = None
+        self._has_decimals: dict[str, bool] = {}
         self._followed = evolution_state
         self._is_reborn = is_reborn
         self._is_new = "schema" not in properties or self._is_reborn
         self._is_created = not properties
         self._missing_texts: list[str] = []
         if not self._is_new:
-            self._key = msgspec.json.decode(properties["schema"], type=RowSchema).key
+            table_schema = msgspec.json.decode(properties["schema"], type=RowSchema)
+            self._key, self._has_decimals = table_schema.key, _keys_with_decimals(table_schema)
         for name in table_batch.newest_first:
             try:
                 self._accept(table_batch.schemas[name], table_batch.newest.get(name, b""))
@@ -129,7 +135,7 @@ class SchemaCompatibility:
             (self.widened if lower in self._existing else self.added)[spelling] = kind
             self._types[lower] = kind
         if self._is_new and not self.accepted:
-            self._key = schema.key
+            self._key, self._has_decimals = schema.key, _keys_with_decimals(schema)
         self._server = self._server or schema.server
 
     def _check_key(self, schema: RowSchema, newest: bytes) -> None:
@@ -147,6 +153,11 @@ class SchemaCompatibility:
             raise TableRejectedError(
                 ReasonCode.SCHEMA_MISMATCH, "the key columns are not those of the table"
             )
+        elif any(
+            self._has_decimals.get(name, has_decimals) != has_decimals
+            for name, has_decimals in _keys_with_decimals(schema).items()
+        ):
+            raise TableRejectedError(ReasonCode.SCHEMA_MISMATCH, OTHER_KEY_VALUES)
 
     def _needed_columns(self, schema: RowSchema) -> dict[str, str]:
         """Return the columns that the table lacks, or has in a narrower type.
@@ -230,6 +241,19 @@ class SchemaCompatibility:
     def _record_lacking(self, name: str, kind: str) -> None:
         if name not in self.lacking or widens(self.lacking[name], kind):
             self.lacking[name] = kind
+
+
+def _keys_with_decimals(schema: RowSchema) -> dict[str, bool]:
+    """Return the key columns that Spark stores as decimals, and whether the events have decimals.
+
+    Unsigned integers of 64 bits have the same type in Spark, and other canonical keys.
+    """
+    key = {name.lower() for name in schema.key or ()}
+    return {
+        column.name.lower(): column.type.startswith("decimal")
+        for column in schema.columns
+        if column.name.lower() in key and column.spark.upper().startswith("DECIMAL")
+    }
 
 
 def _changed_key_text(old: Sequence[str] | None, new: Sequence[str] | None) -> str:

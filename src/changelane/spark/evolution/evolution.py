@@ -143,6 +143,7 @@ class SchemaEvolver:
         split = split_statements(
             stats.statements,
             {table_batch.table_id: table_batch for table_batch in stats.table_batches},
+            servers=stats.servers,
             lake=self._lake,
             log=self._log,
             source_servers=self._policy.source_servers,

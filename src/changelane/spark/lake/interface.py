@@ -130,7 +130,8 @@ class Lake(Protocol):
         has_one_writer: Whether a table must have one writer at a time, because of two concurrent
             commits one would roll back or overlook the other.
         can_rename: Whether columns can be renamed and dropped.
-        lost_partitions: Texts that a partition column does not return as they were written.
+        lost_partitions: Texts that a partition column does not return as they were written; empty
+            if the format does not store partition values as texts.
     """
 
     spark: SparkSession

@@ -140,6 +140,7 @@ class BatchReport(msgspec.Struct):
                 warnings = {"warning": before.warning or table.warning}
                 table = msgspec.structs.replace(table, **sums, **warnings)  # noqa: PLW2901
             tables[table.table] = table
+        messages = [count for count in (self.messages, later.messages) if count is not None]
         codes = {**self.quarantined}
         for code, count in later.quarantined.items():
             codes[code] = codes.get(code, 0) + count
@@ -154,7 +155,7 @@ class BatchReport(msgspec.Struct):
             skipped=self.skipped + later.skipped,
             logged=later.logged,
             conflicts=self.conflicts + later.conflicts,
-            messages=_sum(self.messages, later.messages),
+            messages=sum(messages) if messages else None,
             lag=self.lag if later.is_merge else later.lag,
             seconds=self.seconds + later.seconds,
             unread=self.unread + later.unread,
@@ -165,10 +166,6 @@ class BatchReport(msgspec.Struct):
         """Add to the number of quarantined entries of a reason code."""
         if count:
             self.quarantined[code] = self.quarantined.get(code, 0) + count
-
-
-def _sum(first: int | None, two: int | None) -> int | None:
-    return two if first is None else first + (two or 0)
 
 
 class TruncateGroup(NamedTuple):
@@ -341,11 +338,13 @@ class BatchStats(NamedTuple):
         table_batches: The statistics of each table.
         schemas: The schemas of the events, by id.
         statements: The DDL statements.
+        servers: The server of each statement; empty = unknown.
     """
 
     table_batches: list[TableBatch]
     schemas: dict[str, RowSchema]
     statements: list[StatementRow]
+    servers: dict[StatementRow, str]
 
 
 def batch_stats(events: DataFrame, report: BatchReport, *, with_keys: bool = False) -> BatchStats:
@@ -389,6 +388,7 @@ def batch_stats(events: DataFrame, report: BatchReport, *, with_keys: bool = Fal
     keys_by_table: dict[str, set[str]] = {}
     schemas: dict[str, RowSchema] = {}
     statements: list[tuple[tuple[str | int, ...], StatementRow]] = []
+    servers: dict[StatementRow, str] = {}
     for row in stats_rows:
         _add_counts(row, table_batches, report)
         if with_keys:
@@ -398,6 +398,7 @@ def batch_stats(events: DataFrame, report: BatchReport, *, with_keys: bool = Fal
             ddl_text = msgspec.json.decode(text, type=DdlText)
             table_statements = StatementRow(bytes(order_bytes), row["table_id"], ddl_text)
             statements.append((coordinates, table_statements))
+            servers[table_statements] = row["schema_id"]
         if row["schemas"]:
             schema = msgspec.json.decode(max(row["schemas"]), type=RowSchema)
             schemas[row["schema_id"]] = schema
@@ -409,6 +410,7 @@ def batch_stats(events: DataFrame, report: BatchReport, *, with_keys: bool = Fal
         [table_batches[name] for name in sorted(table_batches)],
         schemas,
         _sorted_statements(statements),
+        servers,
     )
 
 

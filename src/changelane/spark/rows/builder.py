@@ -313,7 +313,7 @@ class RowBuilder:
             kind="ddl",
             op=event.action,
             table_id=table_id_text(event.table),
-            schema_id="",
+            schema_id=self._chain.feed(event.table, event.source.server) or "",
             order=self._order(event, message, index),
             after=msgspec.json.encode(ddl_text).decode(),
             source_time=microseconds(event.source_time_ns),

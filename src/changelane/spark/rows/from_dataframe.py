@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as t
 
+from changelane.apply.deduplication import ONLY_CHANGE
 from changelane.errors import ConfigError, UnknownNameError
 from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId
@@ -78,7 +79,10 @@ def sequenced_events(frame: DataFrame, options: TargetOptions) -> SequencedEvent
     ordered = sequence_order(sequence, kind.dataType, epoch=options.epoch)
     schema = RowSchema(tuple(_column(field) for field in fields), tuple(keys))
     schema_text = msgspec.json.encode(schema).decode()
-    schema_id = hashlib.sha256(schema_text.encode()).hexdigest()[:16]
+    # without what Spark knows about NULLs: the same rows in another frame are the same events
+    columns = tuple(msgspec.structs.replace(column, nullable=None) for column in schema.columns)
+    identity = msgspec.json.encode(msgspec.structs.replace(schema, columns=columns))
+    schema_id = hashlib.sha256(identity).hexdigest()[:16]
     events = _events(frame, options, ordered.order, fields, schema_id)
     schema_rows = frame.sparkSession.range(1).select(
         *_event_columns(
@@ -288,6 +292,8 @@ def _events(
             after_missing=partial,
             whole=F.when(data, ~leaves & partial.isNull()),
             order=F.concat("place", phase),
+            # a row is the state of its key at a sequence: an equal row is the same change
+            ordinal=F.when(~is_error, F.lit(ONLY_CHANGE)),
             code=F.when(is_error, ReasonCode.UNORDERED.value),
             reason=F.when(is_error, "sequence_by is NULL, so the row has no order"),
             raw_value=F.when(is_error, F.col("image").cast("binary")),

@@ -193,9 +193,7 @@ def typed_rows(
 
 def _parsed_struct(text: Column, schema: RowSchema) -> Column:
     read_columns = [column for column in schema.columns if column.fixed is None]
-    ddl = ", ".join(
-        f"{quoted(column.source_name or column.name)} {column.spark}" for column in read_columns
-    )
+    ddl = ", ".join(f"{quoted(column.image_name)} {column.spark}" for column in read_columns)
     return F.from_json(text, f"{ddl}, {quoted(CORRUPT)} STRING", OPTIONS)
 
 
@@ -210,7 +208,7 @@ def _fields(row: Column, schema: RowSchema, target: Target) -> list[Column]:
         elif column.fixed is not None:
             value = literal(column.fixed)
         else:
-            value = row[column.source_name or column.name]
+            value = row[column.image_name]
         fields.append(value.cast(kind).alias(name))
     return fields
 
@@ -248,7 +246,7 @@ def carried_columns(
         pairs = F.array(
             *(
                 F.struct(
-                    F.lit(c.source_name or c.name).alias("source_name"),
+                    F.lit(c.image_name).alias("source_name"),
                     F.lit(names[c.name.lower()]).alias("name"),
                     F.lit(c.fixed is not None).alias("later"),
                 )

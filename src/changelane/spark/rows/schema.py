@@ -9,7 +9,7 @@ column             meaning
 ``op``             ``c``, ``u``, ``d`` or ``r``; of ``other`` rows the event's kind
 ``table_id``       JSON array text of database, schema and name
 ``schema_id``      16 hex digits that identify the columns, key and server of a ``schema`` row; of
-                   a ``truncate`` the server itself, empty if the event has none
+                   a ``truncate`` or ``ddl`` the server itself, empty if the event has none
 ``key``            canonical key text of the row (of the new row of a key change)
 ``other_key``      the key on the other side of a key change
 ``before/after``   image as JSON text that Spark reads exactly (:mod:`.json_values`)
@@ -103,6 +103,11 @@ class RowColumn(msgspec.Struct, frozen=True):
     fixed: tuple[str, str] | None = None
     default: DefaultKind | None = None
     value: str | None = None
+
+    @property
+    def image_name(self) -> str:
+        """Its name in the images of the events."""
+        return self.source_name or self.name
 
 
 class RowSchema(msgspec.Struct, frozen=True):

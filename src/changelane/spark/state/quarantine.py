@@ -292,11 +292,14 @@ def _event_text(events: DataFrame) -> Column:
     has_source_names = SOURCE_NAMES in events.columns
     table = F.col(f"{SOURCE_NAMES}.table_id") if has_source_names else F.col("table_id")
     is_full_image = F.col(f"{SOURCE_NAMES}.whole") if has_source_names else F.col("whole")
+    # of a truncate or statement it is a server, whose name may have any characters
+    names_server = F.col("kind").isin("truncate", "ddl")
+    schema_id = F.when(names_server, F.col("schema_id")).otherwise(event_schema_id())
     event = F.struct(
         *_EVENT_COLUMNS,
         table.alias("table"),
         is_full_image.alias("whole"),
-        event_schema_id().alias("schema_id"),
+        schema_id.alias("schema_id"),
         F.hex("order").alias("order"),
         F.unix_micros("source_time").alias("source_time_us"),
     )

@@ -34,7 +34,10 @@ def rejected_changes_without_key(table_batch: TableBatch) -> RejectedRows:
 
 
 def rejected_partitions(plan: TablePlan, lost_partitions: Sequence[str]) -> list[RejectedRows]:
-    """Return the rows with a text in a partition column that the table format reads back as NULL.
+    """Return the rows with a value in a partition column that the table format does not read back.
+
+    A format with such texts stores partition values as texts: bytes as UTF-8, and the years of
+    timestamps without their era.
 
     Args:
         plan: The plan of the table.
@@ -45,19 +48,39 @@ def rejected_partitions(plan: TablePlan, lost_partitions: Sequence[str]) -> list
         return []
     is_lost = F.lit(False)
     for schema_id, schema in plan.target.schemas.items():
-        names = [
-            c.source_name or c.name for c in schema.columns if c.name.lower() in partition_columns
-        ]
-        if not names:
+        kinds = {
+            c.image_name: c.spark for c in schema.columns if c.name.lower() in partition_columns
+        }
+        if not kinds:
             continue
-        row_type = ", ".join(f"{quoted(name)} STRING" for name in names)
+        row_type = ", ".join(f"{quoted(name)} {kind}" for name, kind in kinds.items())
         # the before image of a delete is written to a change log only
         for image in ("before", "after") if plan.mode == APPEND else ("after",):
             row = F.from_json(image, row_type, OPTIONS)
-            has_lost_text = reduce(or_, (row[name].isin(*lost_partitions) for name in names))
-            is_of_schema = (F.col("schema_id") == schema_id) & has_lost_text
+            is_lost_value = reduce(
+                or_, (_is_lost(row[name], kind, lost_partitions) for name, kind in kinds.items())
+            )
+            is_of_schema = (F.col("schema_id") == schema_id) & is_lost_value
             is_lost = is_lost | F.coalesce(is_of_schema, F.lit(False))
     quoted_texts = " and ".join(map(repr, lost_partitions))
-    reason = f"tables of this format read {quoted_texts} in a partition column back as NULL"
+    reason = (
+        f"tables of this format read {quoted_texts} in a partition column back as NULL, and bytes "
+        "that are not UTF-8 and timestamps before the year 1 as other values"
+    )
     rows = is_of_table(plan.table_batch, "data") & is_lost
     return [RejectedRows(rows, ReasonCode.LOST_PARTITION, reason, None)]
+
+
+def _is_lost(value: Column, kind: str, lost_partitions: Sequence[str]) -> Column:
+    """Return whether a format that stores partition values as texts loses a value; never NULL."""
+    match kind:
+        case "STRING":
+            is_lost = value.isin(*lost_partitions)
+        case "BINARY":
+            text = value.cast("string")
+            is_lost = text.isin(*lost_partitions) | ~F.is_valid_utf8(text)
+        case "TIMESTAMP":
+            is_lost = value < F.lit("0001-01-01T00:00:00Z").cast("timestamp")
+        case _:
+            is_lost = F.lit(False)
+    return F.coalesce(is_lost, F.lit(False))

@@ -8,7 +8,7 @@
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import reduce
 from operator import and_, or_
 from typing import Final, NamedTuple
@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType
 
+from changelane.pipeline.lake_sinks import OWN_PREFIX
 from changelane.reason_codes import ReasonCode
 from changelane.spark.rows.expressions.expression_rows import (
     AFTER,
@@ -63,6 +64,7 @@ class _ComputedColumn(NamedTuple):
 
     Attributes:
         name: The name, as the expression spells it.
+        image_name: The name in images.
         kind: The Spark type.
         reads: The columns that the expression reads, as the schemas spell them.
         after: The column with the value over the after image.
@@ -70,6 +72,7 @@ class _ComputedColumn(NamedTuple):
     """
 
     name: str
+    image_name: str
     kind: DataType
     reads: tuple[str, ...]
     after: str
@@ -99,10 +102,14 @@ def computed_events(
         if isinstance(kinds, str):
             events = with_rejected(events, group.rows, FAILED, kinds)
             continue
-        for schema_id in group.ids:
-            schema = schema_with_columns(schemas.schemas[schema_id], kinds)
+        group_schemas = {schema_id: schemas.schemas[schema_id] for schema_id in group.ids}
+        image_names = {
+            name: _image_name(name, kind, group_schemas.values()) for name, kind in kinds.items()
+        }
+        for schema_id, group_schema in group_schemas.items():
+            schema = schema_with_columns(group_schema, kinds, image_names)
             renewed[schema_id] = schema_id_of(schema_id, schema), schema
-        events = _compute_group(events, compute, group, kinds)
+        events = _compute_group(events, compute, group, kinds, image_names)
     for rows, name in lacking:
         why = f"{compute.where} reads the column {name!r}, which the event does not have"
         events = with_rejected(events, rows, UNKNOWN, why)
@@ -134,15 +141,39 @@ def _computed_types(
     return kinds
 
 
-def schema_with_columns(schema: RowSchema, kinds: Mapping[str, DataType]) -> RowSchema:
-    """Return a schema with computed columns; a column of the same name is replaced."""
+def _image_name(name: str, kind: DataType, schemas: Iterable[RowSchema]) -> str:
+    """Return the name of a computed column in images.
+
+    Images keep the value that the column replaces. Of two members with one name Spark reads the
+    later one, if both have the type. Otherwise the computed value needs a name of its own.
+    """
+    text = kind.simpleString()
+    is_same = all(
+        column.image_name == column.name == name and column.spark.lower() == text
+        for schema in schemas
+        for column in schema.columns
+        if column.name.lower() == name.lower()
+    )
+    return name if is_same else f"{OWN_PREFIX}{text}_{name}"
+
+
+def schema_with_columns(
+    schema: RowSchema, kinds: Mapping[str, DataType], image_names: Mapping[str, str]
+) -> RowSchema:
+    """Return a schema with computed columns; a column of the same name is replaced.
+
+    Names that differ by case are equal.
+    """
     indexes = {column.name.lower(): index for index, column in enumerate(schema.columns)}
     columns = list(schema.columns)
     for name, kind in kinds.items():
         at = indexes.get(name.lower())
         text = kind.simpleString()
         spelled = name if at is None else columns[at].name
-        row_column = RowColumn(spelled, _TYPES.get(text, text), text.upper())
+        source_name = None if image_names[name] == spelled else image_names[name]
+        row_column = RowColumn(
+            spelled, _TYPES.get(text, text), text.upper(), source_name=source_name
+        )
         if at is None:
             columns.append(row_column)
         else:
@@ -157,14 +188,20 @@ def schema_id_of(schema_id: str, schema: RowSchema) -> str:
 
 
 def _compute_group(
-    events: DataFrame, compute: PreparedTransform, group: SchemaGroup, kinds: Mapping[str, DataType]
+    events: DataFrame,
+    compute: PreparedTransform,
+    group: SchemaGroup,
+    kinds: Mapping[str, DataType],
+    image_names: Mapping[str, str],
 ) -> DataFrame:
     computed_columns = []
     for index, (name, expression) in enumerate(compute.expressions.items()):
         reads = tuple(group.columns[column.lower()] for column in expression.columns)
         outcomes = f"_changelane_now{index}", f"_changelane_then{index}"
         computed_columns.append(
-            _ComputedColumn(name, kinds[name], tuple(dict.fromkeys(reads)), *outcomes)
+            _ComputedColumn(
+                name, image_names[name], kinds[name], tuple(dict.fromkeys(reads)), *outcomes
+            )
         )
     expressions = compute.expressions
     read = events.select(
@@ -235,9 +272,9 @@ def _image_columns(
     for column, outcome_ in zip(computed_columns, outcomes, strict=True):
         is_known = knows_columns(image, column.reads) & outcome_.isNotNull()
         parts.append(_json_member(column, F.when(is_known, outcome_["v"])))
-        unknown.append(F.when(~is_known, F.lit(column.name)))
-    names = [F.lit(column.name) for column in computed_columns]
-    other_missing = F.array_except(missing, F.array(*names))
+        unknown.append(F.when(~is_known, F.lit(column.image_name)))
+    names = {n.lower() for c in computed_columns for n in (c.name, c.image_name)}
+    other_missing = F.filter(missing, lambda name: ~F.lower(name).isin(*sorted(names)))
     lacking = F.concat(other_missing, F.filter(F.array(*unknown), lambda name: name.isNotNull()))
     text = F.col(image)
     start = F.expr(f"substring({quoted(image)}, 1, length({quoted(image)}) - 1)")
@@ -256,7 +293,7 @@ def _json_member(column: _ComputedColumn, value: Column) -> Column:
         value = value.cast("string")
     if kind == "timestamp":
         value = F.concat(value, F.lit("Z"))  # the session's zone is UTC
-    json_text = F.to_json(F.struct(value.alias(column.name)), {"ignoreNullFields": "false"})
+    json_text = F.to_json(F.struct(value.alias(column.image_name)), {"ignoreNullFields": "false"})
     return json_text.substr(F.lit(2), F.length(json_text) - 2)
 
 

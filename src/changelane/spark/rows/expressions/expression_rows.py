@@ -63,14 +63,24 @@ class SchemaGroup(NamedTuple):
     Attributes:
         rows: The condition of the event rows with these schemas.
         ids: The ids of the schemas.
-        columns: The names of the columns in these schemas, by their names in lower case.
-        type: The type of a row of these columns.
+        columns: The names of the columns in images, by their names in lower case.
+        renamed: Those columns of which the schemas have another name, by that name.
+        image_type: The type of a row of these columns in images.
     """
 
     rows: Column
     ids: tuple[str, ...]
     columns: Mapping[str, str]
-    type: StructType
+    renamed: Mapping[str, str]
+    image_type: StructType
+
+    @property
+    def type(self) -> StructType:
+        """The type of a row of these columns, by their names in the schemas, too."""
+        row = StructType([*self.image_type.fields])
+        for name, image_name in self.renamed.items():
+            row = row.add(name, self.image_type[image_name].dataType)
+        return row
 
 
 def batch_schemas(events: DataFrame) -> BatchSchemas:
@@ -110,7 +120,7 @@ def schema_groups(
             continue
         read_columns = [_column(schema, name) for name in reads]
         row_columns = tuple(
-            RowColumn(column.name, "", column.spark)
+            RowColumn(column.name, "", column.spark, source_name=column.source_name)
             for column in read_columns
             if column is not None
         )
@@ -122,7 +132,8 @@ def schema_groups(
         SchemaGroup(
             schemas.rows_of(ids, step),
             tuple(ids),
-            {name.lower(): column.name for name, column in zip(reads, columns, strict=True)},
+            {name.lower(): c.image_name for name, c in zip(reads, columns, strict=True)},
+            {c.name: c.image_name for c in columns if c.name != c.image_name},
             _type_of(columns),
         )
         for columns, ids in ids_by_columns.items()
@@ -137,7 +148,7 @@ def _column(schema: RowSchema, name: str) -> RowColumn | None:
 
 
 def _type_of(columns: Sequence[RowColumn]) -> StructType:
-    unique = {column.name: column.spark for column in columns}
+    unique = {column.image_name: column.spark for column in columns}
     ddl = ", ".join(f"{quoted(name)} {kind}" for name, kind in unique.items())
     data_type = DataType.fromDDL(ddl)
     if not isinstance(data_type, StructType):
@@ -147,8 +158,11 @@ def _type_of(columns: Sequence[RowColumn]) -> StructType:
 
 def parsed_image(image: str, group: SchemaGroup) -> Column:
     """Return the columns of an image that expressions read; NULL outside the rows of a group."""
-    row = StructType([*group.type.fields]).add(CORRUPT, "string")
-    return F.when(group.rows, F.from_json(F.col(image), row, OPTIONS))
+    row_type = StructType([*group.image_type.fields]).add(CORRUPT, "string")
+    row = F.from_json(F.col(image), row_type, OPTIONS)
+    for name, image_name in group.renamed.items():
+        row = row.withField(quoted(name), row[image_name])
+    return F.when(group.rows, row)
 
 
 def knows_columns(image: str, names: Sequence[str]) -> Column:
