@@ -25,10 +25,9 @@ from changelane.formats.contract.consistency import (
     FIRST_NS,
     has_usual_counts,
 )
-from changelane.formats.contract.lane import Lanes, NotPlainError, values_getter
+from changelane.formats.contract.lane import Lanes, NotPlainError, ReadChange, values_getter
 from changelane.formats.contract.losses import Loss
 from changelane.formats.contract.open_lanes import OpenLanes
-from changelane.formats.contract.row_writing import ReadEvent
 from changelane.message import Message
 
 _DELETE: Final = Op.DELETE.value
@@ -158,7 +157,7 @@ class ConversionLanes(OpenLanes[Written]):
         writing = writing_of(reduced)
         plan = None if schema is None else reducer.plan(schema)
         row, write, write_deleted = row_functions(lane, plan, reducer, writing)
-        read: ReadEvent = lane.event_reader(row, has_positions=False)
+        read: ReadChange = lane.event_reader(row, has_positions=False)
         key_names = () if event.key is None else event.key.columns
         key_of = values_getter(key_names, lane.columns, is_named=lane.is_named)
         (source_size, _), (process_size, _) = reducer.units.values()
@@ -169,7 +168,7 @@ class ConversionLanes(OpenLanes[Written]):
             plain = read(message.value or b"", message.key)
             if plain is None:
                 return None
-            op, before, after, position, transaction, source_ns, process_ns, has_details = plain
+            op, before, after, position, transaction, _, source_ns, process_ns, has_details = plain
             source_rest = process_rest = 0
             if source_ns is not None:
                 if not FIRST_NS <= source_ns < AFTER_LAST_NS:

@@ -129,7 +129,10 @@ class CanalLane:
                     (before_of(image, old), image)
                     for image, old in zip(images, old_images, strict=True)
                 ]
-            return [(op, before, after, None, None, None, time_ns) for before, after in pairs]
+            return [
+                (op, before, after, None, None, None, time_ns, None, False)
+                for before, after in pairs
+            ]
 
         return read
 

@@ -37,7 +37,6 @@ from changelane.formats.contract.lane import (
     literal,
 )
 from changelane.formats.contract.probed_lanes import ProbedLanes
-from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
 from changelane.message import Message
 from changelane.schema import Column
 from changelane.types import UNKNOWN, Json
@@ -148,16 +147,16 @@ class CockroachDbLane:
             if envelope.ts_ns is not None:
                 process_time(envelope, "")  # an error is an error of the message
             op, before, after = envelope.op, envelope.before, envelope.after
-            return op, before, after, position, None, None, time_ns
+            return op, before, after, position, None, None, time_ns, None, False
 
         return read
 
-    def event_reader(self, row: Any, *, has_positions: bool) -> ReadEvent:
+    def event_reader(self, row: Any, *, has_positions: bool) -> ReadChange:
         """Return the reader of events (:class:`EventLane`)."""
         del has_positions  # they are read for their errors
         read_envelope = self._reader(row)
 
-        def read(value: bytes, key: bytes | None) -> PlainEvent | None:
+        def read(value: bytes, key: bytes | None) -> PlainChange | None:
             envelope = read_envelope(value, key)
             if envelope is None:
                 return None
@@ -165,7 +164,7 @@ class CockroachDbLane:
             position, time_ns = times(envelope, source, "")
             process_ns, has_details = process_time(envelope, ""), bool(details_of(envelope, source))
             op, before, after = envelope.op, envelope.before, envelope.after
-            return op, before, after, position, None, time_ns, process_ns, has_details
+            return op, before, after, position, None, None, time_ns, process_ns, has_details
 
         return read
 

@@ -25,11 +25,20 @@ from changelane.schema import Column
 Convert = Callable[[Any], Any]
 
 PlainChange = tuple[
-    str, Any, Any, Position | None, Transaction | None, int | str | None, int | None
+    str,
+    Any,
+    Any,
+    Position | None,
+    Transaction | None,
+    int | str | None,
+    int | None,
+    int | None,
+    bool,
 ]
 """The parts of a plain change: the operation as in :class:`~changelane.event.Op`, the before and
 the after image, the position if the producer sends one, the position in the transaction, the id of
-the transaction in a field of its own, and the source time in nanoseconds.
+the transaction in a field of its own, the source time and the process time in nanoseconds, and
+whether the event has details. Only :meth:`EventLane.event_reader` states the last two.
 """
 
 ReadChange = Callable[[bytes, bytes | None], PlainChange | None]
@@ -90,6 +99,19 @@ class Lane(Protocol):
 
         Args:
             row: The class of the images (:func:`row_class`), or of dictionaries.
+        """
+        ...
+
+
+class EventLane(Lane, Protocol):
+    """A lane whose messages can be converted."""
+
+    def event_reader(self, row: Any, *, has_positions: bool) -> ReadChange:
+        """Return the reader of messages; see :meth:`Lane.reader`.
+
+        Args:
+            row: The class of the images.
+            has_positions: The events need their positions. Otherwise they are ``None``.
         """
         ...
 

@@ -8,42 +8,19 @@ message around the rows. Whatever depends on a value in another way is not plain
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
-from changelane.event import DataChange, Transaction
-from changelane.formats.contract.lane import Lane, NotPlainError
+from changelane.event import DataChange
+from changelane.formats.contract.lane import NotPlainError
 from changelane.formats.contract.losses import Loss
-from changelane.position import Position
-
-PlainEvent = tuple[str, Any, Any, Position | None, Transaction | None, int | None, int | None, bool]
-"""The parts of a plain change: the operation as in :class:`~changelane.event.Op`, the before and
-the after image, the position, the position in the transaction, the source time and the process time
-in nanoseconds, and whether the event has details.
-"""
-
-ReadEvent = Callable[[bytes, bytes | None], PlainEvent | None]
-"""Returns the event of a message's value and key; ``None`` or any exception = not plain."""
 
 WriteMessage = Callable[[str, Any, Any, int | None, int | None], bytes]
 """Returns the value of a message: of the operation, the written before and after image, the source
 time and the process time. Any exception = not plain. An image is an object or a dictionary with
 the columns in their order; that of a delete may lack columns.
 """
-
-
-class EventLane(Lane, Protocol):
-    """A lane whose messages can be converted."""
-
-    def event_reader(self, row: Any, *, has_positions: bool) -> ReadEvent:
-        """Return the reader of messages; see :meth:`Lane.reader`.
-
-        Args:
-            row: The class of the images.
-            has_positions: The events need their positions. Otherwise they are ``None``.
-        """
-        ...
 
 
 class ColumnWriting(msgspec.Struct, frozen=True):

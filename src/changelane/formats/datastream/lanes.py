@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from changelane.event import DataChange, Op
+from changelane.formats.contract.lane import PlainChange, ReadChange
 from changelane.formats.contract.probed_lanes import ProbedLanes
-from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
 from changelane.formats.contract.untyped_lanes import EventForm, UntypedLane
 from changelane.formats.datastream.decode import Reader, operation, time_of, transaction_of
 from changelane.formats.datastream.positions import position_of
@@ -65,7 +65,7 @@ def _names_of(metadata: SourceMetadata) -> tuple[str | None, ...]:
     return *names, metadata.collection, metadata.object_name
 
 
-def _reader(probe: _Probe, opened: DataChange, event_form: EventForm) -> ReadEvent:
+def _reader(probe: _Probe, opened: DataChange, event_form: EventForm) -> ReadChange:
     read_method, stream_name = probe.read_method, probe.stream_name
     lane_names, lane_keys = _names_of(probe.source_metadata), probe.source_metadata.primary_keys
     is_read, names = opened.op is _READ, event_form.names
@@ -73,7 +73,7 @@ def _reader(probe: _Probe, opened: DataChange, event_form: EventForm) -> ReadEve
     decode = decode_whole if names is not None else _decoder_of(event_form.omitting_row())
     key_values = event_form.values_of(() if opened.key is None else opened.key.columns)
 
-    def read(value: bytes, _key: bytes | None) -> PlainEvent | None:
+    def read(value: bytes, _key: bytes | None) -> PlainChange | None:
         event = decode(value)
         metadata = event.source_metadata
         if event.read_method != read_method or event.stream_name != stream_name:
@@ -98,6 +98,7 @@ def _reader(probe: _Probe, opened: DataChange, event_form: EventForm) -> ReadEve
             None if op is _DELETE else row,
             position,
             transaction_of(metadata),
+            None,
             time_of(event.source_timestamp, "source_timestamp"),
             time_of(event.read_timestamp, "read_timestamp"),
             True,  # the method of reading is a detail

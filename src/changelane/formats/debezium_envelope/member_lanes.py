@@ -151,7 +151,7 @@ class MemberLane:
             *(f" {line}" for line in check),
             " source = envelope.source",
             " position, transaction = position_of(source), transaction_of(source)",
-            " return op, before, after, position, transaction, None, time_of(source)",
+            " return op, before, after, position, transaction, None, time_of(source), None, False",
         ]
         read: ReadChange = compiled_function(lines, names)
         return read

@@ -14,9 +14,8 @@ import msgspec
 
 from changelane.event import DataChange, Op
 from changelane.formats.contract.declared_tables import DeclaredTable
-from changelane.formats.contract.lane import NotPlainError
+from changelane.formats.contract.lane import NotPlainError, PlainChange, ReadChange
 from changelane.formats.contract.probed_lanes import ProbedLanes
-from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
 from changelane.formats.contract.untyped_lanes import EventForm, UntypedLane
 from changelane.formats.dms.before_images import Place
 from changelane.formats.dms.decode import (
@@ -88,7 +87,7 @@ class _Opened:
         self._owner = owner
         self._table = table
 
-    def reader(self, event_form: EventForm) -> ReadEvent:
+    def reader(self, event_form: EventForm) -> ReadChange:
         """Return the reader of events."""
         reader, owner, table, opened = self._reader, self._owner, self._table, self._change
         is_partial = opened.schema is None and not reader.is_whole(opened.op)
@@ -100,7 +99,7 @@ class _Opened:
         else:
             decode, images_of = self._typed_images(self._declared, event_form)
 
-        def read(value: bytes, _key: bytes | None) -> PlainEvent | None:
+        def read(value: bytes, _key: bytes | None) -> PlainChange | None:
             message = decode(value)
             metadata = message.metadata
             if metadata.record_type != "data" or message.control is not None:
@@ -120,6 +119,7 @@ class _Opened:
                 after,
                 position,
                 transaction,
+                None,
                 source_time,
                 process_time,
                 has_details and bool(details),

@@ -25,7 +25,6 @@ from changelane.formats.contract.lane import (
     literal,
 )
 from changelane.formats.contract.probed_lanes import ProbedLanes
-from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
 from changelane.formats.dynamodb.attributes import SETS, number
 from changelane.formats.dynamodb.decode import (
     OPERATIONS,
@@ -122,22 +121,23 @@ class DynamoDbLane:
         def read(value: bytes, _key: bytes | None) -> PlainChange | None:
             record, op, before, after, _ = read_images(value)
             time_ns = time_of(record.dynamodb, "")
-            return op, before, after, position_of(record, time_ns, ""), None, None, time_ns
+            position = position_of(record, time_ns, "")
+            return op, before, after, position, None, None, time_ns, None, False
 
         return read
 
-    def event_reader(self, row: Any, *, has_positions: bool) -> ReadEvent:
+    def event_reader(self, row: Any, *, has_positions: bool) -> ReadChange:
         """Return the reader of events (:class:`EventLane`)."""
         del has_positions  # a record has the whole position
         read_images = self._image_reader(row, has_whole_before=True)
         position_of = self._reader.position_of
 
-        def read(value: bytes, _key: bytes | None) -> PlainEvent | None:
+        def read(value: bytes, _key: bytes | None) -> PlainChange | None:
             record, op, before, after, sets = read_images(value)
             time_ns = time_of(record.dynamodb, "")
             has_details = bool(details_of(Loaded(record, {}, {}), sets))
             position = position_of(record, time_ns, "")
-            return op, before, after, position, None, time_ns, None, has_details
+            return op, before, after, position, None, None, time_ns, None, has_details
 
         return read
 

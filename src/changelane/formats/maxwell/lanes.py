@@ -12,8 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from changelane.event import Completeness, DataChange, Op
+from changelane.formats.contract.lane import PlainChange, ReadChange
 from changelane.formats.contract.probed_lanes import ProbedLanes
-from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
 from changelane.formats.contract.untyped_lanes import EventForm, UntypedLane
 from changelane.formats.maxwell.decode import (
     Reader,
@@ -71,7 +71,7 @@ def lanes_of(reader: Reader) -> ProbedLanes:
     return ProbedLanes(identity, open_lane)
 
 
-def _reader(reader: Reader, opened: DataChange, event_form: EventForm) -> ReadEvent:
+def _reader(reader: Reader, opened: DataChange, event_form: EventForm) -> ReadChange:
     database, table = opened.table.database or "", opened.table.name or ""
     lane_key = opened.key
     is_partial = opened.op is _UPDATE and opened.after_holds is not _FULL
@@ -79,7 +79,7 @@ def _reader(reader: Reader, opened: DataChange, event_form: EventForm) -> ReadEv
     is_before = event_form.before_check()
     names, has_details = event_form.names, event_form.has_details
 
-    def read(value: bytes, message_key: bytes | None) -> PlainEvent | None:
+    def read(value: bytes, message_key: bytes | None) -> PlainChange | None:
         wire: Any = _decode(value)
         if wire.database != database or wire.table != table:
             return None
@@ -101,6 +101,7 @@ def _reader(reader: Reader, opened: DataChange, event_form: EventForm) -> ReadEv
             after,
             position,
             transaction_of(wire),
+            None,
             time_ns(wire.ts),
             push_time_ns(wire.push_ts),
             has_details and bool(details_of(wire, {}, has_position=position is not None)),

@@ -13,9 +13,8 @@ import msgspec
 from msgspec import UnsetType
 
 from changelane.event import Completeness, DataChange, Op
-from changelane.formats.contract.lane import NotPlainError
+from changelane.formats.contract.lane import NotPlainError, PlainChange, ReadChange
 from changelane.formats.contract.probed_lanes import ProbedLanes
-from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
 from changelane.formats.contract.untyped_lanes import EventForm, UntypedLane
 from changelane.formats.ogg.decode import MISSING, Reader
 from changelane.formats.ogg.options import Model
@@ -71,7 +70,7 @@ def lanes_of(reader: Reader) -> ProbedLanes:
     return ProbedLanes(identity, open_lane)
 
 
-def _reader(reader: Reader, opened: DataChange, table: str, event_form: EventForm) -> ReadEvent:
+def _reader(reader: Reader, opened: DataChange, table: str, event_form: EventForm) -> ReadChange:
     operations, names, lane_key = reader.operations, event_form.names, opened.key
     is_partial = opened.op is _UPDATE and opened.after_holds is not _FULL
     is_update_partial = reader.image_holds is not _FULL
@@ -79,7 +78,7 @@ def _reader(reader: Reader, opened: DataChange, table: str, event_form: EventFor
     is_before = event_form.before_check()
     details_of = reader.details if event_form.has_details else None
 
-    def read(value: bytes, _key: bytes | None) -> PlainEvent | None:
+    def read(value: bytes, _key: bytes | None) -> PlainChange | None:
         message: Any = _decode(value)
         op: Any = operations[message.op_type]
         if message.table != table or _MISSING in value:
@@ -100,6 +99,6 @@ def _reader(reader: Reader, opened: DataChange, table: str, event_form: EventFor
         has_details = details_of is not None and bool(
             details_of(message, {}, position, time, process_time)
         )
-        return op._value_, before, after, position, None, time, process_time, has_details
+        return op._value_, before, after, position, None, None, time, process_time, has_details
 
     return read

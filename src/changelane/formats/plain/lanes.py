@@ -13,9 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from changelane.event import DataChange, KeyOrigin, Op
-from changelane.formats.contract.lane import NotPlainError
+from changelane.formats.contract.lane import NotPlainError, PlainChange, ReadChange
 from changelane.formats.contract.probed_lanes import ProbedLanes
-from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
 from changelane.formats.contract.untyped_lanes import EventForm, UntypedLane
 from changelane.formats.plain.changelog_wire import BEFORE, KINDS, Change
 from changelane.formats.plain.tables import WRAPPED, Keys, Tables, with_key
@@ -55,13 +54,13 @@ def _names_of(value: bytes) -> Hashable | None:
     return None if WRAPPED.issubset(names) else names
 
 
-def _upsert_reader(key_reader: Keys, opened: DataChange, event_form: EventForm) -> ReadEvent:
+def _upsert_reader(key_reader: Keys, opened: DataChange, event_form: EventForm) -> ReadChange:
     names = event_form.names
     decode = _decoder(event_form.row if names is not None else event_form.omitting_row())
     has_key = _key_check(key_reader, opened, event_form)
     read_key = key_reader.read
 
-    def read(value: bytes, message_key: bytes | None) -> PlainEvent | None:
+    def read(value: bytes, message_key: bytes | None) -> PlainChange | None:
         row = decode(value)
         if names is not None:
             key, key_row = read_key(message_key) or _NO_KEY
@@ -70,7 +69,7 @@ def _upsert_reader(key_reader: Keys, opened: DataChange, event_form: EventForm) 
                 return None
         elif not has_key(row, message_key):
             return None
-        return _UPDATE, None, row, None, None, None, None, False
+        return _UPDATE, None, row, None, None, None, None, None, False
 
     return read
 
@@ -87,7 +86,7 @@ def changelog_lanes(plain_tables: Tables, key_reader: Keys) -> ProbedLanes:
     return ProbedLanes(lambda value: tuple(_change(value).data), open_lane)
 
 
-def _changelog_reader(key_reader: Keys, opened: DataChange, event_form: EventForm) -> ReadEvent:
+def _changelog_reader(key_reader: Keys, opened: DataChange, event_form: EventForm) -> ReadChange:
     names = event_form.names
     decode_whole = _decoder(_change_class(event_form.row))
     decode = (
@@ -95,7 +94,7 @@ def _changelog_reader(key_reader: Keys, opened: DataChange, event_form: EventFor
     )
     has_key = _key_check(key_reader, opened, event_form)
 
-    def read(value: bytes, message_key: bytes | None) -> PlainEvent | None:
+    def read(value: bytes, message_key: bytes | None) -> PlainChange | None:
         change = decode(value)
         op, row = KINDS[change.op], change.data
         if change.op == BEFORE:
@@ -108,7 +107,7 @@ def _changelog_reader(key_reader: Keys, opened: DataChange, event_form: EventFor
         if not has_key(row, message_key):
             return None
         before, after = (row, None) if op is _DELETED else (None, row)
-        return op._value_, before, after, None, None, None, None, False
+        return op._value_, before, after, None, None, None, None, None, False
 
     return read
 

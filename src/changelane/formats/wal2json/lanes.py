@@ -136,7 +136,7 @@ class Wal2JsonLane:
             " message = decode(value)",
             *(f" {line}" for line in lines),
             " at = coordinates(message)",
-            f" return {op!r}, {images}, at.position, at.transaction, None, at.time_ns",
+            f" return {op!r}, {images}, at.position, at.transaction, None, at.time_ns, None, False",
         ]
         read: ReadChange = compiled_function(lines, names)
         return read

@@ -111,7 +111,7 @@ class TicdcSimpleLane:
                 return None
             build_time(message)  # an error is an error of the message
             position, time = position_of(message.commitTs, ""), time_ns(message.commitTs)
-            return op, before, after, position, None, None, time
+            return op, before, after, position, None, None, time, None, False
 
         return read
 
