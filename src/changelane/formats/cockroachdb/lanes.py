@@ -24,7 +24,6 @@ from changelane.formats.cockroachdb.decode import (
     message_key,
     process_time,
     times,
-    untyped,
 )
 from changelane.formats.cockroachdb.wire import Envelope
 from changelane.formats.contract import json
@@ -199,7 +198,7 @@ class CockroachDbLane:
                 return None
             if names is not None:
                 for image in (before, after):
-                    if image is not None and tuple(untyped(image)) != names:
+                    if image is not None and tuple(image) != names:
                         return None
             envelope.op, envelope.before = op, before
             return envelope
@@ -240,7 +239,19 @@ class CockroachDbLane:
         if self._is_nested:
             schema = {} if self._schema is None else {"schema": (Raw,)}
             plain = _class_of({"payload": (plain,)} | schema)
-        return msgspec.json.Decoder(plain, float_hook=decimal.Decimal).decode
+        number = _fraction if self.is_named else decimal.Decimal
+        return msgspec.json.Decoder(plain, float_hook=number).decode
+
+
+def _fraction(text: str) -> decimal.Decimal:
+    """Return a number of an image without types.
+
+    Raises:
+        NotPlainError: The event path may interpret a number in exponent form as a whole one.
+    """
+    if "e" in text or "E" in text:
+        raise NotPlainError
+    return decimal.Decimal(text)
 
 
 def _lane_column(column: Column, readers: Mapping[str, Read]) -> LaneColumn:

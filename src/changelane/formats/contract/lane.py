@@ -196,6 +196,20 @@ def attribute(index: int) -> str:
     return f"c{index}"
 
 
+def value_getter(
+    name: str, columns: Sequence[LaneColumn], *, is_named: bool
+) -> Callable[[Any], Any]:
+    """Return the function from an image to the value of a column.
+
+    Raises:
+        NotPlainError: The column is not in the images.
+    """
+    for index, column in enumerate(columns):
+        if column.column.name == name:
+            return itemgetter(name) if is_named else attrgetter(attribute(index))
+    raise NotPlainError
+
+
 def values_getter(
     names: Sequence[str], columns: Sequence[LaneColumn], *, is_named: bool
 ) -> Callable[[Any], tuple[Any, ...]]:
@@ -204,18 +218,17 @@ def values_getter(
     Raises:
         NotPlainError: A column is not in the images.
     """
+    if len(names) == 1:
+        value = value_getter(names[0], columns, is_named=is_named)
+        return lambda image: (value(image),)
     indexes = {column.column.name: index for index, column in enumerate(columns)}
     if not indexes.keys() >= set(names):
         raise NotPlainError
-    paths = list(names) if is_named else [attribute(indexes[name]) for name in names]
-    get: Any = itemgetter if is_named else attrgetter
-    if len(paths) > 1:
-        values: Callable[[Any], tuple[Any, ...]] = get(*paths)
-        return values
-    if not paths:
+    if not names:
         return lambda _image: ()
-    value = get(*paths)
-    return lambda image: (value(image),)
+    paths = list(names) if is_named else [attribute(indexes[name]) for name in names]
+    values: Callable[[Any], tuple[Any, ...]] = (itemgetter if is_named else attrgetter)(*paths)
+    return values
 
 
 def value_expression(

@@ -19,6 +19,7 @@ from changelane.formats.contract.lane import (
     PlainChange,
     ReadChange,
     row_class,
+    value_getter,
     values_getter,
 )
 from changelane.schema import Column
@@ -68,6 +69,14 @@ class EventForm(msgspec.Struct, frozen=True):
             NotPlainError: A column is not in the images.
         """
         return values_getter(names, self.columns, is_named=self.names is not None)
+
+    def value_of(self, name: str) -> Callable[[Any], Any]:
+        """Return the function from an image to the JSON value of a column.
+
+        Raises:
+            NotPlainError: The column is not in the images.
+        """
+        return value_getter(name, self.columns, is_named=self.names is not None)
 
 
 ReaderOf = Callable[[EventForm], ReadChange]

@@ -25,7 +25,7 @@ from changelane.formats.contract.lane import (
     literal,
 )
 from changelane.formats.contract.probed_lanes import ProbedLanes
-from changelane.formats.dynamodb.attributes import SETS, number
+from changelane.formats.dynamodb.attributes import FEW_DIGITS, SETS, number
 from changelane.formats.dynamodb.decode import (
     OPERATIONS,
     Reader,
@@ -195,12 +195,12 @@ class DynamoDbLane:
         ) -> dict[str, Value]:
             image: dict[str, Value] = {}
             for name, attribute in attributes.items():
-                text, number_text = attribute.S, attribute.N
+                text, digits = attribute.S, attribute.N
                 if has_others:
                     values = values_of(attribute)
                     if values.count(unset) != unset_count:
                         raise NotPlainError
-                    if text is unset and number_text is unset:
+                    if text is unset and digits is unset:
                         ((kind, value),) = (
                             (kind, value)
                             for kind, value in zip(kinds, values, strict=True)
@@ -210,14 +210,16 @@ class DynamoDbLane:
                             sets[name] = kind
                         image[name] = read_attribute({kind: value})
                         continue
-                if number_text is unset:
+                if digits is unset:
                     if text is unset:
                         raise NotPlainError
                     image[name] = text
-                elif text is unset:
-                    image[name] = number(number_text)
-                else:
+                elif text is not unset:
                     raise NotPlainError
+                elif digits.isdecimal() and digits.isascii() and len(digits) <= FEW_DIGITS:
+                    image[name] = int(digits)
+                else:
+                    image[name] = number(digits)
             return image
 
         return read_item

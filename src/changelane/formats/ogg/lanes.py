@@ -17,7 +17,7 @@ from changelane.formats.contract.lane import NotPlainError, PlainChange, ReadCha
 from changelane.formats.contract.probed_lanes import ProbedLanes
 from changelane.formats.contract.untyped_lanes import EventForm, UntypedLane
 from changelane.formats.ogg.decode import MISSING, Reader
-from changelane.formats.ogg.options import Model
+from changelane.formats.ogg.options import Model, Order
 from changelane.formats.ogg.wire import Operation
 from changelane.message import Message
 
@@ -71,22 +71,21 @@ def lanes_of(reader: Reader) -> ProbedLanes:
 
 
 def _reader(reader: Reader, opened: DataChange, table: str, event_form: EventForm) -> ReadChange:
-    operations, names, lane_key = reader.operations, event_form.names, opened.key
+    operations, names = reader.operations, event_form.names
     is_partial = opened.op is _UPDATE and opened.after_holds is not _FULL
     is_update_partial = reader.image_holds is not _FULL
-    key_of, position_of, times_of = reader.key, reader.position, reader.times
+    position_of, times_of = reader.position, reader.times
+    has_positions = reader.options.order is not Order.OFFSET
+    lane_key = None if opened.key is None else list(opened.key.columns)
     is_before = event_form.before_check()
     details_of = reader.details if event_form.has_details else None
 
     def read(value: bytes, _key: bytes | None) -> PlainChange | None:
         message: Any = _decode(value)
         op: Any = operations[message.op_type]
-        if message.table != table or _MISSING in value:
+        if message.table != table or message.primary_keys != lane_key or _MISSING in value:
             return None
         if (op is _UPDATE and is_update_partial) is not is_partial:
-            return None
-        key = key_of(message.primary_keys)
-        if key is not lane_key and key != lane_key:
             return None
         before, after = message.before or None, message.after or None
         row, other = (before, after) if op is _DELETE else (after, before)
@@ -94,8 +93,10 @@ def _reader(reader: Reader, opened: DataChange, table: str, event_form: EventFor
             return None
         if other is not None and (op is not _UPDATE or not is_before(other)):
             return None
-        position = position_of(message)
-        time, process_time = times_of(message)
+        position = position_of(message) if has_positions else None
+        time = process_time = None
+        if message.op_ts is not None or message.current_ts is not None:
+            time, process_time = times_of(message)
         has_details = details_of is not None and bool(
             details_of(message, {}, position, time, process_time)
         )
