@@ -73,15 +73,15 @@ def _carries(options: Options) -> Carries:
 def make(options: Options) -> Format:
     """Return the format."""
     decoder = Decoder(options)
-    unwrap = cloud_events.Unwrapper().unwrapped
+    unwrapper = cloud_events.Unwrapper()
     inner = MemberFormat(
         make,
         options,
         carries=_carries(options),
-        decode=cloud_events.reading(unwrap, decoder.decode),
+        decode=cloud_events.reading(unwrapper.unwrapped, decoder.decode),
         encode=cloud_events.writing(options.cloud_events, Encoder(options).encode),
         may_match=is_debezium,
-        lanes=CloudEventLanes(DebeziumLanes(decoder), unwrap),
-        unwrap=unwrap,
+        lanes=CloudEventLanes(DebeziumLanes(decoder), unwrapper.plain_value),
+        unwrap=unwrapper.unwrapped,
     )
     return with_serde(make, options, inner)

@@ -208,8 +208,11 @@ def integer(value: object, path: str) -> int | None:
     """
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
         return value
-    if isinstance(value, str) and len(value) <= 20 and _INTEGER.fullmatch(value):
-        return int(value)
+    if isinstance(value, str) and len(value) <= 20:
+        # most numbers need no pattern
+        is_usual = value.isdecimal() and value.isascii()
+        if is_usual or _INTEGER.fullmatch(value):
+            return int(value)
     raise DecodeError("not a whole number", code=ReasonCode.WRONG_TYPE, path=path)
 
 
