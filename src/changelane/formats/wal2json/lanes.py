@@ -141,6 +141,11 @@ class Wal2JsonLane:
         read: ReadChange = compiled_function(lines, names)
         return read
 
+    def event_reader(self, row: Any, *, has_positions: bool) -> ReadChange:
+        """Return the reader of events, which have no details (:class:`EventLane`)."""
+        del has_positions  # a message has the whole position
+        return self.reader(row)
+
     def _decoder(self) -> Callable[[bytes], Any]:
         """Return the decoder of a message; an error = the message is not plain."""
         action = self._action

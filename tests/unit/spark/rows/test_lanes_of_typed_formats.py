@@ -181,7 +181,9 @@ def test_messages_of_wal2json_without_a_lane(one: Message) -> None:
 
 
 def test_the_messages_of_a_stream_are_not_converted_in_lanes() -> None:
-    assert conversion_lanes(get_codec("wal2json"), get_codec("canal-json")) is None
+    assert (
+        conversion_lanes(get_codec("wal2json"), get_codec("canal-json"), reads_streams=True) is None
+    )
 
 
 # -- ticdc-open-json -------------------------------------------------------------------------------
