@@ -44,6 +44,7 @@ SOURCES: dict[str, tuple[dict[str, Any], ...]] = {
     "qlik-json": ({},),
     "shareplex-json": ({},),
     "spanner-json": ({},),
+    "ticdc-avro": ({}, {"order": "commit_ts"}),
     "ticdc-open-json": ({"output_old_value": True},),
 }
 STREAMS = ("ticdc-simple-json", "wal2json")

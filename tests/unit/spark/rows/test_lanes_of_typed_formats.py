@@ -53,6 +53,7 @@ FORMATS: dict[str, tuple[dict[str, Any], ...]] = {
         {"ttl_deletes": "drop"},
     ),
     "ticdc-open-json": ({}, {"output_old_value": True}, {"time_zone": "Europe/Berlin"}),
+    "ticdc-avro": ({}, {"order": "commit_ts"}, {"verify_checksums": False}),
 }
 LEAST_PLAIN = {
     "wal2json": 0.3,
@@ -61,6 +62,7 @@ LEAST_PLAIN = {
     "cockroachdb-json": 0.4,
     "spanner-json": 0.3,
     "dynamodb-json": 0.1,
+    "ticdc-avro": 0.6,
 }
 """The least share of plain messages of the stored ones."""
 
