@@ -23,6 +23,7 @@ from changelane.formats.contract.lane import (
     PlainChange,
     ReadChange,
     literal,
+    values_getter,
 )
 from changelane.formats.contract.probed_lanes import ProbedLanes
 from changelane.formats.dynamodb.attributes import FEW_DIGITS, SETS, number
@@ -153,7 +154,8 @@ class DynamoDbLane:
         decode, images, read_item = self._decoder(), self._reader.images, self._item_reader()
         key_names, key_columns, is_declared = self._key_names, self._key_columns, not self.is_named
         names = tuple(column.column.name for column in self.columns)
-        name_set = frozenset(names)
+        name_set, column_count = frozenset(names), len(names)
+        values_of = values_getter(names, self.columns, is_named=True)
 
         def image_of(image: dict[str, Any] | None, *, may_lack_columns: bool = False) -> Any:
             if image is None:
@@ -165,6 +167,8 @@ class DynamoDbLane:
                 if tuple(image) != names and not (may_lack_columns and image.keys() < name_set):
                     raise NotPlainError
                 return image
+            if len(image) == column_count:
+                return row(*values_of(image))
             if not image.keys() <= name_set:
                 raise NotPlainError
             return row(*map(image.get, names))
