@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,11 +25,12 @@ from messages import ORDERS, ORDERS_TYPES, WIDE, Columns, messages
 
 from changelane import Message, get_codec
 from changelane import formats as names
-from changelane.codec import OnLoss
+from changelane.codec import Codec, OnLoss
 from changelane.conversion.lines import Conversion
-from changelane.conversion.message_files import Lines
+from changelane.conversion.message_files import Lines, record_of
 from changelane.conversion.summary import Summary
 from changelane.errors import EncodeError
+from changelane.event import DataChange
 from changelane.formats.canal.entries import entries_of
 from changelane.formats.canal.protobuf_wire import (
     COLUMN,
@@ -36,6 +38,8 @@ from changelane.formats.canal.protobuf_wire import (
     ROW_CHANGE,
     ROW_DATA,
 )
+from changelane.formats.contract import json
+from changelane.formats.contract.lane import row_class
 from changelane.formats.contract.protobuf import loads
 from changelane.formats.decoderbufs.wire import DATUM, ROW
 from changelane.formats.dts.avro import SCHEMA_V2
@@ -168,19 +172,42 @@ def convert() -> None:
         line("convert, events", case, rate(one, records), base)
         lines = b"".join((message.value or b"") + b"\n" for message in records)
         for has_lanes in (False, True):
-            run, conversion = _command(case, lines, has_lanes=has_lanes)
+            run, conversion = _command(reader, writer, lines, has_lanes=has_lanes)
             ours = len(records) * rate(lambda _, run=run: run(), [None])
             what = "convert, command" if has_lanes else "without lanes"
             line(what, case, ours, base)
             if conversion.lanes is not None:
                 share = conversion.lanes.count / (len(records) * ROUNDS)
                 print(f"{'':<24} {share:.1%} in lanes", flush=True)
+    _convert_to_debezium()
 
 
-def _command(case: Case, lines: bytes, *, has_lanes: bool) -> tuple[Callable[[], None], Conversion]:
+def _convert_to_debezium() -> None:
+    """Lines of other formats to Debezium's, by the command."""
+    case = CASES[0]
+    source = get_codec("debezium-json", **options(case))
+    events = [event for message in messages_of(case, 4000) for event in source.decode(message)]
+    for name, read_options in (("canal-json", {}), ("maxwell-json", {}), ("plain-json", _DECLARED)):
+        reader = get_codec(name, **read_options)
+        written = [get_codec(name).encode(event, on_loss="ignore").messages for event in events]
+        records = [Message(m.value, m.key, m.headers, "orders") for each in written for m in each]
+        lines = b"".join(json.dumps(record_of(message)) + b"\n" for message in records)
+        for target in ({}, {"schemas_enable": False}):
+            found = []
+            for has_lanes in (False, True):
+                writer = get_codec("debezium-json", **target)
+                run, _ = _command(reader, writer, lines, has_lanes=has_lanes)
+                found.append(len(records) * rate(lambda _, run=run: run(), [None]))
+            rates = f"of events {found[0]:>8,.0f}/s   in lanes {found[1]:>8,.0f}/s"
+            block = "without" if target else "with"
+            print(f"{name} to debezium-json, {block} schema block   {rates}", flush=True)
+
+
+def _command(
+    reader: Codec, writer: Codec, lines: bytes, *, has_lanes: bool
+) -> tuple[Callable[[], None], Conversion]:
     """Return the conversion of the lines of a file, as the command does it."""
-    summary = Summary("debezium-json", "canal-json", OnLoss.WARN, Budget.parse("0", "--max-errors"))
-    reader, writer = get_codec("debezium-json", **options(case)), get_codec("canal-json")
+    summary = Summary(reader.name, writer.name, OnLoss.WARN, Budget.parse("0", "--max-errors"))
     conversion = Conversion(reader, writer, summary, lanes=has_lanes)
 
     def run() -> None:
@@ -388,41 +415,82 @@ def _pgoutput_fields(data: bytes) -> list[object]:
     return fields
 
 
+_DECLARED: dict[str, Any] = {"schemas": {"orders": ORDERS_TYPES}}
+_VARIANTS: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
+    *((name, {}, {}) for name in names.FORMATS),
+    *(
+        (name, {}, _DECLARED)
+        for name in (
+            *("aws-dms-json", "changelog-json", "cockroachdb-json", "datastream-json"),
+            *("dynamodb-json", "plain-json", "qlik-json"),
+        )
+    ),
+    ("shareplex-json", {"dialect": "native"}, {}),
+    ("debezium-json", {"cloud_events": "structured"}, {}),
+)
+"""Formats, with options of the writer, and further ones of the reader."""
+
+
 def formats() -> None:
-    """Per core: orders in each format against the bare parse: decode, event rows, encode."""
+    """Per core: orders in each format against the bare parse: decode, read in lanes, rows, encode.
+
+    *reading* is the part of a lane up to the images, which decoding is to the other path.
+    """
     case = CASES[0]
     reader = get_codec("debezium-json", **options(case))
     events = [event for message in messages_of(case, 4000) for event in reader.decode(message)]
-    for name in names.FORMATS:
-        writer = get_codec(name)
+    for name, written_options, read_options in _VARIANTS:
+        writer = get_codec(name, **written_options)
         try:
-            written = [writer.encode(event, on_loss="warn").messages for event in events]
+            written = [writer.encode(event, on_loss="ignore").messages for event in events]
         except EncodeError as error:
             print(f"{name:<20} {error}", flush=True)
             continue
-        records = [message for messages_of_one in written for message in messages_of_one]
-        base = rate(_parse(name), [message.value for message in records])
-        size = sum(len(message.value or b"") for message in records) // len(records)
-        read = rate(writer.decode, records)
-        builder = row_builder(name, {})
         placed = [
-            Message(m.value, m.key, m.headers, "orders", 0, offset)
-            for offset, m in enumerate(records)
+            Message(one.value, one.key, one.headers, "orders", 0, offset)
+            for offset, one in enumerate(each for messages in written for each in messages)
         ]
-        of_events = rate(RowBuilder(get_codec(name), lanes=False).rows, placed)
-        in_lanes = rate(builder.rows, placed)
-        write = rate(lambda event, writer=writer: writer.encode(event, on_loss="warn"), events)
+        base = rate(_parse(name), [message.value for message in placed])
+        size = sum(len(message.value or b"") for message in placed) // len(placed)
+        codec_options = written_options | read_options
+        builder = row_builder(name, codec_options)
         rates = {
-            "decode": read,
-            "event rows of events": of_events,
-            "in lanes": in_lanes,
-            "encode": write,
+            "decode": rate(get_codec(name, **codec_options).decode, placed),
+            "reading": _reading_rate(get_codec(name, **codec_options), placed),
+            "event rows of events": rate(
+                RowBuilder(get_codec(name, **codec_options), lanes=False).rows, placed
+            ),
+            "in lanes": rate(builder.rows, placed),
+            "encode": rate(lambda event, to=writer: to.encode(event, on_loss="warn"), events),
         }
         shown = "   ".join(
-            f"{what} {each:>8,.0f}/s {base / each:5.1f} x" for what, each in rates.items()
+            f"{what} {each:>8,.0f}/s {base / each:5.1f} x" for what, each in rates.items() if each
         )
+        label = name + (" typed" if read_options else "") + "".join(written_options.values())
         share = plain_share(builder, placed)
-        print(f"{name:<20} {size:>5} B   parse {base:>9,.0f}/s   {shown}   {share}", flush=True)
+        print(f"{label:<20} {size:>5} B   parse {base:>9,.0f}/s   {shown}   {share}", flush=True)
+
+
+def _reading_rate(codec: Codec, records: list[Message]) -> float | None:
+    """Return the plain messages that a lane reads a second; ``None`` if there is no lane."""
+    if codec.lanes is None:
+        return None
+    lane: Any = None
+    for message in records[:100]:
+        change = codec.decode(message)[0]
+        with suppress(Exception):  # the lane of another message is opened
+            if isinstance(change, DataChange):
+                lane = codec.lanes.open(message, change)
+    if lane is None:
+        return None
+    columns = [column.column.name for column in lane.columns]
+    row = dict if lane.is_named else row_class(columns, [column.json for column in lane.columns])
+    read, plain = lane.reader(row), []
+    for message in records:
+        with suppress(Exception):  # few messages are not plain
+            if read(message.value, message.key) is not None:
+                plain.append((message.value, message.key))
+    return len(plain) * rate(lambda pairs: [read(value, key) for value, key in pairs], [plain])
 
 
 PARTS: dict[str, Callable[[], None]] = {

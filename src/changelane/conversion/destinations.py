@@ -176,4 +176,6 @@ class EventEncoder:
 
     def lanes_from(self, source: Codec) -> ConversionLanes | None:
         """Return the lanes from a format; a profile needs events."""
-        return None if self._profile is not None else conversion_lanes(source, self._codec)
+        if self._profile is not None:
+            return None
+        return conversion_lanes(source, self._codec, reads_streams=False)

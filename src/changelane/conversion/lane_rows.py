@@ -170,7 +170,7 @@ def _statements(index: int, step: _Step, names: dict[str, Any]) -> list[str]:
         names[f"check_{index}"] = step.check
         statements.append(f"if check_{index}(value) is not None: raise NotPlainError")
     if writing.write is None:
-        if python_class is not str:
+        if writing.is_text and python_class is not str:
             statements.append("if value.__class__ is not str: raise NotPlainError")
         return statements
     names[f"write_{index}"], names[f"class_{index}"] = writing.write, writing.text_class

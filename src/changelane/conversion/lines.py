@@ -121,7 +121,7 @@ class Conversion:
         self._encode_event = partial(target.encode, on_loss=summary.on_loss)
         self.lanes = None
         if lanes and self._collect is None and not self._chain.transforms and profile is None:
-            self.lanes = conversion_lanes(source, target)
+            self.lanes = conversion_lanes(source, target, reads_streams=True)
         self._only_event: ChangeEvent | None = None
         self._written: list[bytes] = []
         self._loss_counts: Counter[tuple[Loss, ...]] = Counter()
@@ -173,9 +173,10 @@ class Conversion:
             if lanes is not None and isinstance(content, Message):
                 converted = lanes.convert(content)
                 if converted is not None:
-                    data, variant = converted
+                    messages, variant = converted
                     lanes.add_written(variant)
-                    self._write_plain(data, content, form)
+                    for message in messages:
+                        self._write_plain(message, content, form)
                     continue
             origin = Message(raw) if isinstance(content, DecodeError) else content
             self._place = _OutputPlace(number, origin, form)
@@ -188,12 +189,14 @@ class Conversion:
         """Return the lanes of plain messages; ``None`` if events wait for later ones."""
         return self.lanes if self.join.passes_changes else None
 
-    def _write_plain(self, data: bytes, origin: Message, form: LineFormat) -> None:
-        if form is LineFormat.VALUE:
-            self._written.append(data + b"\n")
+    def _write_plain(self, message: Message, origin: Message, form: LineFormat) -> None:
+        if form is not LineFormat.VALUE:
+            self._written.append(json.dumps(record_of(_with_topic(message, origin))) + b"\n")
+        elif message.value is None:
+            self.summary.tombstones_left_out += 1
         else:
-            message = _with_topic(Message(data), origin)
-            self._written.append(json.dumps(record_of(message)) + b"\n")
+            self.summary.keys_left_out += message.key is not None
+            self._written.append(message.value + b"\n")
 
     def _convert_line(self, content: Message | DecodeError) -> None:
         """Convert one line, and count a failed message if a part of it fails."""
@@ -348,10 +351,10 @@ class Conversion:
         return encoded.messages
 
     def _count_plain(self) -> None:
-        """Count the plain messages, each of which has one event and one message."""
+        """Count the plain messages, each of which has one event."""
         if self.lanes is None:
             return
-        for losses, count in self.lanes.take_counts():
+        for losses, count, _ in self.lanes.take_counts():
             self.summary.messages += count
             self.summary.events += count
             self._loss_counts[losses] += count

@@ -136,7 +136,7 @@ class Delivery:
         if self.lanes is not None and event_index is None and self._join.passes_changes:
             plain = self._plain(message, self.lanes)
             if plain is not None:
-                return [plain]
+                return plain
         self.add_counts()
         self._counts.totals["messages"] += 1
         try:
@@ -180,26 +180,34 @@ class Delivery:
         self._origins.clear()
         return outcomes
 
-    def _plain(self, message: Message, lanes: ConversionLanes) -> Message | None:
+    def _plain(
+        self, message: Message, lanes: ConversionLanes
+    ) -> list[Message | RejectedMessage] | None:
         """Return the output of a plain message; ``None`` = it is not plain."""
         converted = lanes.convert(message)
         if converted is None:
             return None
-        data, variant = converted
+        messages, variant = converted
+        outcomes: list[Message | RejectedMessage] = []
         try:
-            addressed = self._addressed(variant.event, Message(data), message)
+            for number, written in enumerate(messages):
+                addressed = self._addressed(variant.event, written, message)
+                if self._event_id:
+                    addressed = _with_event_id(addressed, Origin(message, 0), number)
+                outcomes.append(addressed)
         except EncodeError:
             return None  # the event path rejects the message
         lanes.add_written(variant)
-        return _with_event_id(addressed, Origin(message, 0), 0) if self._event_id else addressed
+        return outcomes
 
     def add_counts(self) -> None:
-        """Count the plain messages so far, each of which has one event and one message."""
+        """Count the plain messages so far, each of which has one event."""
         if self.lanes is None:
             return
-        for losses, count in self.lanes.take_counts():
-            for name in ("messages", "events", "written"):
+        for losses, count, written_count in self.lanes.take_counts():
+            for name in ("messages", "events"):
                 self._counts.totals[name] += count
+            self._counts.totals["written"] += written_count
             self._counts.losses.update(dict.fromkeys(losses, count))
             self._join.skip(count)
 

@@ -258,7 +258,7 @@ class Reader:
         else:
             images = [(None, plan.read(row, "data", i), _FULL) for i, row in enumerate(data)]
         table = _table(message)
-        details = _details(message, plan.sql_types)
+        details = details_of(message, plan.sql_types)
         source_time = self.time(message.es, "es")
         process_time = self.time(message.ts, "ts")
         typed = plan.schema is not None
@@ -371,7 +371,7 @@ class Reader:
             "source": SOURCE,
             "source_time_ns": self.time(message.es, "es"),
             "process_time_ns": self.time(message.ts, "ts"),
-            "details": _details(message, None, sql=False),
+            "details": details_of(message, None, sql=False),
             "position": None if message.tidb is None else ticdc.position(message.tidb, "commitTs"),
         }
 
@@ -422,9 +422,10 @@ def _table(message: FlatMessage) -> TableId:
     return TableId(message.database or None, None, message.table or None)
 
 
-def _details(
+def details_of(
     message: FlatMessage, sql_types: Mapping[str, object] | None, *, sql: bool = True
 ) -> Details:
+    """Return the fields of a message that have no place in its event."""
     fields = (
         message.id,
         message.gtid,

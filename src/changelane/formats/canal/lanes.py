@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from changelane.event import DataChange
-from changelane.formats.canal.decode import ROW_OPERATIONS, Reader, ReadOptions
+from changelane.formats.canal.decode import ROW_OPERATIONS, Reader, ReadOptions, details_of
 from changelane.formats.canal.wire import FlatMessage
 from changelane.formats.contract.lane import (
     LaneColumn,
@@ -87,7 +87,7 @@ class CanalLane:
     def __init__(self, reader: Reader, message: Message, change: DataChange) -> None:
         self._reader = reader
         self._message = flat = msgspec.json.decode(message.value or b"", type=FlatMessage)
-        plan = reader.plan(flat)
+        self._plan = plan = reader.plan(flat)
         if plan.schema is None or not plan.schema.columns or plan.schema is not change.schema:
             raise NotPlainError
         self.columns = tuple(
@@ -100,7 +100,16 @@ class CanalLane:
 
     def batch_reader(self, row: Any) -> ReadChanges:
         """Return the reader of messages."""
-        decode = self._decode(row)
+        return self._changes_reader(row, has_details=False)
+
+    def event_reader(self, row: Any, *, has_positions: bool) -> ReadChange:
+        """Return the reader of messages with one row (:class:`EventLane`)."""
+        del has_positions  # plain messages have none
+        return read_one(self._changes_reader(row, has_details=True))
+
+    def _changes_reader(self, row: Any, *, has_details: bool) -> ReadChanges:
+        """Return the reader of messages; *has_details*: changes state it, and the process time."""
+        decode, sql_types = self._decode(row), self._plan.sql_types
         maps, time_of, unset = _maps_of(self._message), self._reader.time, msgspec.UNSET
         values_of = msgspec.structs.astuple
 
@@ -116,8 +125,9 @@ class CanalLane:
             if message.isDdl or _maps_of(message) != maps:
                 return None
             images, old_images = message.data, message.old
-            time_of(message.ts, "ts")  # an error is an error of the message
+            process_ns = time_of(message.ts, "ts")  # an error is an error of the message
             time_ns = time_of(message.es, "es")
+            is_detailed = has_details and bool(details_of(message, sql_types))
             if op == "d":
                 pairs = [(image, None) for image in images]
             else:
@@ -129,7 +139,10 @@ class CanalLane:
                     (before_of(image, old), image)
                     for image, old in zip(images, old_images, strict=True)
                 ]
-            return [(op, before, after, None, None, None, time_ns) for before, after in pairs]
+            return [
+                (op, before, after, None, None, None, time_ns, process_ns, is_detailed)
+                for before, after in pairs
+            ]
 
         return read
 

@@ -17,8 +17,15 @@ from changelane.formats.canal.table_plan import TablePlan
 from changelane.formats.canal.values import Write, write_integer
 from changelane.formats.canal.wire import WrittenMessage
 from changelane.formats.contract import json
+from changelane.formats.contract.format import Report
 from changelane.formats.contract.lane import NotPlainError
-from changelane.formats.contract.row_writing import ColumnWriting, RowWriting, not_plain
+from changelane.formats.contract.row_writing import (
+    ColumnWriting,
+    Coordinates,
+    RowWriting,
+    not_plain,
+)
+from changelane.message import Message
 from changelane.sql_types.mysql import MySqlType
 
 _MARK: Final = msgspec.Raw(b"\0")
@@ -48,8 +55,9 @@ def row_writing(writer: Writer, dialect: Dialect, change: DataChange) -> RowWrit
     changed_columns, dumps = _changed_columns(plan, has_all=dialect.full_old), json.dumps
 
     def write(
-        op: str, before: Any, after: Any, source_ns: int | None, process_ns: int | None
-    ) -> bytes:
+        op: str, before: Any, after: Any, coordinates: Coordinates, _report: Report
+    ) -> tuple[Message, ...]:
+        _, _, source_ns, process_ns = coordinates
         is_delete = op == delete
         source_time = time_of(source_ns, "source_time", not_plain)
         process_time = time_of(process_ns, "process_time", not_plain)
@@ -58,10 +66,11 @@ def row_writing(writer: Writer, dialect: Dialect, change: DataChange) -> RowWrit
         if is_delete or before is None:
             head, first, second, tail = parts[op, False]
             row = dumps(before if is_delete else after)
-            return b"".join((head, row, first, es, second, ts, tail))
+            return (Message(b"".join((head, row, first, es, second, ts, tail))),)
         old = dumps(changed_columns(before, after))
         head, first, second, third, tail = parts[op, True]
-        return b"".join((head, dumps(after), first, es, second, old, third, ts, tail))
+        value = b"".join((head, dumps(after), first, es, second, old, third, ts, tail))
+        return (Message(value),)
 
     return RowWriting(_columns(plan), write)
 

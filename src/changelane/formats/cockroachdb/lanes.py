@@ -24,7 +24,6 @@ from changelane.formats.cockroachdb.decode import (
     message_key,
     process_time,
     times,
-    untyped,
 )
 from changelane.formats.cockroachdb.wire import Envelope
 from changelane.formats.contract import json
@@ -37,7 +36,6 @@ from changelane.formats.contract.lane import (
     literal,
 )
 from changelane.formats.contract.probed_lanes import ProbedLanes
-from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
 from changelane.message import Message
 from changelane.schema import Column
 from changelane.types import UNKNOWN, Json
@@ -148,16 +146,16 @@ class CockroachDbLane:
             if envelope.ts_ns is not None:
                 process_time(envelope, "")  # an error is an error of the message
             op, before, after = envelope.op, envelope.before, envelope.after
-            return op, before, after, position, None, None, time_ns
+            return op, before, after, position, None, None, time_ns, None, False
 
         return read
 
-    def event_reader(self, row: Any, *, has_positions: bool) -> ReadEvent:
+    def event_reader(self, row: Any, *, has_positions: bool) -> ReadChange:
         """Return the reader of events (:class:`EventLane`)."""
         del has_positions  # they are read for their errors
         read_envelope = self._reader(row)
 
-        def read(value: bytes, key: bytes | None) -> PlainEvent | None:
+        def read(value: bytes, key: bytes | None) -> PlainChange | None:
             envelope = read_envelope(value, key)
             if envelope is None:
                 return None
@@ -165,7 +163,7 @@ class CockroachDbLane:
             position, time_ns = times(envelope, source, "")
             process_ns, has_details = process_time(envelope, ""), bool(details_of(envelope, source))
             op, before, after = envelope.op, envelope.before, envelope.after
-            return op, before, after, position, None, time_ns, process_ns, has_details
+            return op, before, after, position, None, None, time_ns, process_ns, has_details
 
         return read
 
@@ -200,7 +198,7 @@ class CockroachDbLane:
                 return None
             if names is not None:
                 for image in (before, after):
-                    if image is not None and tuple(untyped(image)) != names:
+                    if image is not None and tuple(image) != names:
                         return None
             envelope.op, envelope.before = op, before
             return envelope
@@ -241,7 +239,19 @@ class CockroachDbLane:
         if self._is_nested:
             schema = {} if self._schema is None else {"schema": (Raw,)}
             plain = _class_of({"payload": (plain,)} | schema)
-        return msgspec.json.Decoder(plain, float_hook=decimal.Decimal).decode
+        number = _fraction if self.is_named else decimal.Decimal
+        return msgspec.json.Decoder(plain, float_hook=number).decode
+
+
+def _fraction(text: str) -> decimal.Decimal:
+    """Return a number of an image without types.
+
+    Raises:
+        NotPlainError: The event path may interpret a number in exponent form as a whole one.
+    """
+    if "e" in text or "E" in text:
+        raise NotPlainError
+    return decimal.Decimal(text)
 
 
 def _lane_column(column: Column, readers: Mapping[str, Read]) -> LaneColumn:

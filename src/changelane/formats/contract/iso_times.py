@@ -10,6 +10,9 @@ from typing import Final
 _TEXT: Final = re.compile(
     r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:?\d\d)?", re.ASCII
 )
+_LONGEST_SHARED: Final = len("YYYY-MM-DDTHH:MM:SS.mmmZ")
+_SIZES: Final = [0, *(int(10 ** (9 - digits)) for digits in range(1, 10))]
+"""The nanoseconds of the last digit of a fraction, by the number of its digits."""
 _SECONDS: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", re.ASCII)
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _SECOND: Final = dt.timedelta(seconds=1)
@@ -41,11 +44,13 @@ def reader(zone: dt.tzinfo) -> Callable[[str], int]:
         return (local - _EPOCH) // _SECOND * _NS + int((match[2] or "").ljust(9, "0"))
 
     def read(text: str) -> int:
-        if len(text) == 27 and text[26] == "Z" and text[19] == ".":
-            # the form of most producers; messages of one second share the first part
-            digits = text[20:26]
-            if digits.isascii() and digits.isdigit():
-                return _utc_seconds(text[:19]) + int(digits) * 1000
+        if len(text) > _LONGEST_SHARED and text[19] == ".":
+            # messages of one second share the first part, but not the fraction
+            is_utc = text[-1] == "Z"
+            digits = text[20:-1] if is_utc else text[20:]
+            if len(digits) < len(_SIZES) and digits.isascii() and digits.isdigit():
+                seconds_of = _utc_seconds if is_utc else read_any
+                return seconds_of(text[:19]) + int(digits) * _SIZES[len(digits)]
         return read_any(text)
 
     return read

@@ -25,11 +25,20 @@ from changelane.schema import Column
 Convert = Callable[[Any], Any]
 
 PlainChange = tuple[
-    str, Any, Any, Position | None, Transaction | None, int | str | None, int | None
+    str,
+    Any,
+    Any,
+    Position | None,
+    Transaction | None,
+    int | str | None,
+    int | None,
+    int | None,
+    bool,
 ]
 """The parts of a plain change: the operation as in :class:`~changelane.event.Op`, the before and
 the after image, the position if the producer sends one, the position in the transaction, the id of
-the transaction in a field of its own, and the source time in nanoseconds.
+the transaction in a field of its own, the source time and the process time in nanoseconds, and
+whether the event has details. Only :meth:`EventLane.event_reader` states the last two.
 """
 
 ReadChange = Callable[[bytes, bytes | None], PlainChange | None]
@@ -90,6 +99,19 @@ class Lane(Protocol):
 
         Args:
             row: The class of the images (:func:`row_class`), or of dictionaries.
+        """
+        ...
+
+
+class EventLane(Lane, Protocol):
+    """A lane whose messages can be converted."""
+
+    def event_reader(self, row: Any, *, has_positions: bool) -> ReadChange:
+        """Return the reader of messages; see :meth:`Lane.reader`.
+
+        Args:
+            row: The class of the images.
+            has_positions: The events need their positions. Otherwise they are ``None``.
         """
         ...
 
@@ -174,6 +196,20 @@ def attribute(index: int) -> str:
     return f"c{index}"
 
 
+def value_getter(
+    name: str, columns: Sequence[LaneColumn], *, is_named: bool
+) -> Callable[[Any], Any]:
+    """Return the function from an image to the value of a column.
+
+    Raises:
+        NotPlainError: The column is not in the images.
+    """
+    for index, column in enumerate(columns):
+        if column.column.name == name:
+            return itemgetter(name) if is_named else attrgetter(attribute(index))
+    raise NotPlainError
+
+
 def values_getter(
     names: Sequence[str], columns: Sequence[LaneColumn], *, is_named: bool
 ) -> Callable[[Any], tuple[Any, ...]]:
@@ -182,18 +218,17 @@ def values_getter(
     Raises:
         NotPlainError: A column is not in the images.
     """
+    if len(names) == 1:
+        value = value_getter(names[0], columns, is_named=is_named)
+        return lambda image: (value(image),)
     indexes = {column.column.name: index for index, column in enumerate(columns)}
     if not indexes.keys() >= set(names):
         raise NotPlainError
-    paths = list(names) if is_named else [attribute(indexes[name]) for name in names]
-    get: Any = itemgetter if is_named else attrgetter
-    if len(paths) > 1:
-        values: Callable[[Any], tuple[Any, ...]] = get(*paths)
-        return values
-    if not paths:
+    if not names:
         return lambda _image: ()
-    value = get(*paths)
-    return lambda image: (value(image),)
+    paths = list(names) if is_named else [attribute(indexes[name]) for name in names]
+    values: Callable[[Any], tuple[Any, ...]] = (itemgetter if is_named else attrgetter)(*paths)
+    return values
 
 
 def value_expression(

@@ -19,9 +19,9 @@ from changelane.formats.contract.lane import (
     PlainChange,
     ReadChange,
     row_class,
+    value_getter,
     values_getter,
 )
-from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
 from changelane.schema import Column
 from changelane.types import UNKNOWN
 
@@ -70,8 +70,16 @@ class EventForm(msgspec.Struct, frozen=True):
         """
         return values_getter(names, self.columns, is_named=self.names is not None)
 
+    def value_of(self, name: str) -> Callable[[Any], Any]:
+        """Return the function from an image to the JSON value of a column.
 
-ReaderOf = Callable[[EventForm], ReadEvent]
+        Raises:
+            NotPlainError: The column is not in the images.
+        """
+        return value_getter(name, self.columns, is_named=self.names is not None)
+
+
+ReaderOf = Callable[[EventForm], ReadChange]
 """Returns the reader of the plain messages of a lane."""
 
 
@@ -120,25 +128,16 @@ class UntypedLane:
 
     def reader(self, row: Any) -> ReadChange:
         """Return the reader of messages."""
-        read_event = self._reader_of(self._form(row, has_details=False))
+        return self._reader_of(self._form(row, has_details=False))
 
-        def read(value: bytes, key: bytes | None) -> PlainChange | None:
-            event = read_event(value, key)
-            if event is None:
-                return None
-            op, before, after, position, transaction, time_ns, _, _ = event
-            return op, before, after, position, transaction, None, time_ns
-
-        return read
-
-    def event_reader(self, row: Any, *, has_positions: bool) -> ReadEvent:
+    def event_reader(self, row: Any, *, has_positions: bool) -> ReadChange:
         """Return the reader of events (:class:`EventLane`)."""
         del has_positions  # they are read for their errors
         read_event = self._reader_of(self._form(row, has_details=True))
         if self._has_whole_before:
             return read_event
 
-        def read(value: bytes, key: bytes | None) -> PlainEvent | None:
+        def read(value: bytes, key: bytes | None) -> PlainChange | None:
             event = read_event(value, key)
             has_both = event is not None and event[1] is not None and event[2] is not None
             return None if has_both else event

@@ -8,15 +8,23 @@ has all of them, and another row lacks only columns that are NULL.
 
 import decimal
 from collections.abc import Hashable
-from typing import Any, Final
+from operator import attrgetter
+from typing import Any, Final, Literal
 
 import msgspec
 
 from changelane.event import DataChange, Op
+from changelane.formats.contract.lane import PlainChange, ReadChange, literal
 from changelane.formats.contract.probed_lanes import ProbedLanes
-from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
 from changelane.formats.contract.untyped_lanes import EventForm, UntypedLane
-from changelane.formats.datastream.decode import Reader, operation, time_of, transaction_of
+from changelane.formats.datastream.decode import (
+    OPERATIONS,
+    Reader,
+    is_backfill,
+    operation,
+    time_of,
+    transaction_of,
+)
 from changelane.formats.datastream.positions import position_of
 from changelane.formats.datastream.wire import Event, SourceMetadata
 from changelane.message import Message
@@ -40,6 +48,8 @@ class _Probe(msgspec.Struct, gc=False):
     stream_name: str | None = None
 
 
+_NAMES: Final = ("database", "schema", "table", "collection", "object_name")
+_names_of: Final = attrgetter(*_NAMES)
 _probe: Final = msgspec.json.Decoder(_Probe).decode
 
 
@@ -60,27 +70,23 @@ def lanes_of(reader: Reader) -> ProbedLanes:
     return ProbedLanes(identity, open_lane)
 
 
-def _names_of(metadata: SourceMetadata) -> tuple[str | None, ...]:
-    names = metadata.database, metadata.schema, metadata.table
-    return *names, metadata.collection, metadata.object_name
-
-
-def _reader(probe: _Probe, opened: DataChange, event_form: EventForm) -> ReadEvent:
-    read_method, stream_name = probe.read_method, probe.stream_name
-    lane_names, lane_keys = _names_of(probe.source_metadata), probe.source_metadata.primary_keys
-    is_read, names = opened.op is _READ, event_form.names
-    decode_whole = _decoder_of(event_form.row)
-    decode = decode_whole if names is not None else _decoder_of(event_form.omitting_row())
+def _reader(probe: _Probe, opened: DataChange, event_form: EventForm) -> ReadChange:
+    read_method = probe.read_method
+    lane_keys, names = probe.source_metadata.primary_keys, event_form.names
+    is_read, may_be_read = opened.op is _READ, is_backfill(read_method)
+    decode_whole = _decoder_of(probe, event_form.row)
+    decode = decode_whole if names is not None else _decoder_of(probe, event_form.omitting_row())
     key_values = event_form.values_of(() if opened.key is None else opened.key.columns)
 
-    def read(value: bytes, _key: bytes | None) -> PlainEvent | None:
+    def read(value: bytes, _key: bytes | None) -> PlainChange | None:
         event = decode(value)
         metadata = event.source_metadata
-        if event.read_method != read_method or event.stream_name != stream_name:
+        if metadata.primary_keys != lane_keys:
             return None
-        if metadata.primary_keys != lane_keys or _names_of(metadata) != lane_names:
-            return None
-        op = operation(event)
+        if metadata.is_deleted:
+            op = _DELETE
+        else:
+            op = _READ if may_be_read else OPERATIONS[metadata.change_type]
         if (op is _READ) is not is_read:
             return None
         row = event.payload
@@ -97,7 +103,8 @@ def _reader(probe: _Probe, opened: DataChange, event_form: EventForm) -> ReadEve
             row if op is _DELETE else None,
             None if op is _DELETE else row,
             position,
-            transaction_of(metadata),
+            None if metadata.tx_id is None else transaction_of(metadata),
+            None,
             time_of(event.source_timestamp, "source_timestamp"),
             time_of(event.read_timestamp, "read_timestamp"),
             True,  # the method of reading is a detail
@@ -106,11 +113,26 @@ def _reader(probe: _Probe, opened: DataChange, event_form: EventForm) -> ReadEve
     return read
 
 
-def _decoder_of(row: Any) -> Any:
+def _decoder_of(probe: _Probe, row: Any) -> Any:
+    """Return the decoder of events with the table, the stream and the method of an event."""
+    metadata: Any = msgspec.defstruct(
+        "PlainMetadata",
+        [(name, *literal(getattr(probe.source_metadata, name))) for name in _NAMES],
+        bases=(SourceMetadata,),
+        kw_only=True,
+        forbid_unknown_fields=True,
+        gc=False,
+    )
     event = msgspec.defstruct(
         "PlainRowEvent",
-        [("payload", row | None, None)],
+        [
+            ("read_method", Literal[probe.read_method]),
+            ("source_metadata", metadata),
+            ("payload", row | None, None),
+            ("stream_name", *literal(probe.stream_name)),
+        ],
         bases=(_PlainEvent,),
+        kw_only=True,
         forbid_unknown_fields=True,
     )
     return msgspec.json.Decoder(event, float_hook=decimal.Decimal).decode

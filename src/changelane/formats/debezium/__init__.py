@@ -73,15 +73,17 @@ def _carries(options: Options) -> Carries:
 def make(options: Options) -> Format:
     """Return the format."""
     decoder = Decoder(options)
-    unwrap = cloud_events.Unwrapper().unwrapped
+    encoder, unwrapper = Encoder(options), cloud_events.Unwrapper()
+    is_cloud_event = options.cloud_events is not CloudEventsMode.NONE
     inner = MemberFormat(
         make,
         options,
         carries=_carries(options),
-        decode=cloud_events.reading(unwrap, decoder.decode),
-        encode=cloud_events.writing(options.cloud_events, Encoder(options).encode),
+        decode=cloud_events.reading(unwrapper.unwrapped, decoder.decode),
+        encode=cloud_events.writing(options.cloud_events, encoder.encode),
         may_match=is_debezium,
-        lanes=CloudEventLanes(DebeziumLanes(decoder), unwrap),
-        unwrap=unwrap,
+        lanes=CloudEventLanes(DebeziumLanes(decoder), unwrapper.plain_value),
+        unwrap=unwrapper.unwrapped,
+        row_writing=None if is_cloud_event else encoder.row_writing,
     )
     return with_serde(make, options, inner)

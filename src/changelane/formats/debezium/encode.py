@@ -23,6 +23,7 @@ from changelane.event import (
 )
 from changelane.formats.contract import json
 from changelane.formats.contract.format import Report
+from changelane.formats.contract.row_writing import RowWriting
 from changelane.formats.debezium_envelope import blocks, other_events_writer
 from changelane.formats.debezium_envelope.fillers import may_have_fillers, report_possible_fillers
 from changelane.formats.debezium_envelope.message_key import NEW_KEY, OLD_KEY, other_key_name
@@ -32,16 +33,19 @@ from changelane.formats.debezium_envelope.options import (
     Tombstones,
 )
 from changelane.formats.debezium_envelope.row_writers import Headers, RowWriters
+from changelane.formats.debezium_envelope.row_writing import row_writing
 from changelane.formats.debezium_envelope.rows.connect_schema import Schema, struct
 from changelane.formats.debezium_envelope.rows.modes import Modes, modes_of
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
 from changelane.formats.debezium_envelope.rows.raw_json import is_foreign, wrapped
 from changelane.formats.debezium_envelope.rows.row_reader import key_row
+from changelane.formats.debezium_envelope.rows.row_writer import Images
 from changelane.formats.debezium_envelope.source_block import topic_of
 from changelane.message import Message
 from changelane.schema import TableId
 
 _NOTHING: Final[Mapping[str, Any]] = {}
+_USUAL_FIELDS: Final = len(("before", "after", "source", "transaction", "op", *blocks.TIMES))
 
 
 class Encoder:
@@ -49,7 +53,8 @@ class Encoder:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._writers = RowWriters(self._modes, Placeholder(options.placeholder))
+        self._placeholder = Placeholder(options.placeholder)
+        self._writers = RowWriters(self._modes, self._placeholder)
 
     def encode(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
         """Return the messages of an event."""
@@ -70,13 +75,16 @@ class Encoder:
                 return other_events_writer.encode(event, report)
 
     def _change(self, event: DataChange, report: Report) -> tuple[Message, ...]:
-        tombstones = self._options.tombstones
         if is_key_change(event):
             return self._key_change(event, report)
         headers: Headers = ()
         if "header" in event.details:
             headers = self._writers.header(event, other_key_name(event), None, report)
-        message = self._row(event, report, headers)
+        return self._with_tombstone(event, self._row(event, report, headers))
+
+    def _with_tombstone(self, event: DataChange, message: Message) -> tuple[Message, ...]:
+        """Return the message of a change, and the tombstone after that of a delete."""
+        tombstones = self._options.tombstones
         if event.op is Op.DELETE and (
             tombstones is Tombstones.TRUE
             or (tombstones is Tombstones.AUTO and event.source.version is None)
@@ -111,6 +119,18 @@ class Encoder:
         tombstone = Message(None, first.key, first.headers, topic=first.topic)
         return first, tombstone, last
 
+    def row_writing(self, change: DataChange) -> RowWriting:
+        """Return how the messages of plain changes are written (:data:`WritingOf`).
+
+        Raises:
+            NotPlainError: Messages such as that of this change are not plain.
+        """
+
+        def messages_of(event: DataChange, images: Images, report: Report) -> tuple[Message, ...]:
+            return self._with_tombstone(event, self._message(event, images, report))
+
+        return row_writing(change, self._writers.of(change), self._placeholder, messages_of)
+
     # -- rows ----------------------------------------------------------------------------------
 
     def _modes(self, product: str | None) -> Modes:
@@ -134,6 +154,13 @@ class Encoder:
             before = writer.write(event.before, report, placeholders, fillers)
         if event.after is not None:
             after = writer.write(event.after, report, placeholders)
+        return self._message(event, Images(writer, before, after), report, headers)
+
+    def _message(
+        self, event: DataChange, images: Images, report: Report, headers: Headers = ()
+    ) -> Message:
+        """Return the message of a change with the JSON of its images."""
+        details, (writer, before, after) = event.details, images
         payload = {"before": before, "after": after, **self._tail(event, event.op.value)}
         topic = topic_of(event.source, event.table)
         base = str(details.get("name") or topic)
@@ -218,24 +245,26 @@ def _envelope(
         blocks.transaction_schema(transaction),
         blocks.OP,
         *blocks.TIMES,
-        *(blocks.schema_of_value(name, payload[name]) for name in tuple(payload)[8:]),
+        *(blocks.schema_of_value(name, payload[name]) for name in tuple(payload)[_USUAL_FIELDS:]),
     )
     return struct(fields, name=f"{base}.Envelope", version=2)
 
 
 def _shape(payload: Mapping[str, Any]) -> tuple[object, ...]:
     """Return the parts of a payload that determine its schema: field names, and types of values."""
+    before, after = payload["before"], payload["after"]
     source, transaction = payload["source"], payload["transaction"]
     return (
-        tuple(payload["before"] or ()) if payload["before"] is not None else None,
-        tuple(payload["after"] or ()) if payload["after"] is not None else None,
+        None if before is None else tuple(before),
+        None if after is None else tuple(after),
         tuple(source),
         tuple(map(type, source.values())),
         None
         if transaction is None
         else (tuple(transaction), tuple(map(type, transaction.values()))),
-        tuple(map(type, tuple(payload.values())[8:])),
-        tuple(payload)[8:],
+        None
+        if len(payload) == _USUAL_FIELDS
+        else tuple((name, type(payload[name])) for name in tuple(payload)[_USUAL_FIELDS:]),
     )
 
 

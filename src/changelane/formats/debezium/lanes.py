@@ -25,7 +25,6 @@ from changelane.formats.contract.lane import (
     compiled_function,
     literal,
 )
-from changelane.formats.contract.row_writing import ReadEvent
 from changelane.formats.debezium.decode import Decoder
 from changelane.formats.debezium_envelope.message_key import NEW_KEY, OLD_KEY, JsonRow
 from changelane.formats.debezium_envelope.options import FILLER_PRODUCTS
@@ -177,20 +176,20 @@ class DebeziumLane:
         read: ReadChange = self._compiled(
             row,
             *(*_POSITION, *_TIME, *_TRANSACTION),
-            f"return op, before, after, position, transaction, {field_id}, time_ns",
+            f"return op, before, after, position, transaction, {field_id}, time_ns, None, False",
         )
         return read
 
-    def event_reader(self, row: Any, *, has_positions: bool) -> ReadEvent:
+    def event_reader(self, row: Any, *, has_positions: bool) -> ReadChange:
         """Return the reader of events, all of which have details (:class:`EventLane`)."""
         detail = "server_id" if self._is_binlog else "txId"
-        read: ReadEvent = self._compiled(
+        read: ReadChange = self._compiled(
             row,
             # a field without a place in the model makes details
             f"if source.{detail} is None: return None",
             *(_POSITION if has_positions or self._is_binlog else ("position = None",)),
             *(*_TIME, *_PROCESS_TIME, *_TRANSACTION),
-            "return op, before, after, position, transaction, time_ns, process_ns, True",
+            "return op, before, after, position, transaction, None, time_ns, process_ns, True",
         )
         return read
 

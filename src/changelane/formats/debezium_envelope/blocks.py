@@ -3,6 +3,7 @@
 
 import decimal
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from changelane.event import DataChange, Op, Source, Transaction
@@ -88,8 +89,8 @@ def fields_of(product: str | None) -> Mapping[str, Schema]:
 
 def times_of(time_ns: int | None, stored_times: Mapping[str, Any]) -> dict[str, Any]:
     """Return the three fields of a time."""
-    if any(name in stored_times for name in ("ts_ms", "ts_us", "ts_ns")):
-        return {name: stored_times.get(name) for name in ("ts_ms", "ts_us", "ts_ns")}
+    if stored_times and not stored_times.keys().isdisjoint(_TIME_NAMES):
+        return {name: stored_times.get(name) for name in _TIME_NAMES}
     if time_ns is None:
         return {"ts_ms": None, "ts_us": None, "ts_ns": None}
     return {"ts_ms": time_ns // 1_000_000, "ts_us": time_ns // 1000, "ts_ns": time_ns}
@@ -148,8 +149,29 @@ def source_block(
     other_fields: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return a source block in the order of its product; unknown fields are null."""
-    block_fields = _BLOCKS.get(source.product, _BLOCKS[None])
-    source_fields: dict[str, Any] = {
+    constants, constant_block, others = _constant_parts(source, table)
+    variable: dict[str, Any] = {**_coordinates(position), **times_of(time_ns, other_fields)}
+    if other_fields:
+        variable |= {name: value for name, value in other_fields.items() if name not in _TIME_NAMES}
+    if source.product == VITESS and "keyspace" in other_fields:
+        variable |= {"db": "", "keyspace": table.database}
+    block: dict[str, Any] = {**constant_block, **variable}
+    if len(block) == len(constant_block):
+        block.update(others)
+        return block
+    source_fields: dict[str, Any] = {**constants, **variable}
+    block = {name: source_fields.pop(name, None) for name in constant_block}
+    block.update((name, value) for name, value in source_fields.items() if value is not None)
+    return block
+
+
+_Texts = Mapping[str, str | None]
+
+
+@lru_cache(maxsize=4096)
+def _constant_parts(source: Source, table: TableId) -> tuple[_Texts, _Texts, _Texts]:
+    """Return the constant fields of a table, the block with them, and those outside of its list."""
+    constants = {
         "version": source.version,
         "connector": source.product,
         "name": source.server,
@@ -157,17 +179,15 @@ def source_block(
         "db": table.database,
         "schema": table.schema,
         "table": table.name,
-        **_coordinates(position),
-        **times_of(time_ns, other_fields),
     }
-    source_fields |= {
-        name: value for name, value in other_fields.items() if name not in _TIME_NAMES
+    block_fields = _BLOCKS.get(source.product, _BLOCKS[None])
+    block = {name: constants.get(name) for name in block_fields}
+    others = {
+        name: value
+        for name, value in constants.items()
+        if name not in block_fields and value is not None
     }
-    if source.product == VITESS and "keyspace" in other_fields:
-        source_fields |= {"db": "", "keyspace": table.database}
-    block = {name: source_fields.pop(name, None) for name in block_fields}
-    block.update((name, value) for name, value in source_fields.items() if value is not None)
-    return block
+    return constants, block, others
 
 
 def schema_of_value(name: str, value: object) -> Schema:

@@ -17,19 +17,24 @@ from changelane.message import Message
 class CloudEventLanes:
     """The lanes of one codec; see :class:`~changelane.formats.contract.lane.Lanes`."""
 
-    def __init__(self, lanes: Lanes, unwrap: Callable[[Message], Message | None]) -> None:
+    def __init__(self, lanes: Lanes, plain_value: Callable[[bytes], bytes | None]) -> None:
         """Create the lanes.
 
         Args:
             lanes: The lanes of the member.
-            unwrap: Returns the message of the member in a CloudEvent; ``None`` if there is none.
+            plain_value: Returns the value of the member's message in a CloudEvent; ``None`` or any
+                exception = the event is not plain.
         """
 
         def inner_message(message: Message) -> Message:
-            inner = unwrap(message) if _is_event(message.value or b"") else None
-            if inner is None:
+            value = message.value or b""
+            try:
+                inner_value = plain_value(value) if _is_event(value) else None
+            except Exception:  # noqa: BLE001 - any doubt: the message takes the event path
+                inner_value = None
+            if inner_value is None:
                 raise NotPlainError
-            return inner
+            return Message(inner_value, message.key, message.headers, message.topic)
 
         self._lanes = lanes
         self._events = WrappedLanes(lanes, inner_message, frozenset({BINARY_HEADER}))

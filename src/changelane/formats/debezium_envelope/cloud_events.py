@@ -124,6 +124,10 @@ class _Event(msgspec.Struct):
     data: msgspec.Raw = msgspec.Raw()
 
 
+_event_of: Final = msgspec.json.Decoder(_Event).decode
+_DATA: Final = b',"data":'
+
+
 class _DataBlock:
     """A schema of ``data``, and the schemas of envelopes with its images."""
 
@@ -198,6 +202,23 @@ class Unwrapper:
             message.offset,
             message.timestamp_ms,
         )
+
+    def plain_value(self, value: bytes) -> bytes | None:
+        """Return the value of the member's message in an event whose last attribute is its data.
+
+        Data that the member rejects may be no JSON, which :meth:`unwrapped` rejects.
+
+        Raises:
+            Exception: The event has another form.
+        """
+        event = _event_of(value)
+        data = bytes(event.data)
+        end = len(value) - len(data) - len(_DATA) - 1
+        if not value.startswith(_DATA + data, end):
+            return None
+        attributes = _attributes_of(value[:end] + b"}")
+        is_event = isinstance(event.specversion, str) and isinstance(attributes[_OP], str)
+        return self._value(attributes, data) if is_event else None
 
     def _value(self, attributes: Attributes, data: bytes) -> bytes:
         """Return the message of the member, from the attributes and the data of an event."""

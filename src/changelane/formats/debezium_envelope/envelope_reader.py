@@ -107,6 +107,7 @@ class PlainForm(msgspec.Struct, frozen=True, kw_only=True):
         is_empty_object: A missing image is ``{}``.
         before_image: The columns of before images with real values.
         filler_products: The products whose deletes have fillers beside the key.
+        detail: The field of the source block that is a detail of each event, if there is one.
     """
 
     fixed: Mapping[str, str | None] = {}
@@ -114,6 +115,7 @@ class PlainForm(msgspec.Struct, frozen=True, kw_only=True):
     is_empty_object: bool = False
     before_image: BeforeImage = BeforeImage.FULL
     filler_products: frozenset[str] = frozenset()
+    detail: str | None = None
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):

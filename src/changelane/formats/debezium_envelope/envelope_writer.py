@@ -6,7 +6,7 @@ and schemas of columns are written as in ``debezium-json``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -20,7 +20,7 @@ from changelane.formats.debezium_envelope.rows.modes import Modes
 from changelane.formats.debezium_envelope.rows.placeholders import NO_PLACEHOLDER, Placeholder
 from changelane.formats.debezium_envelope.rows.raw_json import wrapped
 from changelane.formats.debezium_envelope.rows.row_reader import key_row
-from changelane.formats.debezium_envelope.rows.row_writer import RowWriter
+from changelane.formats.debezium_envelope.rows.row_writer import Images, RowWriter
 from changelane.message import Message
 from changelane.schema import TableId
 
@@ -60,14 +60,6 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     empty: object = None
     has_key_schema: bool = False
     same_rows: bool = False
-
-
-class Images(NamedTuple):
-    """The JSON of an event's images, and its writer."""
-
-    writer: RowWriter
-    before: Mapping[str, Any] | None
-    after: Mapping[str, Any] | None
 
 
 class Parts(msgspec.Struct, kw_only=True):
@@ -127,6 +119,10 @@ class MemberWriter:
         if not (before if event.op is Op.DELETE else after):
             raise EncodeError("the format cannot express any column of the row")
         return Images(writer, before, after)
+
+    def row_writer(self, event: DataChange) -> RowWriter:
+        """Return the writer of an event's rows."""
+        return self._writers.of(event)
 
     def change(self, event: DataChange, parts: Parts, report: Report) -> Message:
         """Return the message of a row change."""

@@ -9,6 +9,7 @@ from changelane.event import ChangeEvent
 from changelane.formats.contract.capabilities import Carries
 from changelane.formats.contract.format import Format, Report
 from changelane.formats.contract.lane import Lanes
+from changelane.formats.contract.row_writing import WritingOf
 from changelane.formats.debezium_envelope.details_check import (
     Read,
     Write,
@@ -26,6 +27,7 @@ class MemberFormat(Generic[Options]):
         carries: What the format can express, with its options.
         decode: Reads a message. The attribute is the reader's own method, which saves a call.
         lanes: The lanes of plain row changes, if the format has lanes.
+        row_writing: How plain row changes are written, if the format states it.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class MemberFormat(Generic[Options]):
         may_match: Callable[[bytes], bool],
         lanes: Lanes | None = None,
         unwrap: Callable[[Message], Message | None] | None = None,
+        row_writing: WritingOf | None = None,
     ) -> None:
         """Create the format.
 
@@ -53,6 +56,7 @@ class MemberFormat(Generic[Options]):
             lanes: The lanes of plain row changes.
             unwrap: Returns the message of the format in another envelope, such as CloudEvents;
                 ``None`` if there is none. *decode* reads such messages, too.
+            row_writing: How plain row changes are written.
         """
         self._make = make
         self._options = options
@@ -62,6 +66,7 @@ class MemberFormat(Generic[Options]):
         self._may_match = may_match
         self._unwrap = unwrap
         self.lanes = lanes
+        self.row_writing = row_writing
 
     def __reduce__(self) -> tuple[object, ...]:
         return self._make, (self._options,)

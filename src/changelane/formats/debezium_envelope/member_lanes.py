@@ -23,6 +23,7 @@ from changelane.formats.contract.lane import (
     literal,
 )
 from changelane.formats.debezium_envelope.envelope_reader import MemberReader, PlainForm
+from changelane.formats.debezium_envelope.other_events import MILLISECOND
 from changelane.formats.debezium_envelope.plain_rows import (
     OPS,
     Kinds,
@@ -131,6 +132,25 @@ class MemberLane:
 
     def reader(self, row: Any) -> ReadChange:
         """Return the reader of messages."""
+        return self._compiled(row, "None, False")
+
+    def event_reader(self, row: Any, *, has_positions: bool) -> ReadChange:
+        """Return the reader of events, all of which have details (:class:`EventLane`).
+
+        Raises:
+            NotPlainError: Events of the member may have no details.
+        """
+        del has_positions  # a message has the whole position
+        if self._plain.detail is None:
+            raise NotPlainError
+        return self._compiled(
+            row,
+            f"None if envelope.ts_ms is None else envelope.ts_ms * {MILLISECOND}, True",
+            f"if source.{self._plain.detail} is None: return None",
+        )
+
+    def _compiled(self, row: Any, parts: str, *checks: str) -> ReadChange:
+        """Return the reader of messages that returns these last parts, after some checks."""
         member, unique = self._member, self._unique
         names: dict[str, Any] = {
             "decode": self._decode(row),
@@ -150,8 +170,9 @@ class MemberLane:
             " op, before, after = envelope.op, envelope.before, envelope.after",
             *(f" {line}" for line in check),
             " source = envelope.source",
+            *(f" {check}" for check in checks),
             " position, transaction = position_of(source), transaction_of(source)",
-            " return op, before, after, position, transaction, None, time_of(source)",
+            f" return op, before, after, position, transaction, None, time_of(source), {parts}",
         ]
         read: ReadChange = compiled_function(lines, names)
         return read

@@ -81,9 +81,13 @@ class RowWriters:
             return from_text(event.details["key"])
         if event.key is not None:
             columns = event.key.columns
-        if not columns or row is None or any(name not in row for name in columns):
+        if not columns or row is None:
             return None
-        return self._key(writer, {name: row[name] for name in columns}, base)
+        try:
+            values = {name: row[name] for name in columns}
+        except KeyError:
+            return None
+        return self._key(writer, values, base)
 
     def _key(self, writer: RowWriter, payload: Mapping[str, Any], base: str | None) -> bytes:
         if base is None:

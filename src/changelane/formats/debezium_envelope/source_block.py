@@ -8,6 +8,7 @@ as :data:`OtherFields`, without nulls, so that a writer can write the block agai
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -73,6 +74,7 @@ class TableOrigin(msgspec.Struct):
     declared: tuple[RowPlan, Key | None] | None = None
 
 
+@lru_cache(maxsize=4096)
 def topic_of(source: Source, table: TableId) -> str:
     """Return Debezium's topic for a table."""
     parts: tuple[str | None, ...] = (source.server, table.schema or table.database, table.name)
@@ -208,8 +210,11 @@ def integer(value: object, path: str) -> int | None:
     """
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
         return value
-    if isinstance(value, str) and len(value) <= 20 and _INTEGER.fullmatch(value):
-        return int(value)
+    if isinstance(value, str) and len(value) <= 20:
+        # most numbers need no pattern
+        is_usual = value.isdecimal() and value.isascii()
+        if is_usual or _INTEGER.fullmatch(value):
+            return int(value)
     raise DecodeError("not a whole number", code=ReasonCode.WRONG_TYPE, path=path)
 
 

@@ -17,7 +17,6 @@ from changelane.formats.contract.lane import (
     PlainChange,
     ReadChange,
 )
-from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
 from changelane.message import Message
 
 InnerMessage = Callable[[Message], Message]
@@ -85,12 +84,12 @@ class _WrappedLane:
 
         return read
 
-    def event_reader(self, row: Any, *, has_positions: bool) -> ReadEvent:
+    def event_reader(self, row: Any, *, has_positions: bool) -> ReadChange:
         """Return the reader of events (:class:`EventLane`)."""
         inner_message = self._inner_message
-        read_inner: ReadEvent = self._lane.event_reader(row, has_positions=has_positions)
+        read_inner: ReadChange = self._lane.event_reader(row, has_positions=has_positions)
 
-        def read(value: bytes, key: bytes | None) -> PlainEvent | None:
+        def read(value: bytes, key: bytes | None) -> PlainChange | None:
             message = inner_message(Message(value, key))
             return None if message.value is None else read_inner(message.value, message.key)
 

@@ -112,13 +112,15 @@ _EVERYTHING: Final = {
 def make(options: Options) -> Format:
     """Return the format."""
     decoder = Decoder(options)
+    encoder = Encoder(options, decoder)
     inner = MemberFormat(
         make,
         options,
         carries=_carries(options),
         decode=decoder.decode,
-        encode=Encoder(options, decoder).encode,
+        encode=encoder.encode,
         may_match=decoder.is_flat,
         lanes=FlatLanes(decoder),
+        row_writing=encoder.row_writing,
     )
     return with_serde(make, options, inner)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Events to flattened rows, equal to the transformation's result for Debezium's messages."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from changelane.event import (
@@ -18,13 +18,16 @@ from changelane.event import (
     Watermark,
 )
 from changelane.formats.contract.format import Report
+from changelane.formats.contract.lane import NotPlainError
+from changelane.formats.contract.row_writing import RowWriting
 from changelane.formats.debezium_envelope import blocks, other_events_writer
 from changelane.formats.debezium_envelope.message_key import NEW_KEY, other_key_name
 from changelane.formats.debezium_envelope.row_writers import Headers, RowWriters
+from changelane.formats.debezium_envelope.row_writing import row_writing
 from changelane.formats.debezium_envelope.rows.connect_schema import Schema, struct
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
 from changelane.formats.debezium_envelope.rows.raw_json import is_foreign, wrapped
-from changelane.formats.debezium_envelope.rows.row_writer import RowWriter
+from changelane.formats.debezium_envelope.rows.row_writer import Images, RowWriter
 from changelane.formats.debezium_envelope.source_block import topic_of
 from changelane.formats.debezium_flat.added_fields import (
     DELETED,
@@ -59,7 +62,8 @@ class Encoder:
         self._headers = fields_in(options.add_headers, options.add_headers_prefix, "add_headers")
         self._decoder = decoder
         modes = row_modes(options)
-        self._writers = RowWriters(lambda _: modes, Placeholder(options.placeholder))
+        self._placeholder = Placeholder(options.placeholder)
+        self._writers = RowWriters(lambda _: modes, self._placeholder)
 
     def encode(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
         """Return the messages of an event."""
@@ -91,10 +95,35 @@ class Encoder:
             return (self._row(event, report, headers),)
         if mode in {Deletes.TOMBSTONE, Deletes.DELETE_TO_TOMBSTONE}:
             return self._delete_as_tombstone(event, report, headers)
-        row = self._row(event, report, headers)
-        if mode is not Deletes.REWRITE_WITH_TOMBSTONE:
-            return (row,)
-        return row, Message(None, row.key, row.headers, topic=row.topic)
+        return self._with_tombstone(self._row(event, report, headers))
+
+    def _with_tombstone(self, message: Message) -> tuple[Message, ...]:
+        """Return the message of a delete, and its tombstone if the option says so."""
+        if self._deletes is not Deletes.REWRITE_WITH_TOMBSTONE:
+            return (message,)
+        return message, Message(None, message.key, message.headers, topic=message.topic)
+
+    def row_writing(self, change: DataChange) -> RowWriting:
+        """Return how the messages of plain changes are written (:data:`WritingOf`).
+
+        Raises:
+            NotPlainError: Messages such as that of this change are not plain.
+        """
+        writer = self._writers.of(change)
+        if not self._reserved_names(writer.fields or change.after or change.before or {}):
+            return row_writing(change, writer, self._placeholder, self._messages_of)
+        raise NotPlainError
+
+    def _messages_of(
+        self, event: DataChange, images: Images, report: Report
+    ) -> tuple[Message, ...]:
+        """Return the messages of a change with the JSON of its images."""
+        writer, before, after = images
+        if event.op is not Op.DELETE:
+            return (self._message(event, writer, after or {}, report),)
+        if self._deletes in {Deletes.TOMBSTONE, Deletes.DELETE_TO_TOMBSTONE}:
+            raise NotPlainError
+        return self._with_tombstone(self._message(event, writer, before or {}, report))
 
     # -- rows ----------------------------------------------------------------------------------
 
@@ -107,6 +136,18 @@ class Encoder:
         # readers use only the key of a deleted row
         fillers = {n: None for n in image if n not in writer.fillers} if is_delete else None
         row = writer.write(image, report, placeholders, fillers)
+        return self._message(event, writer, row, report, headers)
+
+    def _message(
+        self,
+        event: DataChange,
+        writer: RowWriter,
+        row: Mapping[str, Any],
+        report: Report,
+        headers: Headers = (),
+    ) -> Message:
+        """Return the message of a change with the JSON of its row."""
+        is_delete = event.op is Op.DELETE
         envelope = _Envelope(event)
         added = self._added(envelope)
         headers += self._added_headers(envelope)
@@ -143,12 +184,16 @@ class Encoder:
 
     def _without_names(self, image: Image, report: Report) -> Image:
         """Return an image without columns that have the names of added fields."""
-        names = self._decoder.names
-        reserved = [name for name in image if name in names or name == DELETED]
+        reserved = self._reserved_names(image)
         if not reserved:
             return image
         report(("column", "a column has the name of an added field; not written"))
         return {name: value for name, value in image.items() if name not in reserved}
+
+    def _reserved_names(self, names: Iterable[str]) -> list[str]:
+        """Return the names that added fields have."""
+        added_names = self._decoder.names
+        return [name for name in names if name in added_names or name == DELETED]
 
     def _added(self, envelope: "_Envelope") -> tuple[AddedField, ...]:
         """Return the added fields in their order."""
@@ -295,7 +340,11 @@ def _value(added: AddedField, envelope: _Envelope, *, is_delete: bool) -> Any:
 
 
 def _schema(
-    writer: RowWriter, base: str, row: Row, added: tuple[AddedField, ...], product: str | None
+    writer: RowWriter,
+    base: str,
+    row: Mapping[str, Any],
+    added: tuple[AddedField, ...],
+    product: str | None,
 ) -> Schema:
     """Return the schema of a row with its added fields."""
     members = [member for name, member in writer.fields.items() if name in row]

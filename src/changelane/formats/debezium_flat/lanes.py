@@ -205,7 +205,7 @@ class FlatLane:
                     added.transaction_data_collection_order,
                 )
             before, after = (image, None) if op == "d" else (None, image)
-            return op, before, after, position, transaction, added.txId, time_ns
+            return op, before, after, position, transaction, added.txId, time_ns, None, False
 
         return read
 

@@ -14,11 +14,10 @@ import msgspec
 
 from changelane.event import DataChange, Op
 from changelane.formats.contract.declared_tables import DeclaredTable
-from changelane.formats.contract.lane import NotPlainError
+from changelane.formats.contract.lane import NotPlainError, PlainChange, ReadChange
 from changelane.formats.contract.probed_lanes import ProbedLanes
-from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
 from changelane.formats.contract.untyped_lanes import EventForm, UntypedLane
-from changelane.formats.dms.before_images import Place
+from changelane.formats.dms.before_images import Place, columns_split
 from changelane.formats.dms.decode import (
     OPERATIONS,
     Reader,
@@ -88,38 +87,53 @@ class _Opened:
         self._owner = owner
         self._table = table
 
-    def reader(self, event_form: EventForm) -> ReadEvent:
+    def reader(self, event_form: EventForm) -> ReadChange:
         """Return the reader of events."""
         reader, owner, table, opened = self._reader, self._owner, self._table, self._change
         is_partial = opened.schema is None and not reader.is_whole(opened.op)
-        source, has_details, names = opened.source, event_form.has_details, event_form.names
-        source_of, is_whole, coordinates = reader.source, reader.is_whole, reader.coordinates
+        has_details, names, coordinates = (
+            event_form.has_details,
+            event_form.names,
+            reader.coordinates,
+        )
+        operations = {
+            name: op
+            for name, op in OPERATIONS.items()
+            if reader.source(op) is opened.source
+            and not (names and reader.is_whole(op) is is_partial)
+        }
+        requires_position = reader.options.order == "transaction"
         if self._declared is None:
             decode = decoder(message_class(reader.options.before_field, KnownMetadata))
             images_of = self._untyped_images(event_form)
         else:
             decode, images_of = self._typed_images(self._declared, event_form)
 
-        def read(value: bytes, _key: bytes | None) -> PlainEvent | None:
+        def read(value: bytes, _key: bytes | None) -> PlainChange | None:
             message = decode(value)
             metadata = message.metadata
             if metadata.record_type != "data" or message.control is not None:
                 return None
             if metadata.table_name != table or metadata.schema_name != owner:
                 return None
-            op = OPERATIONS[metadata.operation]
-            if source_of(op) is not source or (names and is_whole(op) is is_partial):
-                return None
+            op = operations[metadata.operation]
             before, after = images_of(op, message, value)
             details = details_of((message, {}, {})) if has_details else {}
             process_time, source_time = times_of(metadata)
-            transaction, position = coordinates(op, metadata, source_time, details)
+            transaction = position = None
+            if (
+                metadata.transaction_id is not None
+                or metadata.transaction_record_id is not None
+                or requires_position
+            ):
+                transaction, position = coordinates(op, metadata, source_time, details)
             return (
                 op._value_,
                 before,
                 after,
                 position,
                 transaction,
+                None,
                 source_time,
                 process_time,
                 has_details and bool(details),
@@ -129,12 +143,16 @@ class _Opened:
 
     def _untyped_images(self, event_form: EventForm) -> ImagesOf:
         split, key, names = self._reader.split, self._change.key, event_form.names
-        is_before = event_form.before_check()
+        is_before, usual_row = event_form.before_check(), dict.fromkeys(names or ())
+        # rows with the names of the lane have no columns of before images
+        is_split = columns_split(self._place, usual_row, has_object=False)[0] is not usual_row
 
         def images(op: Op, message: Any, _value: bytes) -> tuple[Any, Any]:
-            row, before = split(op, message, message.data)
-            if tuple(row) != names or (before is not None and not is_before(before)):
-                raise NotPlainError
+            row, before = message.data, None
+            if is_split or message.before is not None or tuple(row) != names:
+                row, before = split(op, message, row)
+                if tuple(row) != names or (before is not None and not is_before(before)):
+                    raise NotPlainError
             if op is not _DELETE:
                 return before, row
             if deleted_row(row, key)[0] is not row:

@@ -113,7 +113,8 @@ class DtsLane:
                 return None
             transaction = transaction_of(head.sourceTxid)
             time_ns = source_time_ns(head.sourceTimestamp)
-            return op, before, after, position_of(head), transaction, None, time_ns
+            position = position_of(head)
+            return op, before, after, position, transaction, None, time_ns, None, False
 
         return read
 

@@ -32,7 +32,9 @@ MOST_MAGNITUDE: Final = 125
 
 _NUMBER: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,4})?")
 
-_FEW_DIGITS: Final = re.compile(r"-?[0-9]{1,18}\.[0-9]{1,18}").fullmatch
+FEW_DIGITS: Final = 18
+"""The digits of a whole number whose range needs no check."""
+_HAS_FEW_DIGITS: Final = re.compile(r"-?[0-9]{1,18}\.[0-9]{1,18}").fullmatch
 
 
 def read(attribute: Row) -> Value:
@@ -90,9 +92,9 @@ def number(value: Any) -> int | decimal.Decimal:
     """
     # one with few digits needs no check of its range
     if value.__class__ is str:
-        if len(value) <= 18 and value.isascii() and value.isdecimal():
+        if len(value) <= FEW_DIGITS and value.isascii() and value.isdecimal():
             return int(value)
-        if _FEW_DIGITS(value):
+        if _HAS_FEW_DIGITS(value):
             return decimal.Decimal(value)
     return _number(value)
 

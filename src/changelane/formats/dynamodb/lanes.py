@@ -23,10 +23,10 @@ from changelane.formats.contract.lane import (
     PlainChange,
     ReadChange,
     literal,
+    values_getter,
 )
 from changelane.formats.contract.probed_lanes import ProbedLanes
-from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
-from changelane.formats.dynamodb.attributes import SETS, number
+from changelane.formats.dynamodb.attributes import FEW_DIGITS, SETS, number
 from changelane.formats.dynamodb.decode import (
     OPERATIONS,
     Reader,
@@ -122,22 +122,23 @@ class DynamoDbLane:
         def read(value: bytes, _key: bytes | None) -> PlainChange | None:
             record, op, before, after, _ = read_images(value)
             time_ns = time_of(record.dynamodb, "")
-            return op, before, after, position_of(record, time_ns, ""), None, None, time_ns
+            position = position_of(record, time_ns, "")
+            return op, before, after, position, None, None, time_ns, None, False
 
         return read
 
-    def event_reader(self, row: Any, *, has_positions: bool) -> ReadEvent:
+    def event_reader(self, row: Any, *, has_positions: bool) -> ReadChange:
         """Return the reader of events (:class:`EventLane`)."""
         del has_positions  # a record has the whole position
         read_images = self._image_reader(row, has_whole_before=True)
         position_of = self._reader.position_of
 
-        def read(value: bytes, _key: bytes | None) -> PlainEvent | None:
+        def read(value: bytes, _key: bytes | None) -> PlainChange | None:
             record, op, before, after, sets = read_images(value)
             time_ns = time_of(record.dynamodb, "")
             has_details = bool(details_of(Loaded(record, {}, {}), sets))
             position = position_of(record, time_ns, "")
-            return op, before, after, position, None, time_ns, None, has_details
+            return op, before, after, position, None, None, time_ns, None, has_details
 
         return read
 
@@ -153,7 +154,8 @@ class DynamoDbLane:
         decode, images, read_item = self._decoder(), self._reader.images, self._item_reader()
         key_names, key_columns, is_declared = self._key_names, self._key_columns, not self.is_named
         names = tuple(column.column.name for column in self.columns)
-        name_set = frozenset(names)
+        name_set, column_count = frozenset(names), len(names)
+        values_of = values_getter(names, self.columns, is_named=True)
 
         def image_of(image: dict[str, Any] | None, *, may_lack_columns: bool = False) -> Any:
             if image is None:
@@ -165,6 +167,8 @@ class DynamoDbLane:
                 if tuple(image) != names and not (may_lack_columns and image.keys() < name_set):
                     raise NotPlainError
                 return image
+            if len(image) == column_count:
+                return row(*values_of(image))
             if not image.keys() <= name_set:
                 raise NotPlainError
             return row(*map(image.get, names))
@@ -195,12 +199,12 @@ class DynamoDbLane:
         ) -> dict[str, Value]:
             image: dict[str, Value] = {}
             for name, attribute in attributes.items():
-                text, number_text = attribute.S, attribute.N
+                text, digits = attribute.S, attribute.N
                 if has_others:
                     values = values_of(attribute)
                     if values.count(unset) != unset_count:
                         raise NotPlainError
-                    if text is unset and number_text is unset:
+                    if text is unset and digits is unset:
                         ((kind, value),) = (
                             (kind, value)
                             for kind, value in zip(kinds, values, strict=True)
@@ -210,14 +214,16 @@ class DynamoDbLane:
                             sets[name] = kind
                         image[name] = read_attribute({kind: value})
                         continue
-                if number_text is unset:
+                if digits is unset:
                     if text is unset:
                         raise NotPlainError
                     image[name] = text
-                elif text is unset:
-                    image[name] = number(number_text)
-                else:
+                elif text is not unset:
                     raise NotPlainError
+                elif digits.isdecimal() and digits.isascii() and len(digits) <= FEW_DIGITS:
+                    image[name] = int(digits)
+                else:
+                    image[name] = number(digits)
             return image
 
         return read_item

@@ -139,7 +139,7 @@ def _member(options: Options) -> Member:
         integers=frozenset({"ts_ms"}),
         place=("db", "namespace", "table"),
         origin_of=_origin_of,
-        plain=PlainForm(),
+        plain=PlainForm(detail="version"),
         read_source=read_source,
         after_conversion=after_conversion,
     )

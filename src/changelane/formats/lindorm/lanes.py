@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from changelane.event import DataChange
 from changelane.formats.contract.lane import Lane, NotPlainError
 from changelane.formats.debezium_envelope.envelope_reader import MemberReader
-from changelane.formats.debezium_envelope.member_lanes import MemberLanes
+from changelane.formats.debezium_envelope.member_lanes import MemberLane, MemberLanes
 from changelane.formats.debezium_envelope.other_events import MILLISECOND
 from changelane.formats.lindorm.options import Options, Order, TableKind
 from changelane.formats.lindorm.rows import ROW, position_at
@@ -44,11 +44,12 @@ class LindormLanes:
 class _TimedLane:
     """A lane with positions; see :class:`~changelane.formats.contract.lane.TimedLane`."""
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, lane: MemberLane) -> None:
         self.columns = lane.columns
         self.is_named = lane.is_named
         self.deleted_columns = lane.deleted_columns
         self.reader = lane.reader
+        self.event_reader = lane.event_reader
 
     def position_at(self, time_ns: int | None, offset: int | None) -> TimePosition | None:
         """Return the position of a change."""

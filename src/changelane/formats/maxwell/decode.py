@@ -64,6 +64,7 @@ class Reader:
 
     Attributes:
         is_old_partial: The before image of an update is not known to be whole.
+        updated_holds: The completeness of the after image of an update.
     """
 
     def __init__(self, options: Options) -> None:
@@ -76,7 +77,7 @@ class Reader:
         self.is_old_partial = is_minimal or omits_nulls
         self._deleted_holds = _UNKNOWN if is_minimal else _FULL
         lists_all = omits_nulls or options.row_image is RowImage.FULL
-        self._updated_holds = _FULL if lists_all else _UNKNOWN
+        self.updated_holds = _FULL if lists_all else _UNKNOWN
 
     def __call__(self, message: Message, value: bytes) -> ChangeEvent:
         """Return the event of a message's value."""
@@ -135,6 +136,10 @@ class Reader:
             return payload_key(wire.primary_key_columns, data)
         return None if message_key is None else self._keys.read(message_key, database, table, data)
 
+    def key_start(self, message_key: bytes | None, database: str, table: str) -> bytes | None:
+        """Return the start of message keys with the column of this one; ``None`` = unknown."""
+        return None if message_key is None else self._keys.start(message_key, database, table)
+
     def position(self, wire: RowMap | DdlMap) -> MySqlPosition | None:
         """Return the position of a message, if it has one that orders the changes.
 
@@ -170,7 +175,7 @@ class Reader:
         if not changed.keys() <= data.keys():
             # the old image has only columns of the new one: Maxwell omitted a NULL there
             data |= {name: None for name in changed if name not in data}
-        return before, data, before_holds, self._updated_holds
+        return before, data, before_holds, self.updated_holds
 
     # -- other messages ------------------------------------------------------------------------
 

@@ -47,18 +47,31 @@ class KeyReader:
             columns = columns_of(names, row)
             return self._keys.add(identity, Key(columns) if columns else None)
 
+    def start(self, message_key: bytes, database: str, table: str) -> bytes | None:
+        """Return the start of message keys with the one column of this one; ``None`` = unknown.
+
+        It is that of the last row of the table; see :func:`has_start`.
+        """
+        cached_start = self._starts.get((database, table))
+        if cached_start is None or not has_start(message_key, cached_start[0]):
+            return None
+        return cached_start[0]
+
     def _names(self, message_key: bytes, database: str, table: str) -> tuple[str, ...]:
         """Return the names in a message key, from its start if it has one column."""
         cached_start = self._starts.get((database, table))
-        if cached_start is not None:
-            start, names = cached_start
-            if message_key.startswith(start) and message_key.find(_NAME, len(start)) < 0:
-                return names
+        if cached_start is not None and has_start(message_key, cached_start[0]):
+            return cached_start[1]
         names = names_in(message_key, database, table)
         if len(names) == 1:
             first, name, _ = message_key.partition(json.dumps(_PREFIX + names[0]))
             self._starts.add((database, table), (first + name, names))
         return names
+
+
+def has_start(message_key: bytes, start: bytes) -> bool:
+    """Return whether a message key has the one column whose name is at the end of a start."""
+    return message_key.startswith(start) and message_key.find(_NAME, len(start)) < 0
 
 
 def names_in(message_key: bytes, database: str, table: str) -> tuple[str, ...]:

@@ -20,7 +20,6 @@ from changelane.event import (
     lists_sent_columns_only,
 )
 from changelane.formats.contract.lane import LaneColumn, NotPlainError, PlainChange, ReadChange
-from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
 from changelane.message import Message
 from changelane.types.values import from_json
 
@@ -100,16 +99,18 @@ class NativeLane:
                 line.transaction,
                 field_id,
                 line.source_time_ns,
+                None,
+                False,
             )
 
         return read
 
-    def event_reader(self, row: Any, *, has_positions: bool) -> ReadEvent:
+    def event_reader(self, row: Any, *, has_positions: bool) -> ReadChange:
         """Return the reader of events (:class:`EventLane`)."""
         del has_positions  # a line has the whole position
         read_line = self._reader(row)
 
-        def read(value: bytes, _key: bytes | None) -> PlainEvent | None:
+        def read(value: bytes, _key: bytes | None) -> PlainChange | None:
             line = read_line(value)
             if line is None:
                 return None
@@ -119,6 +120,7 @@ class NativeLane:
                 line.after,
                 line.position,
                 line.transaction,
+                None,
                 line.source_time_ns,
                 line.process_time_ns,
                 bool(line.details),

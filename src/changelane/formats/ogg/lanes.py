@@ -13,12 +13,11 @@ import msgspec
 from msgspec import UnsetType
 
 from changelane.event import Completeness, DataChange, Op
-from changelane.formats.contract.lane import NotPlainError
+from changelane.formats.contract.lane import NotPlainError, PlainChange, ReadChange
 from changelane.formats.contract.probed_lanes import ProbedLanes
-from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
 from changelane.formats.contract.untyped_lanes import EventForm, UntypedLane
 from changelane.formats.ogg.decode import MISSING, Reader
-from changelane.formats.ogg.options import Model
+from changelane.formats.ogg.options import Model, Order
 from changelane.formats.ogg.wire import Operation
 from changelane.message import Message
 
@@ -71,23 +70,22 @@ def lanes_of(reader: Reader) -> ProbedLanes:
     return ProbedLanes(identity, open_lane)
 
 
-def _reader(reader: Reader, opened: DataChange, table: str, event_form: EventForm) -> ReadEvent:
-    operations, names, lane_key = reader.operations, event_form.names, opened.key
+def _reader(reader: Reader, opened: DataChange, table: str, event_form: EventForm) -> ReadChange:
+    operations, names = reader.operations, event_form.names
     is_partial = opened.op is _UPDATE and opened.after_holds is not _FULL
     is_update_partial = reader.image_holds is not _FULL
-    key_of, position_of, times_of = reader.key, reader.position, reader.times
+    position_of, times_of = reader.position, reader.times
+    has_positions = reader.options.order is not Order.OFFSET
+    lane_key = None if opened.key is None else list(opened.key.columns)
     is_before = event_form.before_check()
     details_of = reader.details if event_form.has_details else None
 
-    def read(value: bytes, _key: bytes | None) -> PlainEvent | None:
+    def read(value: bytes, _key: bytes | None) -> PlainChange | None:
         message: Any = _decode(value)
         op: Any = operations[message.op_type]
-        if message.table != table or _MISSING in value:
+        if message.table != table or message.primary_keys != lane_key or _MISSING in value:
             return None
         if (op is _UPDATE and is_update_partial) is not is_partial:
-            return None
-        key = key_of(message.primary_keys)
-        if key is not lane_key and key != lane_key:
             return None
         before, after = message.before or None, message.after or None
         row, other = (before, after) if op is _DELETE else (after, before)
@@ -95,11 +93,13 @@ def _reader(reader: Reader, opened: DataChange, table: str, event_form: EventFor
             return None
         if other is not None and (op is not _UPDATE or not is_before(other)):
             return None
-        position = position_of(message)
-        time, process_time = times_of(message)
+        position = position_of(message) if has_positions else None
+        time = process_time = None
+        if message.op_ts is not None or message.current_ts is not None:
+            time, process_time = times_of(message)
         has_details = details_of is not None and bool(
             details_of(message, {}, position, time, process_time)
         )
-        return op._value_, before, after, position, None, time, process_time, has_details
+        return op._value_, before, after, position, None, None, time, process_time, has_details
 
     return read

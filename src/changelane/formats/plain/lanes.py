@@ -13,9 +13,9 @@ from typing import Any, Final
 import msgspec
 
 from changelane.event import DataChange, KeyOrigin, Op
-from changelane.formats.contract.lane import NotPlainError
+from changelane.formats.contract import json
+from changelane.formats.contract.lane import NotPlainError, PlainChange, ReadChange
 from changelane.formats.contract.probed_lanes import ProbedLanes
-from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
 from changelane.formats.contract.untyped_lanes import EventForm, UntypedLane
 from changelane.formats.plain.changelog_wire import BEFORE, KINDS, Change
 from changelane.formats.plain.tables import WRAPPED, Keys, Tables, with_key
@@ -55,22 +55,24 @@ def _names_of(value: bytes) -> Hashable | None:
     return None if WRAPPED.issubset(names) else names
 
 
-def _upsert_reader(key_reader: Keys, opened: DataChange, event_form: EventForm) -> ReadEvent:
+def _upsert_reader(key_reader: Keys, opened: DataChange, event_form: EventForm) -> ReadChange:
     names = event_form.names
     decode = _decoder(event_form.row if names is not None else event_form.omitting_row())
     has_key = _key_check(key_reader, opened, event_form)
+    has_own_key = _integer_key_check(opened, event_form)
     read_key = key_reader.read
 
-    def read(value: bytes, message_key: bytes | None) -> PlainEvent | None:
+    def read(value: bytes, message_key: bytes | None) -> PlainChange | None:
         row = decode(value)
         if names is not None:
-            key, key_row = read_key(message_key) or _NO_KEY
-            row = with_key(row, key_row)
-            if key != opened.key or tuple(row) != names:
-                return None
-        elif not has_key(row, message_key):
+            if tuple(row) != names or not has_own_key(row, message_key):
+                key, key_row = read_key(message_key) or _NO_KEY
+                row = with_key(row, key_row)
+                if key != opened.key or tuple(row) != names:
+                    return None
+        elif not has_own_key(row, message_key) and not has_key(row, message_key):
             return None
-        return _UPDATE, None, row, None, None, None, None, False
+        return _UPDATE, None, row, None, None, None, None, None, False
 
     return read
 
@@ -87,15 +89,16 @@ def changelog_lanes(plain_tables: Tables, key_reader: Keys) -> ProbedLanes:
     return ProbedLanes(lambda value: tuple(_change(value).data), open_lane)
 
 
-def _changelog_reader(key_reader: Keys, opened: DataChange, event_form: EventForm) -> ReadEvent:
+def _changelog_reader(key_reader: Keys, opened: DataChange, event_form: EventForm) -> ReadChange:
     names = event_form.names
     decode_whole = _decoder(_change_class(event_form.row))
     decode = (
         decode_whole if names is not None else _decoder(_change_class(event_form.omitting_row()))
     )
     has_key = _key_check(key_reader, opened, event_form)
+    has_own_key = _integer_key_check(opened, event_form)
 
-    def read(value: bytes, message_key: bytes | None) -> PlainEvent | None:
+    def read(value: bytes, message_key: bytes | None) -> PlainChange | None:
         change = decode(value)
         op, row = KINDS[change.op], change.data
         if change.op == BEFORE:
@@ -105,10 +108,10 @@ def _changelog_reader(key_reader: Keys, opened: DataChange, event_form: EventFor
                 return None
         elif op is _DELETED:
             row = decode_whole(value).data
-        if not has_key(row, message_key):
+        if not has_own_key(row, message_key) and not has_key(row, message_key):
             return None
         before, after = (row, None) if op is _DELETED else (None, row)
-        return op._value_, before, after, None, None, None, None, False
+        return op._value_, before, after, None, None, None, None, None, False
 
     return read
 
@@ -131,6 +134,27 @@ def _key_check(
         return message_key == key and None not in values and tuple(key_row.values()) == values
 
     return has_key
+
+
+def _integer_key_check(
+    opened: DataChange, event_form: EventForm
+) -> Callable[[Any, bytes | None], bool]:
+    """Return a fast check for a key of one whole number; ``False`` = unknown.
+
+    The message key must have the bytes of the row's value as Flink writes them.
+    """
+    key = opened.key
+    if key is None or key.origin is not KeyOrigin.MESSAGE or len(key.columns) != 1:
+        return lambda _row, _data: False
+    value_of = event_form.value_of(key.columns[0])
+    start = json.dumps(dict.fromkeys(key.columns, 0))[:-2].replace(b"%", b"%%")
+    pattern = start + b"%d}"
+
+    def has_own_key(row: Any, data: bytes | None) -> bool:
+        value = value_of(row)
+        return value.__class__ is int and data == pattern % value
+
+    return has_own_key
 
 
 def _change_class(row: Any) -> Any:

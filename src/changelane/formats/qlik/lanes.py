@@ -12,9 +12,8 @@ import msgspec
 
 from changelane.event import Completeness, DataChange, Op
 from changelane.formats.contract.declared_tables import DeclaredTable
-from changelane.formats.contract.lane import NotPlainError
+from changelane.formats.contract.lane import NotPlainError, PlainChange, ReadChange
 from changelane.formats.contract.probed_lanes import ProbedLanes
-from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
 from changelane.formats.contract.untyped_lanes import EventForm, UntypedLane
 from changelane.formats.qlik.decode import (
     OPERATIONS,
@@ -127,7 +126,7 @@ def _check_mask(identity: _Identity, declared: DeclaredTable | None) -> None:
         raise NotPlainError
 
 
-def _reader(identity: _Identity, opened: DataChange, event_form: EventForm) -> ReadEvent:
+def _reader(identity: _Identity, opened: DataChange, event_form: EventForm) -> ReadChange:
     schema, table, mask = identity.schema, identity.table, identity.mask
     schema_id, is_in_envelope = identity.schema_id, identity.has_envelope
     source, names, has_details = opened.source, event_form.names, event_form.has_details
@@ -136,7 +135,7 @@ def _reader(identity: _Identity, opened: DataChange, event_form: EventForm) -> R
     decode_message, decode_envelope = _decoders(event_form)
     key_values = event_form.values_of(() if opened.key is None else opened.key.columns)
 
-    def read(value: bytes, _key: bytes | None) -> PlainEvent | None:
+    def read(value: bytes, _key: bytes | None) -> PlainChange | None:
         if has_envelope(value) is not is_in_envelope:
             return None
         envelope: Any = None
@@ -175,6 +174,7 @@ def _reader(identity: _Identity, opened: DataChange, event_form: EventForm) -> R
             row,
             position,
             transaction,
+            None,
             time,
             None,
             has_details and bool(details),

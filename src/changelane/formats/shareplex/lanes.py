@@ -12,8 +12,8 @@ import msgspec
 
 from changelane.event import Completeness, DataChange, Op
 from changelane.formats.contract.json import decoder
+from changelane.formats.contract.lane import PlainChange, ReadChange
 from changelane.formats.contract.probed_lanes import ProbedLanes
-from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
 from changelane.formats.contract.untyped_lanes import EventForm, UntypedLane
 from changelane.formats.shareplex.decode import Coordinates, Reader, change_of
 from changelane.formats.shareplex.operations import OPERATIONS, Operation
@@ -70,14 +70,14 @@ def lanes_of(reader: Reader) -> ProbedLanes:
 
 def _reader(
     reader: Reader, opened: DataChange, table: str | None, event_form: EventForm
-) -> ReadEvent:
+) -> ReadChange:
     decode: Any = decoder(KnownTextChange if reader.text_only else KnownChange).decode
     is_partial = opened.op is _UPDATE and opened.after_holds is not _FULL
     lane_key = None if opened.key is None else opened.key.columns
     is_before = event_form.before_check()
     completeness, time_of, names = reader.completeness, reader.time, event_form.names
 
-    def read(value: bytes, _key: bytes | None) -> PlainEvent | None:
+    def read(value: bytes, _key: bytes | None) -> PlainChange | None:
         message = decode(value)
         meta = message.meta
         op, (before, after) = change_of(_ROW_CHANGES[meta.op], message)
@@ -101,6 +101,7 @@ def _reader(
             after,
             coordinates.position,
             coordinates.transaction,
+            None,
             time_of(meta.time, "time"),
             time_of(meta.posttime, "posttime"),
             bool(coordinates.details),

@@ -18,6 +18,7 @@ from changelane.event import DataChange, Op, Transaction
 from changelane.formats.contract.column_values import lane_column
 from changelane.formats.contract.lane import (
     NotPlainError,
+    PlainChange,
     ReadChange,
     ReadChanges,
     attribute,
@@ -26,7 +27,6 @@ from changelane.formats.contract.lane import (
     read_one,
 )
 from changelane.formats.contract.probed_lanes import ProbedLanes
-from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
 from changelane.formats.spanner.decode import (
     WHOLE_ROWS,
     WITH_OLD_ROWS,
@@ -111,15 +111,15 @@ class SpannerLane:
     def batch_reader(self, row: Any) -> ReadChanges:
         """Return the reader of records."""
         read: ReadChanges = self._compiled(
-            row, "op, before, after, position, transaction, None, time"
+            row, "op, before, after, position, transaction, None, time, None, False"
         )
         return read
 
-    def event_reader(self, row: Any, *, has_positions: bool) -> ReadEvent:
+    def event_reader(self, row: Any, *, has_positions: bool) -> ReadChange:
         """Return the reader of records with one mod (:class:`EventLane`)."""
         del has_positions  # a record has the whole position
-        read_changes: Callable[[bytes, bytes | None], list[PlainEvent] | None] = self._compiled(
-            row, "op, before, after, position, transaction, time, None, True"
+        read_changes: Callable[[bytes, bytes | None], list[PlainChange] | None] = self._compiled(
+            row, "op, before, after, position, transaction, None, time, None, True"
         )
         return read_one(read_changes)
 

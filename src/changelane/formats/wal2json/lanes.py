@@ -136,10 +136,15 @@ class Wal2JsonLane:
             " message = decode(value)",
             *(f" {line}" for line in lines),
             " at = coordinates(message)",
-            f" return {op!r}, {images}, at.position, at.transaction, None, at.time_ns",
+            f" return {op!r}, {images}, at.position, at.transaction, None, at.time_ns, None, False",
         ]
         read: ReadChange = compiled_function(lines, names)
         return read
+
+    def event_reader(self, row: Any, *, has_positions: bool) -> ReadChange:
+        """Return the reader of events, which have no details (:class:`EventLane`)."""
+        del has_positions  # a message has the whole position
+        return self.reader(row)
 
     def _decoder(self) -> Callable[[bytes], Any]:
         """Return the decoder of a message; an error = the message is not plain."""

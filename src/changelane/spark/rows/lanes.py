@@ -213,7 +213,7 @@ _BATCH: Final = (
 )
 _BATCH_END: Final = ("  rows.append(row)", " return rows")
 _START: Final = (
-    "op, before, after, sent_position, transaction, field_id, time_ns = plain",
+    "op, before, after, sent_position, transaction, field_id, time_ns, _, _ = plain",
     "position = sent_position",
     "if position is None: position = fallback_position(source, message, index)",
     "before_text = before_missing = after_text = None",

@@ -53,6 +53,7 @@ FORMATS: dict[str, tuple[dict[str, Any], ...]] = {
         {"ttl_deletes": "drop"},
     ),
     "ticdc-open-json": ({}, {"output_old_value": True}, {"time_zone": "Europe/Berlin"}),
+    "ticdc-avro": ({}, {"order": "commit_ts"}, {"verify_checksums": False}),
 }
 LEAST_PLAIN = {
     "wal2json": 0.3,
@@ -61,6 +62,7 @@ LEAST_PLAIN = {
     "cockroachdb-json": 0.4,
     "spanner-json": 0.3,
     "dynamodb-json": 0.1,
+    "ticdc-avro": 0.6,
 }
 """The least share of plain messages of the stored ones."""
 
@@ -181,7 +183,9 @@ def test_messages_of_wal2json_without_a_lane(one: Message) -> None:
 
 
 def test_the_messages_of_a_stream_are_not_converted_in_lanes() -> None:
-    assert conversion_lanes(get_codec("wal2json"), get_codec("canal-json")) is None
+    assert (
+        conversion_lanes(get_codec("wal2json"), get_codec("canal-json"), reads_streams=True) is None
+    )
 
 
 # -- ticdc-open-json -------------------------------------------------------------------------------

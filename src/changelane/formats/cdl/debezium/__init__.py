@@ -59,15 +59,16 @@ _CARRIES: Final = Carries(
 
 def make(options: Options) -> Format:
     """Return the format."""
-    reader = MemberReader(Rules(options).member())
+    reader, encoder = MemberReader(Rules(options).member()), Encoder(options)
     return MemberFormat(
         make,
         options,
         carries=_CARRIES,
         decode=reader.decode,
-        encode=Encoder(options).encode,
+        encode=encoder.encode,
         may_match=_may_match,
         lanes=MemberLanes(reader),
+        row_writing=encoder.row_writing,
     )
 
 

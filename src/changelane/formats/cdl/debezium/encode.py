@@ -32,18 +32,20 @@ from changelane.formats.cdl.json.encode import (
 )
 from changelane.formats.cdl.json.options import FILLERS
 from changelane.formats.contract.format import Report
+from changelane.formats.contract.row_writing import RowWriting
 from changelane.formats.debezium_envelope.blocks import NO_SNAPSHOT, report_snapshot
 from changelane.formats.debezium_envelope.envelope_writer import (
-    Images,
     MemberWriter,
     Parts,
     milliseconds,
     part_of,
 )
 from changelane.formats.debezium_envelope.fillers import may_have_fillers, report_possible_fillers
+from changelane.formats.debezium_envelope.row_writing import row_writing
 from changelane.formats.debezium_envelope.rows.connect_schema import Schema, struct
 from changelane.formats.debezium_envelope.rows.modes import Modes
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
+from changelane.formats.debezium_envelope.rows.row_writer import Images
 from changelane.message import Message
 from changelane.position import PostgresPosition
 
@@ -56,30 +58,48 @@ class Encoder:
     def __init__(self, options: Options) -> None:
         self._options = options
         modes = Modes(vendor=options.vendor, vendor_timestamps=True)
-        placeholder = Placeholder(options.placeholder)
-        self._writer = MemberWriter(LAYOUT, lambda _: modes, placeholder=placeholder)
+        self._placeholder = Placeholder(options.placeholder)
+        self._writer = MemberWriter(LAYOUT, lambda _: modes, placeholder=self._placeholder)
 
     def encode(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
         """Return the messages of an event."""
         return encode_event(event, report, self._change)
 
+    def row_writing(self, change: DataChange) -> RowWriting:
+        """Return how the messages of plain changes are written (:data:`WritingOf`).
+
+        Raises:
+            NotPlainError: Messages such as that of this change are not plain.
+            EncodeError: The format does not support the product.
+        """
+        _check_product(change)
+
+        def messages_of(event: DataChange, images: Images, report: Report) -> tuple[Message, ...]:
+            return (self._message(event, images, (), report),)
+
+        writer = self._writer.row_writer(change)
+        return row_writing(change, writer, self._placeholder, messages_of)
+
     def _change(self, event: DataChange, report: Report) -> Message:
-        product = event.source.product
-        if product is not None and product not in PRODUCTS:
-            # "For other data sources, only CDL JSON is supported."
-            msg = (
-                f"cdl-debezium-json supports only DRS-openGauss-JSON, PostgreSQL and openGauss,"
-                f" and this change comes from {product}; use cdl-json instead"
-            )
-            raise EncodeError(msg)
-        details = event.details
+        _check_product(event)
         event, lobs = _without_lobs(event)
-        is_key_only = details.get("image") != "unique" and may_have_fillers(
+        usual_fillers = _NOTHING if self._has_key_only(event) else None
+        fillers: Any = event.details.get("fillers", usual_fillers)
+        images = self._writer.images(event, report, fillers)
+        return self._message(event, images, lobs, report)
+
+    def _has_key_only(self, event: DataChange) -> bool:
+        """Return whether a reader uses only the key of the before image."""
+        return event.details.get("image") != "unique" and may_have_fillers(
             event, self._options.before_image, FILLERS
         )
-        fillers: Any = details.get("fillers", _NOTHING if is_key_only else None)
-        images = self._writer.images(event, report, fillers)
-        if is_key_only and images.before is not None:
+
+    def _message(
+        self, event: DataChange, images: Images, lobs: tuple[str, ...], report: Report
+    ) -> Message:
+        """Return the message of a change with encoded images."""
+        details = event.details
+        if self._has_key_only(event) and images.before is not None:
             has_schema = event.schema is not None
             report_possible_fillers(
                 event, images.before, images.writer, report, has_schema=has_schema
@@ -105,6 +125,22 @@ class Encoder:
             extra_schemas={"unique": _unique_schema(event, images)},
         )
         return self._writer.message(event, images, parts, report)
+
+
+def _check_product(event: DataChange) -> None:
+    """Check that the format supports the product of a change.
+
+    Raises:
+        EncodeError: It does not.
+    """
+    product = event.source.product
+    if product is not None and product not in PRODUCTS:
+        # "For other data sources, only CDL JSON is supported."
+        msg = (
+            f"cdl-debezium-json supports only DRS-openGauss-JSON, PostgreSQL and openGauss,"
+            f" and this change comes from {product}; use cdl-json instead"
+        )
+        raise EncodeError(msg)
 
 
 def _without_lobs(event: DataChange) -> tuple[DataChange, tuple[str, ...]]:

@@ -131,7 +131,7 @@ class CdlLane:
             " position, transaction = coordinates(envelope.transaction, {})",
             " time = envelope.TIMESTAMP",
             " time_ns = None if time is None else time * millisecond",
-            " return op, before, after, position, transaction, None, time_ns",
+            " return op, before, after, position, transaction, None, time_ns, None, False",
         ]
         read: ReadChange = compiled_function(lines, names)
         return read

@@ -2,7 +2,7 @@
 """Rows written as JSON: a writer is compiled once per table version and target."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -27,6 +27,14 @@ from changelane.schema import TableSchema
 from changelane.types import UNAVAILABLE
 
 _NOT_OF_TYPE: Final = (TypeError, ValueError, AttributeError, KeyError, ArithmeticError)
+
+
+class Images(NamedTuple):
+    """The JSON of an event's images, and its writer."""
+
+    writer: "RowWriter"
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
 
 
 class RowWriter:
@@ -59,6 +67,7 @@ class RowWriter:
             column_losses = losses_of(column, field, is_binlog=modes.binlog)
             losses.update(dict.fromkeys(column_losses))
         self.losses = tuple(losses)
+        self._names = tuple(self.fields)
 
     def write(
         self,
@@ -67,7 +76,7 @@ class RowWriter:
         placeholders: Mapping[str, Any],
         fillers: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Return the JSON of an image.
+        """Return the JSON of an image, in the order of its schema.
 
         Args:
             image: The image.
@@ -77,7 +86,7 @@ class RowWriter:
                 they are not the usual ones.
         """
         row: dict[str, Any] = {}
-        for name, value in image.items():
+        for name, value in self.ordered(image).items():
             wire = self._wires.get(name)
             if value is UNAVAILABLE:
                 if fillers is not None and (name in fillers or name in self.fillers):
@@ -91,6 +100,20 @@ class RowWriter:
         if self._placeholder.may_be_in(row):
             self._report_lookalikes(image, row, report)
         return row
+
+    def ordered(self, image: Image) -> Image:
+        """Return an image with the columns of the schema in their order, before other columns."""
+        names = self._names
+        if not names or tuple(image) == names:
+            return image
+        return {**{name: image[name] for name in names if name in image}, **image}
+
+    def encoder_of(self, column: str) -> Convert | None:
+        """Return the function from the values of a column to their JSON; ``None`` = no change.
+
+        It raises an exception for a value that has no form.
+        """
+        return self._wires[column].encode
 
     def _report_lookalikes(self, image: Image, row: dict[str, Any], report: Report) -> None:
         """Report values that a reader takes for the placeholder."""

@@ -35,6 +35,7 @@ from changelane.formats.ticdc import SOURCE
 from changelane.formats.ticdc.avro.columns import TYPES
 from changelane.formats.ticdc.avro.decode import Reader
 from changelane.formats.ticdc.avro.encode import Writer
+from changelane.formats.ticdc.avro.lanes import lanes_of
 from changelane.formats.ticdc.avro.options import Options
 from changelane.message import Message
 
@@ -49,6 +50,7 @@ class TicdcAvro:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._read = Reader(options)
+        self.lanes: Final = lanes_of(self._read)
         self._write = Writer(options)
         is_ordered = options.order == "commit_ts"
         self.carries: Final = Carries(

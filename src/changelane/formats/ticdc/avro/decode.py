@@ -23,6 +23,7 @@ from changelane.formats.ticdc.avro.columns import column_of
 from changelane.formats.ticdc.avro.options import Options
 from changelane.formats.ticdc.simple.tables import checksum_of
 from changelane.message import Message
+from changelane.position import SequencePosition
 from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId, TableSchema
 from changelane.types import Decimal, Enum, LogicalType, Set, Value
@@ -57,6 +58,7 @@ class RowPlan:
         schema: The columns.
         key: The columns as those of a key.
         before: The plan of the before image; ``None`` if the schema has none.
+        readers: The functions from the JSON of columns to their values.
     """
 
     def __init__(self, schema: Schema, options: Options) -> None:
@@ -79,7 +81,7 @@ class RowPlan:
         except ValueError as error:
             raise DecodeError(str(error), code=ReasonCode.WRONG_SCHEMA) from None
         self.key = Key(tuple(column.name for column, _ in columns))
-        self._readers = {column.name: read for column, read in columns}
+        self.readers = {column.name: read for column, read in columns}
         befores = [field for field in schema.members if field.member == BEFORE]
         self.before = RowPlan(befores[0], options) if befores else None
 
@@ -90,7 +92,7 @@ class RowPlan:
             DecodeError: A column is missing, or a value is not of its type.
         """
         image: dict[str, Value] = {}
-        for name, read in self._readers.items():
+        for name, read in self.readers.items():
             if name not in row:
                 reason = "the row lacks a column of its schema"
                 raise DecodeError(reason, code=ReasonCode.MISSING_FIELD, path=path)
@@ -136,10 +138,15 @@ def _written(kind: LogicalType, written: Any, value: Any) -> Any:
 
 
 class Reader:
-    """Decodes messages."""
+    """Decodes messages.
+
+    Attributes:
+        is_ordered: Changes have the order of their commit time stamps.
+    """
 
     def __init__(self, options: Options) -> None:
         self._options = options
+        self.is_ordered = options.order == "commit_ts"
         self._plans: BoundedCache[bytes, RowPlan] = BoundedCache(_MAX_PLANS)
 
     def __call__(self, message: Message) -> DataChange:
@@ -193,9 +200,18 @@ class Reader:
             where = error.path.replace("$", f"{path}.payload", 1)
             raise DecodeError(error.reason, code=error.code, path=where) from None
 
+    def plan(self, data: bytes) -> RowPlan | None:
+        """Return the plan of a row or a key; ``None`` if it is null.
+
+        Raises:
+            DecodeError: The data is not of TiCDC.
+        """
+        loaded = self._loaded(data, "$")
+        return None if loaded is None else loaded[0]
+
     def _row(self, plan: RowPlan, row: Row, key: Key | None) -> DataChange:
         path = "$.payload"
-        op = _operation(row.get(OP))
+        op = operation_of(row.get(OP))
         image = plan.image(row, path)
         if self._options.verify_checksums:
             _verify(plan, row, image)
@@ -207,7 +223,7 @@ class Reader:
             before = plan.before.image(before_row, f"{path}.{BEFORE}")
         time_stamp = position_of(row.get(COMMIT_TS), f"{path}.{COMMIT_TS}")
         details: Mapping[str, object] = NO_DETAILS
-        if time_stamp is not None and self._options.order == "offset":
+        if time_stamp is not None and not self.is_ordered:
             details = {COMMIT_TS: time_stamp.value}
         is_delete = op is Op.DELETE
         is_key = (
@@ -220,10 +236,10 @@ class Reader:
             (before or image) if is_delete else before,
             None if is_delete else image,
             plan.schema,
-            time_stamp if self._options.order == "commit_ts" else None,
+            time_stamp if self.is_ordered else None,
             None,
             SOURCE,
-            _time(row, None if time_stamp is None else time_stamp.value),
+            time_of(row.get(PHYSICAL_TIME), time_stamp),
             None,
             Completeness.CHANGED if is_key else Completeness.UNKNOWN,
             Completeness.UNKNOWN,
@@ -231,7 +247,7 @@ class Reader:
         )
 
 
-def _operation(value: Any) -> Op:
+def operation_of(value: Any) -> Op:
     """Return the operation; without the extension a row is an insert or an update."""
     if value is None or value == "":
         return Op.UPDATE
@@ -242,10 +258,14 @@ def _operation(value: Any) -> Op:
     return op
 
 
-def _time(row: Row, time_stamp: int | None) -> int | None:
-    value = row.get(PHYSICAL_TIME)
+def time_of(value: Any, commit: SequencePosition | None) -> int | None:
+    """Return the source time in nanoseconds: the physical time, or that of the time stamp.
+
+    Raises:
+        DecodeError: The physical time is not one.
+    """
     if value is None:
-        return time_ns(time_stamp)
+        return time_ns(None if commit is None else commit.value)
     path = f"$.payload.{PHYSICAL_TIME}"
     if type(value) is not int:
         raise DecodeError("not a time", code=ReasonCode.WRONG_TYPE, path=path)

@@ -17,6 +17,7 @@ from changelane.formats.contract.column_values import Read
 from changelane.formats.contract.lane import (
     LaneColumn,
     NotPlainError,
+    PlainChange,
     ReadChange,
     ReadChanges,
     attribute,
@@ -25,7 +26,6 @@ from changelane.formats.contract.lane import (
     read_one,
 )
 from changelane.formats.contract.probed_lanes import ProbedLanes
-from changelane.formats.contract.row_writing import PlainEvent, ReadEvent
 from changelane.formats.contract.tidb_time_stamps import position_of, time_ns
 from changelane.formats.ticdc.open.columns import TEXTS
 from changelane.formats.ticdc.open.decode import Reader
@@ -100,15 +100,17 @@ class TicdcOpenLane:
 
     def batch_reader(self, row: Any) -> ReadChanges:
         """Return the reader of messages."""
-        read: ReadChanges = self._compiled(row, "op, before, after, position, None, None, time")
+        read: ReadChanges = self._compiled(
+            row, "op, before, after, position, None, None, time, None, False"
+        )
         return read
 
-    def event_reader(self, row: Any, *, has_positions: bool) -> ReadEvent:
+    def event_reader(self, row: Any, *, has_positions: bool) -> ReadChange:
         """Return the reader of messages with one event (:class:`EventLane`)."""
         del has_positions  # a message has the whole position
         has_details = "head.rid is not None or head.ptn is not None"
-        parts = f"op, before, after, position, None, time, None, {has_details}"
-        read_changes: Callable[[bytes, bytes | None], list[PlainEvent] | None]
+        parts = f"op, before, after, position, None, None, time, None, {has_details}"
+        read_changes: Callable[[bytes, bytes | None], list[PlainChange] | None]
         read_changes = self._compiled(row, parts)
         return read_one(read_changes)
 

@@ -121,7 +121,7 @@ class Reader:
             build_time(message),
             Completeness.UNKNOWN if before is None else holds,
             Completeness.UNKNOWN if after is None else holds,
-            _details(message),
+            details_of(message),
         )
 
     def _image(self, table: Table | None, row: JsonRow, path: str) -> dict[str, Any]:
@@ -288,7 +288,8 @@ def build_time(message: SimpleMessage) -> int | None:
     return value * _MILLISECOND
 
 
-def _details(message: SimpleMessage) -> dict[str, object]:
+def details_of(message: SimpleMessage) -> dict[str, object]:
+    """Return the fields of a message that have no place in its event."""
     details: dict[str, object] = {}
     if message.tableID is not None:
         details["tableID"] = message.tableID

@@ -21,7 +21,13 @@ from changelane.formats.contract.lane import (
 )
 from changelane.formats.contract.probed_lanes import ProbedLanes
 from changelane.formats.contract.tidb_time_stamps import position_of, time_ns
-from changelane.formats.ticdc.simple.decode import OPERATIONS, VERSION, Reader, build_time
+from changelane.formats.ticdc.simple.decode import (
+    OPERATIONS,
+    VERSION,
+    Reader,
+    build_time,
+    details_of,
+)
 from changelane.formats.ticdc.simple.tables import Table
 from changelane.formats.ticdc.simple.wire import JsonRow, SimpleMessage
 from changelane.message import Message
@@ -91,6 +97,15 @@ class TicdcSimpleLane:
 
     def reader(self, row: Any) -> ReadChange:
         """Return the reader of messages."""
+        return self._reader(row, has_details=False)
+
+    def event_reader(self, row: Any, *, has_positions: bool) -> ReadChange:
+        """Return the reader of events (:class:`EventLane`)."""
+        del has_positions  # a message has the whole position
+        return self._reader(row, has_details=True)
+
+    def _reader(self, row: Any, *, has_details: bool) -> ReadChange:
+        """Return the reader of messages; *has_details*: changes state it."""
         decode = self._decoder(row)
         names = self._names if self.is_named else None
 
@@ -109,9 +124,10 @@ class TicdcSimpleLane:
                 or (before is not None and tuple(before) != names)
             ):
                 return None
-            build_time(message)  # an error is an error of the message
+            process_ns = build_time(message)  # an error is an error of the message
             position, time = position_of(message.commitTs, ""), time_ns(message.commitTs)
-            return op, before, after, position, None, None, time
+            is_detailed = has_details and bool(details_of(message))
+            return op, before, after, position, None, None, time, process_ns, is_detailed
 
         return read
 
