@@ -43,9 +43,9 @@ SHAPE_TESTS := tests/test_architecture.py tests/test_generated_pages.py
 
 # Many messages of every format, and commands that start processes: without Spark, but not fast.
 THOROUGH_TESTS := tests/conformance $(addprefix tests/unit/,cli/test_convert.py cli/test_convert_jobs.py \
-                  conversion/test_conversion_lanes.py formats/contract/test_losses.py \
-                  formats/contract/test_nesting.py testing/test_key_change_histories.py) \
-                  $(wildcard tests/unit/spark/rows/test_lanes*.py)
+                  formats/contract/test_losses.py formats/contract/test_nesting.py \
+                  testing/test_key_change_histories.py) \
+                  $(wildcard tests/unit/conversion/test_*lanes*.py tests/unit/spark/rows/test_lanes*.py)
 
 FAST := $(WITHOUT_SERVICES) $(addprefix --ignore=,$(SHAPE_TESTS) $(THOROUGH_TESTS))
 
