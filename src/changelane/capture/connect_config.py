@@ -78,9 +78,9 @@ def connector_of(options: ConnectorOptions, *, has_snapshot: bool, secrets_file:
     secrets |= _key_stores(options)
     placeholders = {key: f"${{file:{secrets_file}:{name}.{key}}}" for key in secrets}
     config = {
+        **_TOPICS,
         **properties,
         **_CONVERTERS,
-        **_TOPICS,
         **_history(options, secrets_file),
         **placeholders,
         "tasks.max": "1",

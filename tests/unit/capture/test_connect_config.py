@@ -121,6 +121,13 @@ def test_source_text_is_a_kafka_source(tables: list[str]) -> None:
     assert source_of_text.format == "debezium-json"
 
 
+def test_topics_have_the_defaults_of_the_broker_unless_the_user_sets_others() -> None:
+    partitions = "topic.creation.default.partitions"
+    assert connector_of(options(), has_snapshot=True).config[partitions] == "-1"
+    chosen = options(properties={partitions: "6"})
+    assert connector_of(chosen, has_snapshot=True).config[partitions] == "6"
+
+
 def test_secrets_are_in_the_file_that_the_user_names() -> None:
     connector = connector_in(options(), has_snapshot=True, secrets_file="/run/secrets.properties")
     assert secret_keys(connector) == ["shop-postgres.database.password"]

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures the time from a commit in PostgreSQL to the commit of a Delta table that has its rows.
+
+An endless ``changelane run`` captures a table of orders, while transactions of inserts and updates
+come at a steady rate. The figures are those of the inserts of the second half.
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from capture_snapshot import changelane, fill_postgres, open_server, write_pipeline
+
+_FIRST_ROWS: Final = 10_000
+_TRANSACTIONS: Final = 25
+"""Transactions of a second."""
+_LIMIT_S: Final = 600.0
+
+
+class Commit(NamedTuple):
+    """A commit of the table.
+
+    Attributes:
+        at: The time at which it became visible, seconds since 1970.
+        last_id: The highest id in the table.
+    """
+
+    at: float
+    last_id: int
+
+
+def commits(table: Path) -> list[Commit]:
+    """Return the commits of a Delta table, in their order."""
+    last_id, table_commits = 0, []
+    for path in sorted((table / "_delta_log").glob("*.json")):
+        for line in path.read_text("utf-8").splitlines():
+            if added := json.loads(line).get("add"):
+                highest = json.loads(added["stats"]).get("maxValues", {}).get("id", 0)
+                last_id = max(last_id, highest)
+        table_commits.append(Commit(path.stat().st_mtime, last_id))
+    return table_commits
+
+
+def _change(connection: Any, first: int, count: int) -> float:
+    """Insert and update rows in one transaction; return the time of its commit."""
+    with connection.transaction():
+        connection.execute(
+            "INSERT INTO orders SELECT %s + n, 1, 'new', 'a note', 1, 1, 1, '2024-02-29', now(), 1 "
+            "FROM generate_series(0, %s) n",
+            [first, count - 1],
+        )
+        connection.execute(
+            "UPDATE orders SET quantity = quantity + 1 WHERE id BETWEEN %s AND %s",
+            [first % _FIRST_ROWS + 1, first % _FIRST_ROWS + count],
+        )
+    return time.time()
+
+
+def delays(server: Any, table: Path, job: Any, *, rate: int, seconds: int) -> list[float]:
+    """Return the delays of the inserts of the second half, seconds."""
+    count = rate // _TRANSACTIONS // 2
+    committed_at: dict[int, float] = {}
+    last_id = _FIRST_ROWS
+    with server.connect("shop") as connection:
+        start_s = time.time()
+        for number in range(seconds * _TRANSACTIONS):
+            time.sleep(max(0.0, start_s + number / _TRANSACTIONS - time.time()))
+            at = _change(connection, last_id + 1, count)
+            last_id += count
+            committed_at[last_id] = at
+    _await_id(table, last_id, job)
+    table_commits = commits(table)
+    return [
+        next(commit.at for commit in table_commits if commit.last_id >= inserted_id) - at
+        for inserted_id, at in committed_at.items()
+        if at >= start_s + seconds / 2
+    ]
+
+
+def _await_id(table: Path, last_id: int, job: Any) -> None:
+    deadline_s = time.monotonic() + _LIMIT_S
+    while max((commit.last_id for commit in commits(table)), default=0) < last_id:
+        job.check()
+        if time.monotonic() > deadline_s:
+            raise SystemExit(f"the row {last_id} is not in the table after {_LIMIT_S:.0f} s")
+        time.sleep(0.5)
+
+
+def main(arguments_of_command: Sequence[str]) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser("latency", description=__doc__.splitlines()[0])
+    parser.add_argument("--rate", type=int, default=500, help="changes of a second")
+    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--interval", default="2 seconds", help="options.interval")
+    parser.add_argument("--publish-interval", default="200ms", help="source.publish_interval")
+    arguments = parser.parse_args(arguments_of_command)
+    with open_server("postgres") as server, tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        fill_postgres(server, _FIRST_ROWS)
+        file = write_pipeline(
+            server,
+            "postgres",
+            folder,
+            publish_interval=arguments.publish_interval,
+            options={"trigger": "continuous", "interval": arguments.interval},
+        )
+        job = changelane(server, folder, "run", str(file))
+        table = folder / "lake" / "tables" / "shop" / "public" / "orders"
+        try:
+            _await_id(table, _FIRST_ROWS, job)
+            values = delays(server, table, job, rate=arguments.rate, seconds=arguments.seconds)
+        finally:
+            usage = job.stop()
+        hundredths = statistics.quantiles(values, n=100)
+        print(
+            f"{arguments.rate} changes a second, interval {arguments.interval}, "
+            f"publish_interval {arguments.publish_interval}: "
+            f"p50 {hundredths[49]:.2f} s, p95 {hundredths[94]:.2f} s; "
+            f"{usage.processor:.1f} s of processors, {usage.peak_mb}"
+        )
