@@ -81,11 +81,11 @@ def test_a_real_connector_is_registered_and_its_failure_is_a_line(
         key = f"{database}-postgres.database.password"
         capture = connect_capture_of(source, notes.append)
 
-        with pytest.raises(ConfigError, match="HTTP status 400"):
-            capture.start()  # the worker has no password yet
+        with pytest.raises(ConfigError, match=r"database\.hostname: .*password authentication"):
+            capture.start()  # the workers have no password yet
         worker.add_secrets({key: postgres_server.password})
         capture.start()
-        assert any(f"its workers read from {worker.secrets_file}: {key}" in note for note in notes)
+        assert any(f"the workers read from {worker.secrets_file}: {key}" in note for note in notes)
         capture.wait_until_now()
         execute("UPDATE orders SET price = 1 WHERE id = 1")
         execute("DELETE FROM orders WHERE id = 2")

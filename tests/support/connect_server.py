@@ -16,6 +16,7 @@ class ConnectServer:
         states: The answers about their states; without one, a connector runs.
         offsets: Their offsets.
         errors: The status and the body of the next answers.
+        validation_errors: The errors of a configuration, by its keys.
         auth: The header that each request must have; empty = none.
     """
 
@@ -25,6 +26,7 @@ class ConnectServer:
         self.states: dict[str, dict[str, Any]] = {}
         self.offsets: dict[str, dict[str, Any]] = {}
         self.errors: list[tuple[int, bytes]] = []
+        self.validation_errors: dict[str, list[str]] = {}
         self.auth = ""
         self.version = "4.1.0"
         server = self
@@ -89,6 +91,10 @@ class ConnectServer:
 
     def put(self, path: str, body: dict[str, str]) -> Any:
         match path.split("/"):
+            case ["", "connector-plugins", _, "config", "validate"]:
+                errors = {key: [] for key in body} | self.validation_errors
+                values = [{"name": key, "errors": texts} for key, texts in errors.items()]
+                return {"configs": [{"value": None}, *({"value": value} for value in values)]}
             case ["", "connectors", name, "config"]:
                 self.configs[name] = body
                 return {"name": name, "config": body}

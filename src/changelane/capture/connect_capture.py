@@ -112,16 +112,16 @@ class ConnectCapture:
         """Return why the connector does not capture what the pipeline needs.
 
         Returns:
-            The reason; empty if it does; ``None`` if it is not registered.
+            The reason; empty if it does; ``None`` if it is not registered, and can be.
 
         Raises:
             ConfigError: Kafka Connect or the server rejects the login.
             UnreachableError: One of them does not answer.
         """
         registered = self._cluster.config(self.name)
-        if registered is None:
-            return None
         connector = source_connector(self._source, self._server)
+        if registered is None:
+            return self._validation_errors(connector) or None
         if keys := differing_keys(registered, connector.config):
             return self._difference_text(keys)
         return _problem_of(self.name, self._cluster.status(self.name))
@@ -137,12 +137,17 @@ class ConnectCapture:
         )
 
     def _register(self, connector: Connector, verb: str) -> None:
-        self._cluster.set_config(connector.name, connector.config)
-        self._notify(
-            f"{verb} the connector {connector.name} in Kafka Connect at {self._cluster.label}"
-        )
         keys = ", ".join(secret_keys(connector))
-        self._notify(f"its workers read from {self._source.connect_secrets_file}: {keys}")
+        self._notify(f"the workers read from {self._source.connect_secrets_file}: {keys}")
+        if errors := self._validation_errors(connector):
+            raise ConfigError(errors)
+        self._cluster.set_config(connector.name, connector.config)
+        self._notify(f"{verb} {self._label}")
+
+    def _validation_errors(self, connector: Connector) -> str:
+        """Return why Kafka Connect would reject a connector; empty if it would not."""
+        errors = self._cluster.validation_errors(connector.name, connector.config)
+        return f"{self._label} would be rejected: {'; '.join(errors)}" if errors else ""
 
     def _wait_running(self) -> None:
         """Wait until the connector and its task run.

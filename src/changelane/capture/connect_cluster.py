@@ -80,6 +80,19 @@ class _Offsets(msgspec.Struct):
     offsets: list[_SourceOffset]
 
 
+class _CheckedValue(msgspec.Struct):
+    name: str = ""
+    errors: list[str] = []
+
+
+class _CheckedProperty(msgspec.Struct):
+    value: _CheckedValue | None = None
+
+
+class _Validation(msgspec.Struct):
+    configs: list[_CheckedProperty]
+
+
 class _Failure(msgspec.Struct):
     message: str | None = None
 
@@ -106,6 +119,17 @@ class ConnectCluster:
         """Return the configuration of a connector; ``None`` = there is no such connector."""
         return self._get(f"{_path_of(name)}/config", dict[str, str])
 
+    def validation_errors(self, name: str, config: dict[str, str]) -> list[str]:
+        """Return what is wrong with a configuration; its connector connects to the database.
+
+        Kafka Connect before KAFKA-20693 does not return these errors when it creates a connector.
+        """
+        path = f"/connector-plugins/{quote(config['connector.class'], safe='')}/config/validate"
+        content = msgspec.json.encode({**config, "name": name})
+        answer = self._decoded(self._request("PUT", path, content) or b"", _Validation)
+        values = [checked.value for checked in answer.configs if checked.value]
+        return [f"{value.name}: {first_line(text)}" for value in values for text in value.errors]
+
     def set_config(self, name: str, config: dict[str, str]) -> None:
         """Create a connector, or change its configuration."""
         self._request("PUT", f"{_path_of(name)}/config", msgspec.json.encode(config))
@@ -128,8 +152,9 @@ class ConnectCluster:
 
     def _get(self, path: str, kind: type[_T]) -> _T | None:
         body = self._request("GET", path)
-        if body is None:
-            return None
+        return None if body is None else self._decoded(body, kind)
+
+    def _decoded(self, body: bytes, kind: type[_T]) -> _T:
         try:
             return msgspec.json.decode(body, type=kind)
         except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -154,10 +179,7 @@ class ConnectCluster:
         if code in {401, 403}:
             msg = f"Kafka Connect at {self.label} rejects the login (HTTP status {code})"
             raise ConfigError(f"{msg}: set source.connect_auth to ${{CONNECT_AUTH}}, user:password")
-        try:
-            message = msgspec.json.decode(body, type=_Failure).message or ""
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            raise self._no_cluster() from None
+        message = self._decoded(body, _Failure).message or ""
         if code == _NOT_FOUND and method == "GET":
             return None
         reason = " ".join(without_secrets(message).split())[:_MAX_REASON]

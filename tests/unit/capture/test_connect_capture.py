@@ -253,10 +253,17 @@ def test_another_service_is_an_error(connect: ConnectServer, status: int) -> Non
 
 
 def test_a_rejected_connector_is_an_error_with_the_reason(connect: ConnectServer) -> None:
-    message = "Connector configuration is invalid:\nNo class io.debezium.X"
-    connect.errors = [(400, msgspec.json.encode({"error_code": 400, "message": message}))]
-    with pytest.raises(ConfigError, match=r"\(HTTP status 400\): .* No class io\.debezium\.X"):
-        ConnectCluster(connect.address).set_config(NAME, {})
+    shop, notes = Shop(), list[str]()
+    connect.validation_errors = {"database.hostname": ["no connection\n\tat io.debezium"]}
+    with pytest.raises(ConfigError, match=r"database\.hostname: no connection$"):
+        capture(connect, shop, notes).start()
+    assert "shop-postgres.database.password" in notes[-1]
+    assert "no connection" in (capture(connect, shop).problem() or "")
+    assert not connect.configs
+    message = "Failed to find any class that implements Connector"
+    connect.errors = [(500, msgspec.json.encode({"error_code": 500, "message": message}))]
+    with pytest.raises(ConfigError, match=rf"\(HTTP status 500\): {message}"):
+        ConnectCluster(connect.address).validation_errors(NAME, {"connector.class": "a.B"})
 
 
 def test_a_rebalance_is_waited_for(connect: ConnectServer, monkeypatch: pytest.MonkeyPatch) -> None:
