@@ -19,7 +19,7 @@ from capture_snapshot import changelane, fill_postgres, open_server, write_pipel
 _FIRST_ROWS: Final = 10_000
 _TRANSACTIONS: Final = 25
 """Transactions of a second."""
-_LIMIT_S: Final = 600.0
+_LIMIT_S: Final = 300.0
 
 
 class Commit(NamedTuple):
@@ -110,7 +110,7 @@ def main(arguments_of_command: Sequence[str]) -> None:
             options={"trigger": "continuous", "interval": arguments.interval},
         )
         job = changelane(server, folder, "run", str(file))
-        table = folder / "lake" / "tables" / "shop" / "public" / "orders"
+        table = folder / "lake" / "tables" / "shop.public.orders"
         try:
             _await_id(table, _FIRST_ROWS, job)
             values = delays(server, table, job, rate=arguments.rate, seconds=arguments.seconds)

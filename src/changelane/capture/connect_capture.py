@@ -29,6 +29,7 @@ from changelane.pipeline.database_source import DatabaseSource
 _START_S: Final = 120.0
 _PAUSE_S: Final = 0.5
 _CHECK_INTERVAL_S: Final = 10.0
+_ATTEMPTS: Final = 5
 _TABLES: Final = "table.include.list"
 _OWN_DEFECTS: Final = frozenset({"slot_active", "server_id_clash"})
 """Defects that a running connector of the pipeline itself causes."""
@@ -101,11 +102,17 @@ class ConnectCapture:
             ConfigError: Kafka Connect or the server rejects the login.
             UnreachableError: One of them does not answer.
         """
-        offset = self._cluster.offset(self.name)
+        is_registered = self._cluster.config(self.name) is not None
+        findings = self._server.findings(self._cluster.offset(self.name))
+        for _ in range(_ATTEMPTS):
+            if all(finding.defect != "slot_ahead" for finding in findings):
+                break
+            # the connector may have moved the slot after its offset was read
+            findings = self._server.findings(self._cluster.offset(self.name))
         return [
             msgspec.structs.replace(finding, advice=finding.advice.replace(SNAPSHOT, _ANEW))
-            for finding in self._server.findings(offset)
-            if offset is None or finding.defect not in _OWN_DEFECTS
+            for finding in findings
+            if not is_registered or finding.defect not in _OWN_DEFECTS
         ]
 
     def problem(self) -> str | None:

@@ -182,7 +182,7 @@ class ConnectCluster:
         message = self._decoded(body, _Failure).message or ""
         if code == _NOT_FOUND and method == "GET":
             return None
-        reason = " ".join(without_secrets(message).split())[:_MAX_REASON]
+        reason = first_line(" ".join(message.split()))
         msg = f"Kafka Connect at {self.label} rejects the request (HTTP status {code}): {reason}"
         raise ConfigError(msg)
 

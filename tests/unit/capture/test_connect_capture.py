@@ -163,9 +163,27 @@ def test_the_connectors_own_connection_is_no_finding(connect: ConnectServer) -> 
     shop.defects = [Finding(severity="warning", **active)]
     assert capture(connect, shop).findings()
     capture(connect, shop).start()
+    assert not capture(connect, shop).findings()
     connect.offsets[NAME] = {"lsn": 3}
     assert not capture(connect, shop).findings()
     assert shop.offset == {"lsn": 3}
+
+
+def test_a_slot_that_moves_meanwhile_is_not_ahead(connect: ConnectServer) -> None:
+    shop = Shop()
+    ahead = Finding(
+        severity="error", defect="slot_ahead", about="slot a", problem="b", consequence="c"
+    )
+    shop.defects = [ahead]
+    assert capture(connect, shop).findings() == [ahead]
+
+    class MovingShop(Shop):
+        def findings(self, offset: EngineOffset | None) -> list[Finding]:
+            connect.offsets[NAME]["lsn"] += 1
+            return [ahead] if offset == {"lsn": 1} else []
+
+    connect.configs[NAME], connect.offsets[NAME] = {}, {"lsn": 1}
+    assert capture(connect, MovingShop()).findings() == []
 
 
 def test_a_failed_task_is_one_line_without_secrets(connect: ConnectServer) -> None:
