@@ -6,44 +6,20 @@ come at a steady rate. The figures are those of the inserts of the second half.
 """
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from capture_snapshot import changelane, fill_postgres, open_server, write_pipeline
+from race_streams import commits
 
 _FIRST_ROWS: Final = 10_000
 _TRANSACTIONS: Final = 25
 """Transactions of a second."""
 _LIMIT_S: Final = 300.0
-
-
-class Commit(NamedTuple):
-    """A commit of the table.
-
-    Attributes:
-        at: The time at which it became visible, seconds since 1970.
-        last_id: The highest id in the table.
-    """
-
-    at: float
-    last_id: int
-
-
-def commits(table: Path) -> list[Commit]:
-    """Return the commits of a Delta table, in their order."""
-    last_id, table_commits = 0, []
-    for path in sorted((table / "_delta_log").glob("*.json")):
-        for line in path.read_text("utf-8").splitlines():
-            if added := json.loads(line).get("add"):
-                highest = json.loads(added["stats"]).get("maxValues", {}).get("id", 0)
-                last_id = max(last_id, highest)
-        table_commits.append(Commit(path.stat().st_mtime, last_id))
-    return table_commits
 
 
 def _change(connection: Any, first: int, count: int) -> float:
@@ -65,29 +41,29 @@ def delays(server: Any, table: Path, job: Any, *, rate: int, seconds: int) -> li
     """Return the delays of the inserts of the second half, seconds."""
     count = rate // _TRANSACTIONS // 2
     committed_at: dict[int, float] = {}
-    last_id = _FIRST_ROWS
+    rows = _FIRST_ROWS
     with server.connect("shop") as connection:
         start_s = time.time()
         for number in range(seconds * _TRANSACTIONS):
             time.sleep(max(0.0, start_s + number / _TRANSACTIONS - time.time()))
-            at = _change(connection, last_id + 1, count)
-            last_id += count
-            committed_at[last_id] = at
-    _await_id(table, last_id, job)
-    table_commits = commits(table)
+            at = _change(connection, rows + 1, count)
+            rows += count
+            committed_at[rows] = at
+    _await_rows(table, rows, job)
+    table_commits = commits("delta", table)
     return [
-        next(commit.at for commit in table_commits if commit.last_id >= inserted_id) - at
-        for inserted_id, at in committed_at.items()
+        next(commit.at for commit in table_commits if commit.rows >= inserted) - at
+        for inserted, at in committed_at.items()
         if at >= start_s + seconds / 2
     ]
 
 
-def _await_id(table: Path, last_id: int, job: Any) -> None:
+def _await_rows(table: Path, rows: int, job: Any) -> None:
     deadline_s = time.monotonic() + _LIMIT_S
-    while max((commit.last_id for commit in commits(table)), default=0) < last_id:
+    while max((commit.rows for commit in commits("delta", table)), default=0) < rows:
         job.check()
         if time.monotonic() > deadline_s:
-            raise SystemExit(f"the row {last_id} is not in the table after {_LIMIT_S:.0f} s")
+            raise SystemExit(f"the table has less than {rows:,} rows after {_LIMIT_S:.0f} s")
         time.sleep(0.5)
 
 
@@ -112,8 +88,10 @@ def main(arguments_of_command: Sequence[str]) -> None:
         job = changelane(server, folder, "run", str(file))
         table = folder / "lake" / "tables" / "shop.public.orders"
         try:
-            _await_id(table, _FIRST_ROWS, job)
+            _await_rows(table, _FIRST_ROWS, job)
+            before = job.processor_seconds
             values = delays(server, table, job, rate=arguments.rate, seconds=arguments.seconds)
+            processor = job.processor_seconds - before
         finally:
             usage = job.stop()
         hundredths = statistics.quantiles(values, n=100)
@@ -121,5 +99,5 @@ def main(arguments_of_command: Sequence[str]) -> None:
             f"{arguments.rate} changes a second, interval {arguments.interval}, "
             f"publish_interval {arguments.publish_interval}: "
             f"p50 {hundredths[49]:.2f} s, p95 {hundredths[94]:.2f} s; "
-            f"{usage.processor:.1f} s of processors, {usage.peak_mb}"
+            f"{processor:.1f} s of processors for {arguments.seconds} s, {usage.peak_mb}"
         )

@@ -176,7 +176,8 @@ def command_of(pid: int) -> bytes:
 def resident_mb(root: int) -> dict[str, int]:
     """Return the resident memory of the processes below a process by role, megabytes."""
     processes = running_processes()
-    commands = {pid: command_of(pid) for pid in descendants(root, processes) - {root}}
+    members = descendants(root, processes) - {root}
+    commands = {pid: command for pid in members if (command := command_of(pid))}
     resident = dict.fromkeys(_ROLES, 0)
     for pid, command in commands.items():
         role = _role(command)
