@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from changelane.cli.session import session_of
+from changelane.conversion.terminal_text import printable
 from changelane.errors import ConfigError
 from changelane.pipeline.config import load
 from changelane.pipeline.database_source import DatabaseSource
@@ -101,10 +102,7 @@ def capture(
     if pipeline.source.connect_url is not None:
         if new_snapshot:
             raise click.UsageError("--new-snapshot needs a capture log, and connect_url is set")
-        connect_capture = connect_capture_of(pipeline.source, _note)
-        connect_capture.start(replaces=replace_connector)
-        if until_now:
-            connect_capture.wait_until_now()
+        _capture_by_connect(pipeline.source, until_now=until_now, replaces=replace_connector)
         return
     if replace_connector:
         raise click.UsageError("--replace-connector needs source.connect_url")
@@ -177,6 +175,20 @@ def started_capture(
     with database_capture:
         database_capture.start(is_new_snapshot=is_new_snapshot, is_until_now=is_until_now)
         yield database_capture
+
+
+def _capture_by_connect(source: DatabaseSource, *, until_now: bool, replaces: bool) -> None:
+    """Register the connector of a source with ``connect_url``, and show its state."""
+    from changelane.capture.connector_figures import connector_lines, read_connector_figures
+    from changelane.capture.database_capture import captured_server_of
+
+    connect_capture = connect_capture_of(source, _note)
+    connect_capture.start(replaces=replaces)
+    if until_now:
+        connect_capture.wait_until_now()
+    figures = read_connector_figures(source, captured_server_of(source))
+    for line in connector_lines(figures, label=source.label):
+        _note(printable(line))
 
 
 def connect_capture_of(source: DatabaseSource, notify: Callable[[str], None]) -> "ConnectCapture":
