@@ -196,7 +196,7 @@ def main(arguments_of_command: Sequence[str]) -> None:
     """Measure both, one after the other."""
     parser = argparse.ArgumentParser("stream", description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=100_000, help="rows of the table")
-    parser.add_argument("--updates", type=int, default=300_000)
+    parser.add_argument("--updates", type=int, default=200_000)
     arguments = parser.parse_args(arguments_of_command)
     captures = {"embedded": embedded, "Kafka Connect": by_connect}
     with _shop(arguments.rows) as (server, folder):
@@ -210,7 +210,7 @@ def measure_memory(arguments_of_command: Sequence[str]) -> None:
     """Measure the memory of the engine with some updates, and with ten times as many."""
     parser = argparse.ArgumentParser("memory", description=measure_memory.__doc__)
     parser.add_argument("--rows", type=int, default=100_000, help="rows of the table")
-    parser.add_argument("--updates", type=int, default=50_000)
+    parser.add_argument("--updates", type=int, default=100_000)
     arguments = parser.parse_args(arguments_of_command)
     with _shop(arguments.rows) as (server, folder):
         for count in (arguments.updates, 10 * arguments.updates):
