@@ -86,7 +86,7 @@ def captured_source(pipeline: Pipeline) -> DatabaseSource:
         raise ConfigError(msg)
     if source.connect_url is not None:
         msg = "verify needs the positions of a capture log, and the source has connect_url: "
-        raise ConfigError(msg + "compare the tables of two lakes instead (--against)")
+        raise ConfigError(msg + "compare the topics with the tables (--replay FOLDER)")
     return source
 
 
