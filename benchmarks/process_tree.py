@@ -175,11 +175,14 @@ def command_of(pid: int) -> bytes:
 
 def resident_mb(root: int) -> dict[str, int]:
     """Return the resident memory of the processes below a process by role, megabytes."""
-    processes = running_processes()
-    members = descendants(root, processes) - {root}
+    members = descendants(root, running_processes()) - {root}
     commands = {pid: command for pid in members if (command := command_of(pid))}
+    # after the commands: a child of a JVM that has become another program has memory of its own
+    processes = running_processes()
     resident = dict.fromkeys(_ROLES, 0)
     for pid, command in commands.items():
+        if pid not in processes:
+            continue
         role = _role(command)
         # between fork and exec a child of a JVM seems to have all of its memory
         if role != "jvm" or commands.get(processes[pid].parent) != command:
