@@ -30,6 +30,7 @@ _CONNECT_OPTIONS: Final = (
     *("connect_auth", "bootstrap_servers", "connect_secrets_file", "max_offsets_per_trigger"),
     "spark_options",
 )
+_LOGIN: Final = re.compile(r"Bearer [!-~]+|[^:\x00-\x1f]+:[^\x00-\x1f]*")
 _NO_TOPIC_CHARACTER: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -156,12 +157,13 @@ class DatabaseSource(SourceOptions, frozen=True, kw_only=True):
         if self.snapshot == "spark":
             msg = "snapshot: spark needs a capture log: with connect_url, use engine or none"
             raise ValueError(msg)
-        address = urlsplit(self.connect_url)
-        if address.scheme not in {"http", "https"} or not address.hostname or address.query:
-            raise ValueError("connect_url is no address such as http://connect:8083")
-        if "@" in address.netloc:
+        if "@" in self.connect_url:
             msg = "connect_url contains a login: set connect_auth to ${CONNECT_AUTH}, user:password"
             raise ValueError(msg)
+        if not _is_address(self.connect_url):
+            raise ValueError("connect_url is no address such as http://connect:8083")
+        if self.connect_auth and _LOGIN.fullmatch(self.connect_auth) is None:
+            raise ValueError("connect_auth is not user:password or Bearer <token>, on one line")
         if not self.bootstrap_servers:
             raise ValueError("connect_url needs bootstrap_servers, the brokers of its topics")
         if not self.connect_secrets_file or set(self.connect_secrets_file) & set(":}\n"):
@@ -275,6 +277,21 @@ def check_product(source_type: str) -> None:
             "because no test can run such a server: let a connector of Debezium write its changes "
             "into Kafka, and read them with `type: kafka` and `format: debezium-json`"
         )
+
+
+def _is_address(url: str) -> bool:
+    """Whether a text is the address of a service without parameters.
+
+    >>> _is_address("http://connect:8083"), _is_address("http://connect:808x")
+    (True, False)
+    """
+    try:
+        parts = urlsplit(url)
+        has_port = parts.port != 0
+    except ValueError:
+        return False
+    is_http = parts.scheme in {"http", "https"} and bool(parts.hostname)
+    return is_http and has_port and not parts.query and not parts.fragment
 
 
 def topic_name_pattern(text: str) -> str:

@@ -60,6 +60,9 @@ CONNECT = {
         (CONNECT | {"bootstrap_servers": None}, "connect_url needs bootstrap_servers"),
         (CONNECT | {"connect_url": "connect:8083"}, "no address such as http://connect:8083"),
         (CONNECT | {"connect_url": "http://me:s3cret@connect"}, "set connect_auth to"),
+        (CONNECT | {"connect_url": "http://connect:70000"}, "no address such as"),
+        (CONNECT | {"connect_auth": "Bearer a\n"}, "connect_auth is not user:password"),
+        (CONNECT | {"connect_auth": "me"}, "connect_auth is not user:password"),
         (CONNECT | {"connect_secrets_file": "a}b"}, "connect_secrets_file is no path"),
         (CONNECT | {"spark_options": {"subscribe": "a"}}, "use source.topics"),
     ],
@@ -68,7 +71,7 @@ def test_a_wrong_value_is_an_error_that_names_the_option(
     options: dict[str, Any], reason: str
 ) -> None:
     parse_source(publish_interval="200ms")
-    parse_source(**CONNECT)
+    parse_source(**CONNECT, connect_auth="me:a:b")
     with pytest.raises(ConfigError, match=reason):
         parse_source(**options)
 
