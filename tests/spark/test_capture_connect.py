@@ -2,26 +2,20 @@
 """A database through a real Kafka Connect into tables: each equals that of the database."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import line_workloads as workloads
 from capture_lines import Captured, differences
+from click.testing import CliRunner
 from connect_worker import ConnectWorker
 from mariadb_server import MariadbServer
 from postgres_server import PostgresServer
 from pyspark.sql import SparkSession
 
 from changelane.capture.postgres.ddl_trigger import INSTALLATION
-from changelane.cli.capture import connect_capture_of
-from changelane.pipeline.config import Pipeline, load
-from changelane.pipeline.database_source import DatabaseSource
-from changelane.spark.check.pipeline import check
-from changelane.spark.run.tables import run
+from changelane.cli import main
 
 
 class Line(NamedTuple):
@@ -29,28 +23,13 @@ class Line(NamedTuple):
 
     file: Path
     server: Any
-    pipeline: Pipeline
-    source: DatabaseSource
-
-    def run_in_process(self, spark: SparkSession) -> None:
-        capture = connect_capture_of(self.source, str)
-        capture.start()
-        capture.wait_until_now()
-        assert not run(spark, self.pipeline).quarantined
 
     def run_command(self, *arguments: str) -> str:
-        environment = {**os.environ, "PASSWORD_OF_TEST": self.server.password}
         command, *options = arguments
-        process = subprocess.run(
-            [sys.executable, "-m", "changelane", command, str(self.file), *options],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
-        assert process.returncode == 0, process.stderr
-        return process.stdout
+        environment = {"PASSWORD_OF_TEST": self.server.password}
+        result = CliRunner().invoke(main, [command, str(self.file), *options], env=environment)
+        assert result.exit_code == 0, result.output
+        return result.stdout
 
 
 def line_of(
@@ -74,11 +53,9 @@ def line_of(
     file.write_text(
         json.dumps({"name": "shop", "source": fields, "sink": sink, "options": options})
     )
-    pipeline = load(file, {"PASSWORD_OF_TEST": server.password})
-    assert isinstance(pipeline.source, DatabaseSource)
     key = f"{database}-{source['type']}.database.password"
     worker.add_secrets({key: server.password, "bootstrap.servers": broker})
-    return Line(file, server, pipeline, pipeline.source)
+    return Line(file, server)
 
 
 def test_postgresql_is_the_same_in_the_lake(
@@ -93,17 +70,15 @@ def test_postgresql_is_the_same_in_the_lake(
         _execute(connection.execute, workloads.POSTGRES_CREATE, workloads.POSTGRES_FIRST)
         options = {"type": "postgres", "tables": ["public.*"], "ddl": "event_trigger"}
         line = line_of(worker, postgres_server, database, tmp_path, broker, **options)
-        findings = {finding.about: finding for finding in check(spark, line.pipeline)}
-        assert "would register it" in findings[f"connector {database}-postgres"].text
-        line.run_in_process(spark)
+        assert "a run would register it" in line.run_command("check")
+        assert "quarantined" not in line.run_command("run")
         _execute(connection.execute, workloads.POSTGRES_CHANGES)
-        line.run_command("run")
+        assert "quarantined" not in line.run_command("run")
         tables = workloads.postgres_rows(postgres_server, database)
         columns = workloads.columns_of(workloads.POSTGRES_KINDS)
         source = Captured(tmp_path, database, "public", tables, columns)
         assert differences(spark, tmp_path / "lake", source) == {}
-        findings = {finding.about: finding for finding in check(spark, line.pipeline)}
-        assert "it runs in Kafka Connect" in findings[f"connector {database}-postgres"].text
+        assert "it runs in Kafka Connect" in line.run_command("check")
         status = json.loads(line.run_command("status", "--output", "json"))
         assert status["connector"]["tasks"][0]["state"] == "RUNNING"
         assert status["connector"]["server"]["slot"] == f"changelane_{database}"
@@ -122,9 +97,9 @@ def test_mariadb_is_the_same_in_the_lake(
         _execute(cursor.execute, workloads.MARIADB_CREATE, workloads.MARIADB_FIRST)
         options = {"type": "mariadb", "tables": [f"{database}.*"]}
         line = line_of(worker, mariadb_server, database, tmp_path, broker, **options)
-        line.run_in_process(spark)
+        assert "quarantined" not in line.run_command("run")
         _execute(cursor.execute, workloads.MARIADB_CHANGES)
-        line.run_in_process(spark)
+        assert "quarantined" not in line.run_command("run")
         tables = workloads.mariadb_rows(mariadb_server, database)
         columns = workloads.columns_of(workloads.MARIADB_KINDS)
         source = Captured(tmp_path, database, None, tables, columns)
