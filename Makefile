@@ -133,8 +133,8 @@ bench-apply: java $(INSTALLED) $(FETCHED) ## measure messages to tables against 
 bench-kafka: java $(INSTALLED) $(FETCHED) ## measure topic to topic against Spark's own copy (ARGS="--messages 100000 --flat")
 	@$(PYTHON_IN_VENV) benchmarks/kafka.py $(ARGS)
 
-bench-capture: java $(INSTALLED) $(FETCHED) ## measure the first load of a database by readers and by Debezium (ARGS="--rows 100000")
-	@$(PYTHON_IN_VENV) benchmarks/capture_snapshot.py $(ARGS)
+bench-capture: java $(INSTALLED) $(FETCHED) ## measure the capture of databases (ARGS="snapshot --rows 100000", stream, memory, latency)
+	@$(PYTHON_IN_VENV) benchmarks/capture.py $(ARGS)
 
 bench-peers: java $(INSTALLED) $(FETCHED) ## measure beside Flink with Paimon and Iceberg (long; ARGS="convert --messages 10000")
 	@$(PYTHON_IN_VENV) benchmarks/peers.py $(ARGS)

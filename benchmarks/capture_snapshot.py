@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures the first load of a database by readers (``snapshot: spark``) and by Debezium's engine.
 
-Usage: capture_snapshot.py [--product mariadb] [--rows 1000000] [--readers 2]
-
 A real server is started, as in the tests, with a table of orders (10 columns, about 120 bytes a
 row). Each load is a program of its own, ``changelane capture --until-now`` into an empty capture
 log; its start is included. Both must have all rows.
@@ -13,6 +11,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -59,9 +58,16 @@ def fill_postgres(server: Any, rows: int) -> None:
         connection.execute("ANALYZE orders")
 
 
-def measure(server: Any, product: str, snapshot: str, readers: int, folder: Path) -> Usage:
-    """Take one first load; return its figures."""
-    schema = "public" if product == "postgres" else "shop"
+def write_pipeline(server: Any, product: str, folder: Path, **parts: Any) -> Path:
+    """Write a pipeline that captures the database ``shop`` into Delta tables; return its file.
+
+    Args:
+        server: The server.
+        product: The type of the source.
+        folder: The folder of the pipeline.
+        parts: More options of the source, and ``options`` of the pipeline.
+    """
+    options = parts.pop("options", {})
     source = {
         "type": product,
         "host": server.host,
@@ -69,19 +75,34 @@ def measure(server: Any, product: str, snapshot: str, readers: int, folder: Path
         "database": "shop",
         "user": server.user,
         "password": "${BENCHMARK_PASSWORD}",
-        "tables": [f"{schema}.*"],
-        "segments": str(folder / "log"),
-        "snapshot": snapshot,
-        "snapshot_readers": readers,
+        "tables": ["public.*" if product == "postgres" else "shop.*"],
+        **parts,
     }
+    if "connect_url" not in source:
+        source["segments"] = str(folder / "log")
     if product == "postgres":
-        source |= {"slot": f"changelane_{snapshot}", "publication": "changelane_shop"}
+        source["publication"] = "changelane_shop"
     sink = {"type": "delta", "path": str(folder / "lake")}
     file = folder / "shop.yaml"
-    file.write_text(json.dumps({"name": "shop", "source": source, "sink": sink}))
-    command = [sys.executable, "-m", "changelane", "capture", str(file), "--until-now"]
+    pipeline = {"name": "shop", "source": source, "sink": sink, "options": options}
+    file.write_text(json.dumps(pipeline))
+    return file
+
+
+def changelane(server: Any, folder: Path, *arguments: str) -> Job:
+    """Start a command with the password of a server."""
     environment = {"BENCHMARK_PASSWORD": server.password, "PYTHONPATH": str(ROOT / "src")}
-    return Job(command, folder / "log.txt", {**os.environ, **environment}).wait()
+    command = [sys.executable, "-m", "changelane", *arguments]
+    return Job(command, folder / "log.txt", {**os.environ, **environment})
+
+
+def measure(server: Any, product: str, snapshot: str, readers: int, folder: Path) -> Usage:
+    """Take one first load; return its figures."""
+    slot = {"slot": f"changelane_{snapshot}"} if product == "postgres" else {}
+    file = write_pipeline(
+        server, product, folder, snapshot=snapshot, snapshot_readers=readers, **slot
+    )
+    return changelane(server, folder, "capture", str(file), "--until-now").wait()
 
 
 def count_records(folder: Path) -> int:
@@ -105,13 +126,13 @@ def open_server(product: str) -> Any:
     return PostgresServer()
 
 
-def main() -> None:
+def main(arguments_of_command: Sequence[str]) -> None:
     """Measure both, one after the other."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser("snapshot", description=__doc__.splitlines()[0])
     parser.add_argument("--product", choices=("mariadb", "postgres"), default="mariadb")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--readers", type=int, default=2)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(arguments_of_command)
     usages: dict[str, Usage] = {}
     with open_server(arguments.product) as server, tempfile.TemporaryDirectory() as name:
         (fill_mariadb if arguments.product == "mariadb" else fill_postgres)(server, arguments.rows)
@@ -130,7 +151,3 @@ def main() -> None:
             )
     print(f"ratio of the times: {usages['engine'].wall / usages['spark'].wall:.2f}")
     print(f"ratio of the processors: {usages['engine'].processor / usages['spark'].processor:.2f}")
-
-
-if __name__ == "__main__":
-    main()

@@ -26,7 +26,7 @@ _PARENT_DEATH_SIGNAL: Final = 1
 _SUBREAPER: Final = 36
 """``PR_SET_PDEATHSIG`` and ``PR_SET_CHILD_SUBREAPER`` of ``prctl``."""
 _INTERVAL_S: Final = 0.2
-_ROLES: Final = ("jvm", "worker", "python", "all")
+_ROLES: Final = ("jvm", "worker", "engine", "python", "all")
 
 
 class Usage(NamedTuple):
@@ -35,9 +35,10 @@ class Usage(NamedTuple):
     Attributes:
         wall: Time from start to end, seconds.
         processor: Processor time of all processes, seconds.
-        peak_mb: Role (``jvm``, ``worker`` = Spark's Python workers, ``python`` = other processes,
-            ``all``) -> the maximum of the resident memory of these processes together, megabytes.
-            Pages that processes share count several times.
+        peak_mb: Role (``jvm``, ``worker`` = Spark's Python workers, ``engine`` = the capture engine
+            and the readers of a snapshot, which are Python with a JVM inside, ``python`` = other
+            processes, ``all``) -> the maximum of the resident memory of these processes together,
+            megabytes. Pages that processes share count several times.
         exit_code: The exit code of the command.
     """
 
@@ -159,22 +160,29 @@ def descendants(root: int, processes: Mapping[int, Process]) -> set[int]:
 def _role(command: bytes) -> str:
     if command.partition(b"\0")[0].endswith(b"java"):
         return "jvm"  # the name of the daemon of Python's workers is one of its arguments
+    if b"changelane.capture.engine_process" in command or b"reader_process" in command:
+        return "engine"
     return "worker" if b"pyspark.daemon" in command or b"python_daemon" in command else "python"
 
 
-def _command(pid: int) -> bytes:
+def command_of(pid: int) -> bytes:
+    """Return the command line of a process; empty if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:  # the process has ended
+    except OSError:
         return b""
 
 
 def resident_mb(root: int) -> dict[str, int]:
     """Return the resident memory of the processes below a process by role, megabytes."""
+    members = descendants(root, running_processes()) - {root}
+    commands = {pid: command for pid in members if (command := command_of(pid))}
+    # after the commands: a child of a JVM that has become another program has memory of its own
     processes = running_processes()
-    commands = {pid: _command(pid) for pid in descendants(root, processes) - {root}}
     resident = dict.fromkeys(_ROLES, 0)
     for pid, command in commands.items():
+        if pid not in processes:
+            continue
         role = _role(command)
         # between fork and exec a child of a JVM seems to have all of its memory
         if role != "jvm" or commands.get(processes[pid].parent) != command:

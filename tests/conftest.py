@@ -68,7 +68,7 @@ LONG_PARTS: Final = (
         *("soft_deletes", "status", "tombstones"),
     ),
     (
-        *("capture_cluster", "capture_formats", "full_disk", "mariadb_snapshot"),
+        *("capture_cluster", "capture_connect", "capture_formats", "full_disk", "mariadb_snapshot"),
         *("mariadb_table_snapshots", "verify_lakes", "verify_mariadb"),
     ),
 )

@@ -13,10 +13,8 @@ from typing import Final
 import msgspec
 
 from changelane.capture.connectors import ConnectorOptions, connector_properties
+from changelane.pipeline.database_source import DatabaseSource
 from changelane.pipeline.secret_options import is_secret_name
-
-SECRETS_FILE: Final = "/etc/connect/secrets.properties"
-"""The file of the secrets on the workers, which the placeholders name."""
 
 _ENGINE_ONLY: Final = frozenset(
     {
@@ -39,7 +37,12 @@ _CONVERTERS: Final = {
     "value.converter.replace.null.with.default": "false",
     "header.converter": _JSON,
 }
-_NO_TOPIC_CHARACTER: Final = re.compile(r"[^A-Za-z0-9._-]")
+_TOPICS: Final = {
+    # the broker's own defaults; without them, Kafka Connect relies on topics that create themselves
+    "topic.creation.default.replication.factor": "-1",
+    "topic.creation.default.partitions": "-1",
+}
+_PLACEHOLDER: Final = re.compile(r"\$\{file:[^:}]*:([^}]*)\}")
 
 
 class Connector(msgspec.Struct, frozen=True):
@@ -54,100 +57,85 @@ class Connector(msgspec.Struct, frozen=True):
     config: dict[str, str]
 
 
-def connector_of(options: ConnectorOptions, *, has_snapshot: bool) -> Connector:
+def connector_of(options: ConnectorOptions, *, has_snapshot: bool, secrets_file: str) -> Connector:
     """Return the connector that captures a database in Kafka Connect.
 
     Args:
         options: The captured database.
         has_snapshot: Whether the connector reads all rows before the changes.
+        secrets_file: The file of the secrets on the workers, which the placeholders name.
 
     Raises:
         ConfigError: A property of the user contradicts one of ours.
     """
-    name = f"{options.name}-{options.product}"
+    name = connector_name(options.name, options.product)
     properties = {
         key: value
         for key, value in connector_properties(options).items()
         if key not in _ENGINE_ONLY
     }
+    secrets = {key for key, value in properties.items() if _is_secret(options, key, value)}
+    secrets |= _key_stores(options)
+    placeholders = {key: f"${{file:{secrets_file}:{name}.{key}}}" for key in secrets}
     config = {
+        **_TOPICS,
         **properties,
         **_CONVERTERS,
-        **_history(options),
-        **_key_stores(options, name),
+        **_history(options, secrets_file),
+        **placeholders,
         "tasks.max": "1",
         "snapshot.mode": "initial" if has_snapshot else "no_data",
     }
-    for key, value in config.items():
-        is_of_user = key in options.properties
-        if is_secret_name(key) or (is_of_user and any(text in value for text in options.secrets)):
-            config[key] = f"${{file:{SECRETS_FILE}:{name}.{key}}}"
     return Connector(name, config)
+
+
+def connector_name(server_name: str, product: str) -> str:
+    """Return the name of the connector of a database."""
+    return f"{server_name}-{product}"
 
 
 def secret_keys(connector: Connector) -> list[str]:
     """Return the keys that the file of the secrets needs."""
-    start = f"${{file:{SECRETS_FILE}:"
-    values = connector.config.values()
-    return sorted(value[len(start) : -1] for value in values if value.startswith(start))
+    matches = map(_PLACEHOLDER.fullmatch, connector.config.values())
+    return sorted(match[1] for match in matches if match)
 
 
-def _history(options: ConnectorOptions) -> dict[str, str]:
+def _is_secret(options: ConnectorOptions, key: str, value: str) -> bool:
+    is_of_user = key in options.properties
+    return is_secret_name(key) or (is_of_user and any(text in value for text in options.secrets))
+
+
+def _history(options: ConnectorOptions, secrets_file: str) -> dict[str, str]:
     """Return the properties of the topic with the schemas of MySQL and MariaDB."""
     if options.product == "postgres":
         return {}
     prefix = "schema.history.internal.kafka"
     return {
-        f"{prefix}.bootstrap.servers": f"${{file:{SECRETS_FILE}:bootstrap.servers}}",
+        f"{prefix}.bootstrap.servers": f"${{file:{secrets_file}:bootstrap.servers}}",
         f"{prefix}.topic": f"schema-history.{options.name}",
     }
 
 
-def _key_stores(options: ConnectorOptions, name: str) -> dict[str, str]:
+def _key_stores(options: ConnectorOptions) -> set[str]:
     """Return the properties of the key stores that MySQL and MariaDB need on the workers."""
     if options.product == "postgres":
-        return {}
+        return set()
     stores = {"truststore": options.sslrootcert, "keystore": options.sslcert}
-    keys = [
+    return {
         f"database.ssl.{store}{part}"
         for store, file in stores.items()
         if file
         for part in ("", ".password")
-    ]
-    return {key: f"${{file:{SECRETS_FILE}:{name}.{key}}}" for key in keys}
-
-
-def kafka_source_text(options: ConnectorOptions) -> str:
-    """Return the source of a pipeline that reads the topics of the connector, as YAML."""
-    source = {
-        "type": "kafka",
-        "bootstrap_servers": "${KAFKA_BOOTSTRAP_SERVERS}",
-        "topic_pattern": topic_pattern(options),
-        "format": "debezium-json",
     }
-    lines = [f"  {name}: {value}" for name, value in source.items()]
+
+
+def kafka_source_text(source: DatabaseSource) -> str:
+    """Return the source of a pipeline that reads the topics of the connector, as YAML."""
+    fields = {
+        "type": "kafka",
+        "bootstrap_servers": source.bootstrap_servers or "${KAFKA_BOOTSTRAP_SERVERS}",
+        "topic_pattern": source.topic_pattern,
+        "format": source.format,
+    }
+    lines = [f"  {name}: {value}" for name, value in fields.items()]
     return "\n".join(["source:", *lines, ""])
-
-
-def topic_pattern(options: ConnectorOptions) -> str:
-    """Return the Java regular expression of the topics that a pipeline needs.
-
-    The topics of the tables, and for MySQL and MariaDB the topic of the statements, which has the
-    server's name. Topics of transactions, heartbeats and messages are not needed.
-    """
-    server = _literal(options.name)
-    if options.product != "postgres":
-        return f"{server}|{server}[.]{_literal(options.database)}[.].*"
-    schemas = sorted({_literal(table.schema or "") for table in options.tables})
-    match schemas:
-        case []:
-            return f"{server}[.].*[.].*"
-        case [schema]:
-            return f"{server}[.]{schema}[.].*"
-        case _:
-            return f"{server}[.]({'|'.join(schemas)})[.].*"
-
-
-def _literal(name: str) -> str:
-    """Return the pattern of a name in a topic, where Debezium replaces other characters."""
-    return _NO_TOPIC_CHARACTER.sub("_", name).replace(".", "[.]")

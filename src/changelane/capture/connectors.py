@@ -182,8 +182,12 @@ _RESERVED_PREFIXES: Final = (
 )
 
 
+_TOPIC_CREATION: Final = "topic.creation."
+"""The beginning of properties of Kafka Connect itself, for the topics that it creates."""
+
+
 def _is_reserved(name: str) -> bool:
-    return name.startswith(_RESERVED_PREFIXES)
+    return name.startswith(_RESERVED_PREFIXES) and not name.startswith(_TOPIC_CREATION)
 
 
 def _shared_properties(options: ConnectorOptions) -> dict[str, str]:

@@ -15,7 +15,7 @@ from changelane.capture.captured_server import CapturedServer
 from changelane.capture.connectors import ConnectorOptions
 from changelane.capture.engine import CaptureEngine, CaptureError, CaptureStatus
 from changelane.capture.engine_config import EngineConfig
-from changelane.capture.finding import Finding, has_errors
+from changelane.capture.finding import Finding, has_errors, reject_errors
 from changelane.capture.log_origin import (
     continuation_findings,
     new_tables,
@@ -330,10 +330,7 @@ class DatabaseCapture:
             ConfigError: The server has errors.
         """
         findings = list(findings)
-        errors = [finding for finding in findings if finding.severity == "error"]
-        if errors:
-            lines = "\n".join(f"  {finding.text()}" for finding in errors)
-            raise ConfigError(f"{self._source.label} cannot be captured:\n{lines}")
+        reject_errors(findings, self._source.label)
         if is_first:
             for finding in findings:
                 self._notify(" ".join(finding.text().split()))

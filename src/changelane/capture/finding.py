@@ -6,6 +6,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from changelane.errors import ConfigError
+
 _MAX_SHOWN: Final = 3
 
 
@@ -89,3 +91,19 @@ def size_text(byte_count: int) -> str:
 def has_errors(findings: Iterable[Finding]) -> bool:
     """Whether one of the findings is an error."""
     return any(finding.severity == "error" for finding in findings)
+
+
+def reject_errors(findings: Iterable[Finding], label: str) -> None:
+    """Reject a database with errors.
+
+    Args:
+        findings: The findings about it.
+        label: The database as text.
+
+    Raises:
+        ConfigError: There are errors; the error has the statements that mend them.
+    """
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if errors:
+        lines = "\n".join(f"  {finding.text()}" for finding in errors)
+        raise ConfigError(f"{label} cannot be captured:\n{lines}")

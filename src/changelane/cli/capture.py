@@ -13,14 +13,15 @@ import click
 import msgspec
 
 from changelane.cli.session import session_of
+from changelane.conversion.terminal_text import printable
 from changelane.errors import ConfigError
-from changelane.formats.contract.options import seconds
 from changelane.pipeline.config import load
 from changelane.pipeline.database_source import DatabaseSource
 from changelane.pipeline.postgres_source import PostgresSource
 from changelane.pipeline.preflight import check_before_spark
 
 if TYPE_CHECKING:
+    from changelane.capture.connect_capture import ConnectCapture
     from changelane.capture.database_capture import DatabaseCapture
     from changelane.capture.engine import CaptureStatus
     from changelane.capture.snapshot.reader_config import ReaderConfig, ReaderEnd
@@ -45,6 +46,11 @@ _REPORT_S: Final = 10.0
     "meanwhile stay in the tables.",
 )
 @click.option(
+    "--replace-connector",
+    is_flag=True,
+    help="With connect_url: change a connector of the same name that has another configuration.",
+)
+@click.option(
     "--print-config",
     is_flag=True,
     help="Capture nothing; print the connector for Kafka Connect that does the same.",
@@ -55,13 +61,23 @@ _REPORT_S: Final = 10.0
     help="Capture nothing; print the SQL that a superuser runs for `ddl: event_trigger`.",
 )
 def capture(
-    file: str, *, until_now: bool, new_snapshot: bool, print_config: bool, print_sql: bool
+    file: str,
+    *,
+    until_now: bool,
+    new_snapshot: bool,
+    replace_connector: bool,
+    print_config: bool,
+    print_sql: bool,
 ) -> None:
     """Capture the database of a pipeline into its capture log, until it is stopped.
 
     `changelane run` captures, too; this command is for a capture on its own, such as on another
     machine. Each report is one line of JSON on stderr. It may be stopped or killed at any moment
     and started again; no change is lost.
+
+    If the source has `connect_url`, the command registers the connector in Kafka Connect, waits
+    until it runs, and ends; with --until-now it waits until the topics have everything that is
+    committed by now.
 
     With --print-config, stdout is the JSON that creates a connector in a Kafka Connect cluster,
     without secrets; stderr has the source of a pipeline that reads its topics.
@@ -74,7 +90,8 @@ def capture(
         kind = pipeline.source.type_name
         raise ConfigError(f"the source of the pipeline is {kind}, which is not a database")
     if print_config or print_sql:
-        if until_now or new_snapshot or (print_config and print_sql):
+        has_others = until_now or new_snapshot or replace_connector
+        if has_others or (print_config and print_sql):
             option = "--print-config" if print_config else "--print-sql"
             raise click.UsageError(f"{option} captures nothing: leave out the other options")
         if print_config:
@@ -82,6 +99,13 @@ def capture(
         else:
             _print_sql(pipeline.source)
         return
+    if pipeline.source.connect_url is not None:
+        if new_snapshot:
+            raise click.UsageError("--new-snapshot needs a capture log, and connect_url is set")
+        _capture_by_connect(pipeline.source, until_now=until_now, replaces=replace_connector)
+        return
+    if replace_connector:
+        raise click.UsageError("--replace-connector needs source.connect_url")
     stop = threading.Event()
     with started_capture(
         pipeline,
@@ -153,25 +177,40 @@ def started_capture(
         yield database_capture
 
 
-def _print_config(source: DatabaseSource) -> None:
-    """Print the connector for Kafka Connect, and the source that reads its topics."""
-    from changelane.capture.connect_config import (
-        SECRETS_FILE,
-        connector_of,
-        kafka_source_text,
-        secret_keys,
-    )
+def _capture_by_connect(source: DatabaseSource, *, until_now: bool, replaces: bool) -> None:
+    """Register the connector of a source with ``connect_url``, and show its state."""
+    from changelane.capture.connector_figures import connector_lines, read_connector_figures
     from changelane.capture.database_capture import captured_server_of
 
-    options = captured_server_of(source).connector_options(
-        heartbeat_s=seconds(source.heartbeat_interval)
-    )
-    connector = connector_of(options, has_snapshot=source.snapshot != "none")
+    connect_capture = connect_capture_of(source, _note)
+    connect_capture.start(replaces=replaces)
+    if until_now:
+        connect_capture.wait_until_now()
+    figures = read_connector_figures(source, captured_server_of(source))
+    for line in connector_lines(figures, label=source.label):
+        _note(printable(line))
+
+
+def connect_capture_of(source: DatabaseSource, notify: Callable[[str], None]) -> "ConnectCapture":
+    """Return the capture of a source with ``connect_url``, which is not started."""
+    from changelane.capture.connect_capture import ConnectCapture
+    from changelane.capture.database_capture import captured_server_of
+
+    return ConnectCapture(source, captured_server_of(source), notify=notify)
+
+
+def _print_config(source: DatabaseSource) -> None:
+    """Print the connector for Kafka Connect, and the source that reads its topics."""
+    from changelane.capture.connect_capture import source_connector
+    from changelane.capture.connect_config import kafka_source_text, secret_keys
+    from changelane.capture.database_capture import captured_server_of
+
+    connector = source_connector(source, captured_server_of(source))
     click.echo(msgspec.json.format(msgspec.json.encode(connector)))
     keys = ", ".join(secret_keys(connector))
-    _note(f"the workers read from {SECRETS_FILE}: {keys}")
+    _note(f"the workers read from {source.connect_secrets_file}: {keys}")
     _note("a pipeline reads the topics of the connector with")
-    click.echo(kafka_source_text(options), err=True, nl=False)
+    click.echo(kafka_source_text(source), err=True, nl=False)
 
 
 def _print_sql(source: DatabaseSource) -> None:

@@ -29,6 +29,8 @@ def figures_reader(pipeline: Pipeline) -> ReadFigures | None:
     source = pipeline.source
     if not isinstance(source, DatabaseSource | SegmentsSource):
         return None
+    if isinstance(source, DatabaseSource) and source.connect_url is not None:
+        return None
 
     def read() -> CaptureFigures:
         from changelane.capture.database_capture import capture_figures

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from changelane.cli.capture import started_capture
+from changelane.cli.capture import connect_capture_of, started_capture
 from changelane.cli.capture_metrics import figures_reader
 from changelane.cli.maintain import describe as maintained
 from changelane.cli.run_display import RunDisplay
@@ -173,6 +173,13 @@ def _capture(
         yield lambda: None
         return
     is_until_now = pipeline.options.trigger == "available_now"
+    if pipeline.source.connect_url is not None:
+        connect_capture = connect_capture_of(pipeline.source, display.show_note)
+        connect_capture.start()
+        if is_until_now:
+            connect_capture.wait_until_now()
+        yield connect_capture.check
+        return
     with contextlib.ExitStack() as stack:
         running = stack.enter_context(
             started_capture(pipeline, display.show_note, is_until_now=is_until_now, master=master)

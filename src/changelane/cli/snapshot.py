@@ -243,9 +243,11 @@ def _database_of(pipeline: "Pipeline") -> DatabaseSource:
     """Return the source of a pipeline.
 
     Raises:
-        ConfigError: It is no captured database.
+        ConfigError: It is no captured database, or Kafka Connect captures it.
     """
     if not isinstance(pipeline.source, DatabaseSource):
         kind = pipeline.source.type_name
         raise ConfigError(f"the source of the pipeline is {kind}, which is not a database")
+    if pipeline.source.connect_url is not None:
+        raise ConfigError("Kafka Connect takes the snapshot: use `changelane status`")
     return pipeline.source

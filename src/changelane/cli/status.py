@@ -12,9 +12,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from changelane.capture.capture_figures import figure_lines
+from changelane.capture.connector_figures import (
+    ConnectorFigures,
+    connector_lines,
+    read_connector_figures,
+)
 from changelane.cli.capture_metrics import figures_reader
 from changelane.cli.pipeline_tables import open_pipeline
 from changelane.conversion.terminal_text import printable
+from changelane.pipeline.database_source import DatabaseSource
+from changelane.pipeline.interface import Source
 
 if TYPE_CHECKING:
     from changelane.spark.maintenance.status import TableStatus
@@ -42,8 +49,9 @@ def status(file: str, *, master: str | None, output: str) -> None:
 
     A count that is 0 for every table is not shown. The command only reads; the pipeline may be
     running. If the source is a database or its capture log, lines about the capture follow; a
-    server that does not answer is one of these lines. With --output json the output then is an
-    object with "tables" and "capture", else it is the list of the tables.
+    server that does not answer is one of these lines. If Kafka Connect captures the database, the
+    lines are about the connector and its tasks. With --output json the output then is an object
+    with "tables" and "capture" or "connector", else it is the list of the tables.
     """  # noqa: D301 - click takes the character, not its name
     pipeline, lake = open_pipeline(file, master)
     from changelane.spark.maintenance.status import status as read
@@ -51,10 +59,13 @@ def status(file: str, *, master: str | None, output: str) -> None:
     statuses = read(lake, pipeline.name)
     read_capture = figures_reader(pipeline)
     capture = None if read_capture is None else read_capture()
+    connector = _connector_figures(pipeline.source)
     if output == "json":
+        parts = {"tables": statuses, "capture": capture, "connector": connector}
+        content = {name: part for name, part in parts.items() if part is not None}
         # a list if there is no capture, as before captures existed
-        content = statuses if capture is None else {"tables": statuses, "capture": capture}
-        click.echo(msgspec.json.format(msgspec.json.encode(content)))
+        is_list = content.keys() == {"tables"}
+        click.echo(msgspec.json.format(msgspec.json.encode(statuses if is_list else content)))
         return
     if statuses:
         show(statuses, Console())
@@ -64,6 +75,18 @@ def status(file: str, *, master: str | None, output: str) -> None:
         label = pipeline.source.label
         for line in figure_lines(capture, label=label, now_ms=time.time() * 1000):
             click.echo(printable(line))
+    if connector is not None:
+        for line in connector_lines(connector, label=pipeline.source.label):
+            click.echo(printable(line))
+
+
+def _connector_figures(source: Source) -> ConnectorFigures | None:
+    """Return the state of a source's connector in Kafka Connect; ``None`` = it has none."""
+    if not isinstance(source, DatabaseSource) or source.connect_url is None:
+        return None
+    from changelane.capture.database_capture import captured_server_of
+
+    return read_connector_figures(source, captured_server_of(source))
 
 
 def show(statuses: "list[TableStatus]", console: Console) -> None:

@@ -15,7 +15,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 import msgspec
 
@@ -112,6 +112,11 @@ class KafkaSource(
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.label!r})"  # options may contain secrets
+
+    @property
+    def topic_source(self) -> Self:
+        """The topics as a source: this one."""
+        return self
 
     @property
     def names(self) -> tuple[str, ...]:

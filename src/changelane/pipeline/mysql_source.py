@@ -9,6 +9,7 @@ from changelane.pipeline.database_source import (
     DatabaseSource,
     check_table_names,
     server_name_of,
+    topic_name_pattern,
 )
 
 
@@ -51,6 +52,15 @@ class MysqlSource(
     def server_name(self) -> str:
         """The name of the server in topics and positions."""
         return self.topic_prefix or server_name_of(self.database)
+
+    @property
+    def topic_pattern(self) -> str:
+        """The Java regular expression of the topics that a pipeline needs.
+
+        The topic of the statements has the server's name.
+        """
+        server = topic_name_pattern(self.server_name)
+        return f"{server}|{server}[.]{topic_name_pattern(self.database)}[.].*"
 
     @property
     def label(self) -> str:

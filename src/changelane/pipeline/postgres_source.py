@@ -10,8 +10,11 @@ from changelane.pipeline.database_source import (
     DatabaseSource,
     check_table_names,
     server_name_of,
+    topic_name_pattern,
 )
 
+_SCHEMA: Final = re.compile(r'"((?:[^"]|"")+)"|[^.]+')
+"""The schema in ``schema.table``, perhaps in quotes."""
 _SLOT: Final = re.compile(r"[a-z0-9_]{1,63}")
 
 
@@ -67,6 +70,31 @@ class PostgresSource(
         return self.topic_prefix or server_name_of(self.database)
 
     @property
+    def topic_pattern(self) -> str:
+        """The Java regular expression of the topics that a pipeline needs."""
+        server = topic_name_pattern(self.server_name)
+        schemas = {_schema_pattern(name) for name in self.tables}
+        topics = [f"{server}[.]{schema}[.].*" for schema in sorted(schemas)]
+        if self.ddl == "event_trigger":
+            topics.append(f"{server}[.]message")  # the statements
+        return "|".join(topics)
+
+    @property
     def label(self) -> str:
         """The database as text."""
         return f"PostgreSQL database {self.database} at {self.host}:{self.port}"
+
+
+def _schema_pattern(table: str) -> str:
+    """Return the pattern of the schema of a table's pattern in topics.
+
+    >>> _schema_pattern("pub?ic.*"), _schema_pattern('"my.schema".orders')
+    ('pub.ic', 'my[.]schema')
+    """
+    schema = _SCHEMA.match(table)
+    if schema is None:
+        return ".*"
+    if schema[1] is not None:
+        return topic_name_pattern(schema[1].replace('""', '"'))
+    wildcards = {"*": ".*", "?": "."}
+    return "".join(wildcards.get(char) or topic_name_pattern(char) for char in schema[0])

@@ -14,9 +14,9 @@ SECRETS: Final[dict[str, dict[str, str]]] = {
         "access_key": "DATAHUB_ACCESS_KEY",
         "security_token": "DATAHUB_SECURITY_TOKEN",
     },
-    "postgres": {"password": "PGPASSWORD"},
-    "mysql": {"password": "MYSQL_PASSWORD"},
-    "mariadb": {"password": "MYSQL_PASSWORD"},
+    "postgres": {"password": "PGPASSWORD", "connect_auth": "CONNECT_AUTH"},
+    "mysql": {"password": "MYSQL_PASSWORD", "connect_auth": "CONNECT_AUTH"},
+    "mariadb": {"password": "MYSQL_PASSWORD", "connect_auth": "CONNECT_AUTH"},
 }
 """Type of a source or sink -> option -> the usual variable of its value."""
 

@@ -158,7 +158,7 @@ class TopicSinkOptions(msgspec.Struct, frozen=True, kw_only=True):
 def ordered_source_of(
     source: Source, options: Options, sink: str, *, advice: str = ""
 ) -> OrderedSource:
-    """Return the source of a pipeline into topics: topics, or the capture log of a database.
+    """Return the source of a pipeline into topics: topics, or the changes of a database.
 
     Args:
         source: The source of the pipeline.
@@ -170,7 +170,7 @@ def ordered_source_of(
         ConfigError: The source has another type, or an option would lose the order.
     """
     if isinstance(source, DatabaseSource):
-        source = source.capture_log
+        source = source.change_source
     if not isinstance(source, OrderedSource):
         raise ConfigError(f"a {sink} sink needs a kafka source, or a captured database{advice}")
     for name in changed_options(options):

@@ -78,7 +78,7 @@ class HttpRegistry:
         self._name = f"{parts.scheme}://{parts.netloc}"
         self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json, */*"}
         if location.auth:
-            self._headers["Authorization"] = _authorization(location.auth)
+            self._headers["Authorization"] = authorization(location.auth)
         self._opener = urllib.request.build_opener(_NoRedirects)
         self._missing: dict[SchemaId, float] = {}
 
@@ -197,7 +197,7 @@ class HttpRegistry:
         raise UnreachableError(f"the schema registry at {self._name} does not answer ({why})")
 
 
-def _authorization(auth: str) -> str:
+def authorization(auth: str) -> str:
     """Return the value of the header ``Authorization``."""
     if auth.startswith("Bearer "):
         return auth

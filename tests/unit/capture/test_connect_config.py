@@ -2,22 +2,21 @@
 """The connector for Kafka Connect that captures as the embedded engine does."""
 
 import re
+from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
 
-from changelane.capture.connect_config import (
-    connector_of,
-    kafka_source_text,
-    secret_keys,
-    topic_pattern,
-)
+from changelane.capture.connect_config import connector_of as connector_in
+from changelane.capture.connect_config import kafka_source_text, secret_keys
 from changelane.capture.connectors import ConnectorOptions, connector_properties
 from changelane.pipeline.kafka_source import KafkaSource
-from changelane.schema import TableId
+from changelane.pipeline.mysql_source import MariadbSource
+from changelane.pipeline.postgres_source import PostgresSource
 
 PASSWORD = "the password"
+connector_of = partial(connector_in, secrets_file="/etc/connect/secrets.properties")
 
 
 def options(product: Any = "postgres", **changes: Any) -> ConnectorOptions:
@@ -74,39 +73,63 @@ def test_values_that_equal_a_password_stay_if_they_are_no_secrets() -> None:
     assert config["database.password"].startswith("${file:")
 
 
+def source(**changes: Any) -> PostgresSource | MariadbSource:
+    fields = {"host": "db", "user": "me", "database": "shop", "segments": "log"} | changes
+    is_postgres = not fields["tables"][0].startswith(fields["database"])
+    return PostgresSource(**fields) if is_postgres else MariadbSource(**fields)
+
+
 @pytest.mark.parametrize(
     ("captured", "topics", "other_topics"),
     [
         (
-            options(name="a.b", tables=(TableId(schema="public", name="orders"),)),
+            source(topic_prefix="a.b", tables=["public.orders"]),
             ["a.b.public.orders", "a.b.public.Order_items"],
             ["a.b.transaction", "a.b.message", "axb.public.orders", "a.b.sales.orders"],
         ),
         (
-            options(tables=tuple(TableId(schema=name, name="t") for name in ("a b", "ü", "c"))),
-            ["shop.a_b.t", "shop._.t", "shop.c.t"],
-            ["shop.c", "shop.message", "__debezium-heartbeat.shop"],
+            source(tables=["a b.t", '"ü".t', "c.*", '"d.""e".t', "pub?ic.t"]),
+            ["shop.a_b.t", "shop._.t", "shop.c.t", "shop.d._e.t", "shop.public.t"],
+            ["shop.c", "shop.message", "__debezium-heartbeat.shop", "shop.pubic.t"],
         ),
-        (options(), ["shop.public.orders", "shop.sales.orders"], ["shop.transaction"]),
         (
-            options("mariadb", name="s", database="my.shop"),
-            ["s", "s.my.shop.orders"],
+            source(tables=["*.*"], ddl="event_trigger"),
+            ["shop.public.orders", "shop.sales.orders", "shop.message"],
+            ["shop.transaction", "eu.shop.message"],
+        ),
+        (
+            source(topic_prefix="s", database="my_shop", tables=["my_shop.*"]),
+            ["s", "s.my_shop.orders"],
             ["s.transaction", "s.myxshop.orders", "schema-history.s"],
         ),
     ],
 )
 def test_topic_pattern_has_the_topics_that_a_pipeline_needs(
-    captured: ConnectorOptions, topics: list[str], other_topics: list[str]
+    captured: PostgresSource | MariadbSource, topics: list[str], other_topics: list[str]
 ) -> None:
-    pattern = re.compile(topic_pattern(captured))
+    pattern = re.compile(captured.topic_pattern)
     assert all(pattern.fullmatch(topic) for topic in topics)
     assert not any(pattern.fullmatch(topic) for topic in other_topics)
 
 
-@pytest.mark.parametrize("product", ["postgres", "mysql", "mariadb"])
-def test_source_text_is_a_kafka_source(product: str) -> None:
-    captured = options(product, name="a.b")
+@pytest.mark.parametrize("tables", [["public.*"], ["shop.*"]])
+def test_source_text_is_a_kafka_source(tables: list[str]) -> None:
+    captured = source(topic_prefix="a.b", tables=tables)
     parts = msgspec.yaml.decode(kafka_source_text(captured))
-    source = msgspec.convert(parts["source"], KafkaSource)
-    assert source.topic_pattern == topic_pattern(captured)
-    assert source.format == "debezium-json"
+    source_of_text = msgspec.convert(parts["source"], KafkaSource)
+    assert source_of_text.topic_pattern == captured.topic_pattern
+    assert source_of_text.format == "debezium-json"
+
+
+def test_topics_have_the_defaults_of_the_broker_unless_the_user_sets_others() -> None:
+    partitions = "topic.creation.default.partitions"
+    assert connector_of(options(), has_snapshot=True).config[partitions] == "-1"
+    chosen = options(properties={partitions: "6"})
+    assert connector_of(chosen, has_snapshot=True).config[partitions] == "6"
+
+
+def test_secrets_are_in_the_file_that_the_user_names() -> None:
+    connector = connector_in(options(), has_snapshot=True, secrets_file="/run/secrets.properties")
+    assert secret_keys(connector) == ["shop-postgres.database.password"]
+    placeholder = "${file:/run/secrets.properties:shop-postgres.database.password}"
+    assert connector.config["database.password"] == placeholder

@@ -20,7 +20,15 @@ def parse_source(**options: Any) -> None:
         "segments": "capture",
     }
     sink = {"type": "iceberg", "path": "lake"}
-    parse({"name": "shop", "source": source | options, "sink": sink})
+    fields = {name: value for name, value in (source | options).items() if value is not None}
+    parse({"name": "shop", "source": fields, "sink": sink})
+
+
+CONNECT = {
+    "segments": None,
+    "connect_url": "http://connect:8083",
+    "bootstrap_servers": "kafka:9092",
+}
 
 
 @pytest.mark.parametrize(
@@ -43,12 +51,27 @@ def parse_source(**options: Any) -> None:
             },
             "snapshot.select.statement.overrides, which needs snapshot: engine, not spark",
         ),
+        ({"segments": None}, "segments is missing: set it to .* or set connect_url"),
+        ({"bootstrap_servers": "kafka:9092"}, "bootstrap_servers needs connect_url"),
+        ({"spark_options": {"a": "b"}}, "spark_options needs connect_url"),
+        (CONNECT | {"segments": "log"}, "segments is for a capture log, and connect_url is set"),
+        (CONNECT | {"memory": "1g", "retention": "1 d"}, "retention, memory is for a capture log"),
+        (CONNECT | {"snapshot": "spark"}, "with connect_url, use engine or none"),
+        (CONNECT | {"bootstrap_servers": None}, "connect_url needs bootstrap_servers"),
+        (CONNECT | {"connect_url": "connect:8083"}, "no address such as http://connect:8083"),
+        (CONNECT | {"connect_url": "http://me:s3cret@connect"}, "set connect_auth to"),
+        (CONNECT | {"connect_url": "http://connect:70000"}, "no address such as"),
+        (CONNECT | {"connect_auth": "Bearer a\n"}, "connect_auth is not user:password"),
+        (CONNECT | {"connect_auth": "me"}, "connect_auth is not user:password"),
+        (CONNECT | {"connect_secrets_file": "a}b"}, "connect_secrets_file is no path"),
+        (CONNECT | {"spark_options": {"subscribe": "a"}}, "use source.topics"),
     ],
 )
 def test_a_wrong_value_is_an_error_that_names_the_option(
     options: dict[str, Any], reason: str
 ) -> None:
     parse_source(publish_interval="200ms")
+    parse_source(**CONNECT, connect_auth="me:a:b")
     with pytest.raises(ConfigError, match=reason):
         parse_source(**options)
 
@@ -70,3 +93,10 @@ def test_a_secret_property_of_debezium_comes_from_the_environment() -> None:
     assert "s3cret" not in str(raised.value)
     properties = {name: "${TRUSTSTORE_PASSWORD}", "column.exclude.list": "shop.t.c"}
     check_secrets({"type": "mariadb", "debezium": properties}, "source")
+
+
+def test_the_login_of_kafka_connect_comes_from_the_environment() -> None:
+    with pytest.raises(ConfigError) as raised:
+        check_secrets({"type": "postgres", "connect_auth": "me:plain-s3cret"}, "source")
+    assert "connect_auth: ${CONNECT_AUTH}" in str(raised.value)
+    assert "s3cret" not in str(raised.value)

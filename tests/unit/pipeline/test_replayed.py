@@ -48,3 +48,10 @@ def test_only_the_tables_and_the_trigger_are_others(tmp_path: Path) -> None:
 def test_what_cannot_be_replayed(tmp_path: Path, source: str, sink: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         replayed(pipeline(tmp_path, source, sink), str(tmp_path / "again"))
+
+
+def test_topics_of_a_connector_can_be_replayed(tmp_path: Path) -> None:
+    connect = "connect_url: 'http://connect:8083', bootstrap_servers: 'localhost:1'"
+    source = DATABASE.replace("segments: log", connect)
+    first = pipeline(tmp_path, source)
+    assert replayed(first, str(tmp_path / "again")).source == first.source

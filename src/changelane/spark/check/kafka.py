@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from changelane.errors import ConfigError
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.config_checks import Finding, ok, problem, warning
+from changelane.pipeline.database_source import DatabaseSource
 from changelane.pipeline.kafka_offsets import Offsets, partitions
 from changelane.pipeline.kafka_sink import KafkaSink
 from changelane.pipeline.kafka_source import KafkaSource, client_options
@@ -46,7 +47,7 @@ class _BrokerOffsets(NamedTuple):
 
 def source_findings(spark: SparkSession, pipeline: Pipeline) -> SampleFindings:
     """Yield the findings of topics and the checkpoint; return the sample of their messages."""
-    source = cast("KafkaSource", pipeline.source)
+    source = cast("KafkaSource | DatabaseSource", pipeline.source).topic_source
     options = client_options(source.spark_options)
     try:
         with topic_admin(spark, source.bootstrap_servers, options, timeout_ms=TIMEOUT_MS) as broker:

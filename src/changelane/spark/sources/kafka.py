@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from changelane.errors import ConfigError
 from changelane.pipeline.config import Pipeline
+from changelane.pipeline.database_source import DatabaseSource
 from changelane.pipeline.kafka_offsets import Lag, OffsetRange, Offsets, partitions
 from changelane.pipeline.kafka_source import KafkaSource, client_options
 from changelane.spark.rows.decode import decode
@@ -49,7 +50,8 @@ def open_input(
 ) -> "KafkaInput":
     """Return the input of a pipeline."""
     del notify
-    source = cast("KafkaSource", pipeline.source)  # the options that name this module
+    # the options that name this module
+    source = cast("KafkaSource | DatabaseSource", pipeline.source).topic_source
     return KafkaInput(spark, source, checkpoint, data_loss_hint(pipeline))
 
 

@@ -84,6 +84,9 @@ def captured_source(pipeline: Pipeline) -> DatabaseSource:
     if not isinstance(source, DatabaseSource):
         msg = f"verify compares captured databases, and the source is {source.type_name}"
         raise ConfigError(msg)
+    if source.connect_url is not None:
+        msg = "verify needs the positions of a capture log, and the source has connect_url: "
+        raise ConfigError(msg + "compare the topics with the tables (--replay FOLDER)")
     return source
 
 
