@@ -17,6 +17,7 @@ from changelane.conversion.partition import event_position
 from changelane.ddl import TruncateTable, statements_of
 from changelane.errors import ApplyError, DecodeError, TransformError, UnreachableError
 from changelane.event import (
+    INCREMENTAL_SNAPSHOT,
     ChangeEvent,
     Completeness,
     DataChange,
@@ -64,7 +65,7 @@ from changelane.types import UNAVAILABLE, UNKNOWN
 Row = tuple[Any, ...]
 
 _MAX_COMPILED_SCHEMAS: Final = 10_000
-_SNAPSHOT_WITHOUT_POSITIONS: Final = ("postgresql", "incremental")
+_SNAPSHOT_WITHOUT_POSITIONS: Final = ("postgresql", INCREMENTAL_SNAPSHOT)
 """The product and the kind of snapshot of rows without a position."""
 _INCREMENTAL_REASON: Final = (
     "rows of PostgreSQL's incremental snapshots have no position, so they may be older than events "
@@ -243,11 +244,11 @@ class RowBuilder:
             offset = message.offset
             if self._domains == {"sequence"}:
                 return SequencePosition(offset or 0, index)
-            if self._domains == {"mysql"} and source.product == "mysql":
+            if self._domains == {"mysql"} and source.product in {"mysql", "mariadb"}:
                 return MySqlPosition("0", offset or 0, index)
             if offset is not None:
                 match source.product:
-                    case "mysql" if "mysql" in self._domains:
+                    case "mysql" | "mariadb" if "mysql" in self._domains:
                         return MySqlPosition("0", offset, index)
                     case "postgresql" if "postgresql" in self._domains:
                         return PostgresPosition(offset, row=index)
