@@ -6,6 +6,7 @@ An event row is the text form of the operations of its event. It is a fast path 
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -83,6 +84,7 @@ class RowBuilder:
         tables_without_key: ``row`` makes the whole row the key of a table without one.
         images: Whether rows have before images that the tables do not need.
         event_ids: Whether events without positions are ordered by their ids.
+        captured: Whether the messages are those of a capture log.
         steps: The transforms of each event.
         lanes: Whether plain messages take the lanes of the format, which changes no row.
 
@@ -99,6 +101,7 @@ class RowBuilder:
         tables_without_key: str = "quarantine",
         images: bool = True,
         event_ids: bool = False,
+        captured: bool = False,
         steps: Sequence[Transform] = (),
         lanes: bool = True,
     ) -> None:
@@ -109,6 +112,7 @@ class RowBuilder:
         self._whole_row_is_key = tables_without_key == "row"
         self._keeps_before_images = images
         self._event_ids = event_ids
+        self._encode_order = partial(encode_order, epoch=epoch, captured=captured)
         self._omits_nulls = codec.carries.absent_means is AbsentMeans.NULL
         self._reads_debezium = codec.name == "debezium-json"
         self._domains = codec.carries.positions
@@ -121,6 +125,7 @@ class RowBuilder:
             self.lanes = LaneRows(
                 codec.lanes,
                 epoch=epoch,
+                captured=captured,
                 keeps_before_images=images,
                 shared=self._shares_positions,
                 fallback_position=self._fallback_position,
@@ -290,9 +295,8 @@ class RowBuilder:
         )
 
     def _order(self, event: Truncate | SchemaChange, message: Message, index: int) -> bytes:
-        return encode_order(
+        return self._encode_order(
             event.position or self._message_position(message, index),
-            epoch=self._epoch,
             snapshot=is_first_snapshot(event.source),
             phase=DELETE_PHASE,
         )
@@ -428,9 +432,8 @@ class RowBuilder:
         if position is None:
             position = self._fallback_position(source, message, index)
         is_snapshot = source.snapshot is not None
-        order = encode_order(
+        order = self._encode_order(
             position,
-            epoch=self._epoch,
             snapshot=is_snapshot and is_first_snapshot(source),
             phase=DELETE_PHASE if deleted else UPSERT_PHASE,
         )
@@ -476,6 +479,7 @@ def row_builder(
     tables_without_key: str = "quarantine",
     images: bool = True,
     event_ids: bool = False,
+    captured: bool = False,
     transforms: Sequence[Transform] = (),
 ) -> RowBuilder:
     """Return a builder for the messages of a format; called on the workers.
@@ -490,5 +494,6 @@ def row_builder(
         tables_without_key=tables_without_key,
         images=images,
         event_ids=event_ids,
+        captured=captured,
         steps=transforms,
     )

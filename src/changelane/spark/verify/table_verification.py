@@ -263,7 +263,9 @@ class TableVerification:
         if rows is None:
             raise ChangelaneError(f"{self._lake_table} disappeared from the lake")
         order = encode_order(
-            snapshot.newest, epoch=self._verification.pipeline.options.epoch + history
+            snapshot.newest,
+            epoch=self._verification.pipeline.options.epoch + history,
+            captured=True,
         )
         lake = LakeTable(rows, self._columns_plan)
         left_out = lake.changed_keys(order) | deleted_keys(
