@@ -59,8 +59,8 @@ class RepairedTable(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             RepairError: The row cannot be repaired.
         """
-        if difference.kind == "repeated" or len(rows) > 1:
-            raise RepairError("several rows have the key")
+        if len(rows) > 1:
+            raise RepairError("several rows of the source have the key")
         if rows and not self.columns_plan.has_all_columns:
             # a read sets the whole row: the columns that it lacks would become NULL
             raise RepairError("the row has columns that are not proven")
