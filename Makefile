@@ -60,7 +60,7 @@ SECONDS_OF_FUZZ ?= 300
 KILLS ?= 200
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-live test test-fast test-long test-all check golden fuzz soak bench bench-apply bench-kafka bench-capture bench-peers clean java hudi test-hudi test-spark40 test-datahub
+.PHONY: help demo demo-live test test-fast test-long test-all check golden fuzz soak bench bench-apply bench-kafka bench-capture bench-verify bench-peers clean java hudi test-hudi test-spark40 test-datahub
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -135,6 +135,9 @@ bench-kafka: java $(INSTALLED) $(FETCHED) ## measure topic to topic against Spar
 
 bench-capture: java $(INSTALLED) $(FETCHED) ## measure the first load of a database by readers and by Debezium (ARGS="--rows 100000")
 	@$(PYTHON_IN_VENV) benchmarks/capture_snapshot.py $(ARGS)
+
+bench-verify: java $(INSTALLED) $(FETCHED) ## measure verify on equal rows of a database (ARGS="--rows 100000")
+	@$(PYTHON_IN_VENV) benchmarks/verify_rows.py $(ARGS)
 
 bench-peers: java $(INSTALLED) $(FETCHED) ## measure beside Flink with Paimon and Iceberg (long; ARGS="convert --messages 10000")
 	@$(PYTHON_IN_VENV) benchmarks/peers.py $(ARGS)
