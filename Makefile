@@ -16,8 +16,8 @@ PREPARED  := .cache/classes-archived
 HUDI_VENV      := .venv-hudi
 HUDI_INSTALLED := $(HUDI_VENV)/.installed
 HUDI_FETCHED   := .cache/jars-fetched-3.5
-HUDI_TESTS     := $(addprefix tests/spark/test_,counterexamples.py crash.py equality.py \
-                  fence.py hudi.py kafka_source.py killed_run.py lake_types.py modes.py seed_jobs.py)
+HUDI_TESTS     := $(addprefix tests/spark/test_,capture_hudi.py counterexamples.py crash.py \
+                  equality.py fence.py hudi.py kafka_source.py killed_run.py lake_types.py modes.py seed_jobs.py)
 
 # The oldest supported Spark 4: an environment of its own, for a short list of tests.
 SPARK40_VENV      := .venv-spark40
@@ -60,7 +60,7 @@ SECONDS_OF_FUZZ ?= 300
 KILLS ?= 200
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-live test test-fast test-long test-all check golden fuzz soak bench bench-apply bench-kafka bench-capture bench-peers clean java hudi test-hudi test-spark40 test-datahub
+.PHONY: help demo demo-live test test-fast test-long test-all check golden fuzz soak bench bench-apply bench-kafka bench-capture bench-verify bench-peers clean java hudi test-hudi test-spark40 test-datahub
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -91,7 +91,7 @@ test-all: test test-long ## run all tests
 
 hudi: java $(HUDI_INSTALLED) $(HUDI_FETCHED) ## make the environment for Hudi tables, .venv-hudi
 
-test-hudi: java $(HUDI_INSTALLED) $(HUDI_FETCHED) ## run the tests of table formats on Hudi
+test-hudi: java $(HUDI_INSTALLED) $(HUDI_FETCHED) $(INSTALLED) $(FETCHED) ## run the tests of table formats on Hudi
 	@echo "changelane: the tests on Hudi (several minutes)"
 	@$(HUDI_VENV)/bin/python -m pytest $(ON_SPARK) $(HUDI_TESTS) $(ARGS)
 
@@ -136,6 +136,9 @@ bench-kafka: java $(INSTALLED) $(FETCHED) ## measure topic to topic against Spar
 bench-capture: java $(INSTALLED) $(FETCHED) ## measure the capture of databases (ARGS="snapshot --rows 100000", stream, memory, latency)
 	@$(PYTHON_IN_VENV) benchmarks/capture.py $(ARGS)
 
+bench-verify: java $(INSTALLED) $(FETCHED) ## measure verify on equal rows of a database (ARGS="--rows 100000")
+	@$(PYTHON_IN_VENV) benchmarks/verify_rows.py $(ARGS)
+
 bench-peers: java $(INSTALLED) $(FETCHED) ## measure beside Flink with Paimon and Iceberg (long; ARGS="convert --messages 10000")
 	@$(PYTHON_IN_VENV) benchmarks/peers.py $(ARGS)
 
@@ -153,7 +156,7 @@ $(INSTALLED): pyproject.toml constraints.txt scripts/make_venv.sh
 	@touch $@
 
 $(HUDI_INSTALLED): pyproject.toml constraints-hudi.txt scripts/make_venv.sh
-	@sh scripts/make_venv.sh $(HUDI_VENV) hudi,kafka,test constraints-hudi.txt 12
+	@sh scripts/make_venv.sh $(HUDI_VENV) hudi,kafka,capture,test constraints-hudi.txt 12
 	@touch $@
 
 $(SPARK40_INSTALLED): pyproject.toml constraints-spark40.txt scripts/make_venv.sh
@@ -179,5 +182,5 @@ $(SPARK40_FETCHED): src/changelane/spark/runtime/jars.py Makefile $(SPARK40_INST
 	@mkdir -p $(@D) && touch $@
 
 $(HUDI_FETCHED): src/changelane/spark/runtime/jars.py Makefile $(HUDI_INSTALLED) | java
-	@$(HUDI_VENV)/bin/python scripts/fetch_jars.py hudi kafka
+	@$(HUDI_VENV)/bin/python scripts/fetch_jars.py hudi kafka broker debezium
 	@mkdir -p $(@D) && touch $@

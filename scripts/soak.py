@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from random import Random, SystemRandom
 
@@ -64,7 +65,9 @@ def soak_files(spark: SparkSession, name: str, chance: Random, until: float | No
     return kill_count
 
 
-def soak_database(spark: SparkSession, product: str, name: str, chance: Random, kills: int) -> int:
+def soak_database(
+    spark: SparkSession, product: str, name: str, chance: Random, *, kills: int, until: float | None
+) -> int:
     """Kill the runs of a captured database some times; return the number of kills.
 
     Raises:
@@ -74,7 +77,9 @@ def soak_database(spark: SparkSession, product: str, name: str, chance: Random, 
         tempfile.TemporaryDirectory(prefix="changelane-soak-") as folder,
         captured_kills.shop_of(product, name, Path(folder)) as shop,
     ):
-        counts = captured_kills.killed_rounds(shop, chance, kills, print)
+        show = partial(print, flush=True)
+        counts = captured_kills.killed_rounds(shop, chance, kills, show, partial(is_over, until))
+        show("the comparison")
         if wrong := captured_kills.differences(spark, shop):
             msg = f"these differ from {product}: {', '.join(wrong)}, after {dict(counts)}"
             raise DifferenceError(msg)
@@ -89,7 +94,9 @@ def main() -> int:
     """Soak; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--kills", type=int, default=200, help="the total number of kills")
-    parser.add_argument("--seconds", type=float, help="the maximum duration")
+    parser.add_argument(
+        "--seconds", type=float, help="the time for kills; the last pipeline still ends after it"
+    )
     parser.add_argument("--seed", type=int, help="the seed of the data, to repeat a soak")
     parser.add_argument("--source", choices=[FILES, *PRODUCTS], help="only this kind of source")
     options = parser.parse_args()
@@ -113,7 +120,8 @@ def main() -> int:
                     source,
                     name,
                     chance,
-                    min(KILLS_PER_DATABASE, options.kills - killed),
+                    kills=min(KILLS_PER_DATABASE, options.kills - killed),
+                    until=until,
                 )
             )
         except (DifferenceError, RuntimeError) as error:

@@ -302,12 +302,25 @@ def lists_sent_columns_only(event: DataChange) -> bool:
     return event.op is Op.UPDATE and event.after_holds is Completeness.CHANGED
 
 
+INCREMENTAL_SNAPSHOT: Final = "incremental"
+"""The kind of snapshot whose rows are part of the stream (``source.snapshot``)."""
+
+
 def is_first_snapshot(source: Source) -> bool:
     """Whether an event is a row of the first snapshot, which sorts below the stream.
 
     Rows of an incremental snapshot are part of the stream and keep their position in it.
     """
-    return source.snapshot is not None and source.snapshot != "incremental"
+    return source.snapshot is not None and source.snapshot != INCREMENTAL_SNAPSHOT
+
+
+def is_incremental_read(event: "DataChange") -> bool:
+    """Whether an event is a row of an incremental snapshot.
+
+    Formats whose reads are always rows of a first snapshot write it as an insert: as a read it
+    would be older than each row that readers have, and they would discard it.
+    """
+    return event.op is Op.READ and event.source.snapshot == INCREMENTAL_SNAPSHOT
 
 
 def transaction_id(event: "DataChange | Truncate") -> str | None:

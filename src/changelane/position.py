@@ -313,18 +313,42 @@ BY_MESSAGE: Final = frozenset(position.code for position in _OF_MESSAGES)
 MESSAGE_DOMAINS: Final = frozenset(str(position.__struct_config__.tag) for position in _OF_MESSAGES)
 """The domains of the codes in ``BY_MESSAGE``."""
 
+CAPTURE_LOG: Final = 0x80
+"""The bit of the domain of orders from a capture log.
+
+The same change has the same position in a topic of Debezium and in a capture log, but other rows
+of a first load precede it, and the last commit that Debezium knew depends on where it began. So
+orders of both are never compared. A new rule for the orders of capture logs gets another bit.
+"""
+_LOG_POSITIONS: Final = (MySqlPosition, PostgresPosition)
+"""The positions of capture logs; others there are those of messages."""
+
 _HEADER: Final = struct.Struct(">BBIB")
 
 
+def domain_of_class(
+    position_class: type[Position],
+    captured: bool,  # noqa: FBT001 - as its caller, which is called for each row
+) -> int:
+    """Return the domain of orders by positions of a class, from a capture log or not."""
+    is_other_domain = captured and position_class in _LOG_POSITIONS
+    return position_class.code | CAPTURE_LOG if is_other_domain else position_class.code
+
+
 @lru_cache(maxsize=256)
-def order_header(code: int, epoch: int, snapshot: bool) -> bytes:  # noqa: FBT001 - as it is cached
+def order_header(domain: int, epoch: int, snapshot: bool) -> bytes:  # noqa: FBT001 - as it is cached
     """Return the part of orders before the position."""
     stage = 0 if snapshot else 1
-    return _HEADER.pack(ORDER_VERSION, code, _unsigned(epoch, 32, "the epoch"), stage)
+    return _HEADER.pack(ORDER_VERSION, domain, _unsigned(epoch, 32, "the epoch"), stage)
 
 
 def encode_order(
-    position: Position, *, epoch: int = 0, snapshot: bool = False, phase: int = UPSERT_PHASE
+    position: Position,
+    *,
+    epoch: int = 0,
+    snapshot: bool = False,
+    phase: int = UPSERT_PHASE,
+    captured: bool = False,
 ) -> bytes:
     """Return the order of an event as bytes that sort like the source's history.
 
@@ -333,12 +357,13 @@ def encode_order(
         epoch: The number of the source's history (docs/merge-rule.md, Orders).
         snapshot: The event is a row of the epoch's first snapshot and sorts below its stream.
         phase: :data:`DELETE_PHASE` or :data:`UPSERT_PHASE`.
+        captured: The event is from a capture log (:data:`CAPTURE_LOG`).
 
     Raises:
         UnorderedError: A coordinate is malformed or out of range.
     """
     return (
-        order_header(position.code, epoch, snapshot)
+        order_header(domain_of_class(type(position), captured), epoch, snapshot)
         + position.key()
         + (b"\x01" if phase else b"\x00")
     )
@@ -352,8 +377,8 @@ def order_text(order: bytes) -> str:
     """
     if len(order) < _HEADER.size + 1:
         return "none"
-    _, code, epoch, stage = _HEADER.unpack_from(order)
-    words = [_position_text(code, order[_HEADER.size : -1])]
+    _, domain, epoch, stage = _HEADER.unpack_from(order)
+    words = [_position_text(domain & ~CAPTURE_LOG, order[_HEADER.size : -1])]
     if stage == 0:
         words.append("snapshot")
     if epoch:
@@ -392,8 +417,26 @@ def _lsn_text(number: int) -> str:
 
 
 def domain_of(order: bytes) -> int:
-    """Return the code of an order's domain."""
-    return order[1]
+    """Return the code of the positions of an order, whether or not it is from a capture log."""
+    return order[1] & ~CAPTURE_LOG
+
+
+_DOMAINS: Final = {
+    MySqlPosition.code: "positions in MySQL's binary log",
+    PostgresPosition.code: "PostgreSQL's LSNs",
+    ScnPosition.code: "Oracle's SCNs",
+    LsnPosition.code: "LSNs",
+    SequencePosition.code: "numbers of a sequence",
+    OffsetPosition.code: "offsets within one partition or file",
+    EventIdPosition.code: "ids of events, which contain offsets within one partition",
+    TimePosition.code: "times at the source",
+}
+
+
+def domain_text(order: bytes) -> str:
+    """Return the kind of the positions of an order as text."""
+    text = _DOMAINS.get(domain_of(order), "values of several columns")
+    return f"{text} in a capture log" if order[1] & CAPTURE_LOG else text
 
 
 def epoch_of(order: bytes) -> int:

@@ -21,17 +21,21 @@ pytest.importorskip("jpype", reason="jpype1 is not installed: changelane[capture
 from child_processes import descendants, is_running
 from postgres_server import PostgresServer
 
+from changelane import Message, get_codec
 from changelane.capture.connectors import ConnectorOptions, lsn_of
 from changelane.capture.engine import CaptureEngine, CaptureError
 from changelane.capture.engine_config import EngineConfig, Published, encode_config
 from changelane.capture.publication import PublicationLimits
 from changelane.capture.segment_store import CaptureLog, SegmentWriter
 from changelane.capture.storage import LocalFolder
+from changelane.event import DataChange
+from changelane.position import encode_order
 from changelane.schema import TableId
 
 START_S = 120  # a JVM on a busy machine
 WAIT_S = 60
 PASSWORD = "pass-word'of the \\ capture"
+DEBEZIUM = get_codec("debezium-json")
 TABLE = "Order items.2024"
 """A name that needs quotes everywhere."""
 
@@ -48,6 +52,7 @@ class Record(NamedTuple):
     after: dict[str, Any] | None
     transaction: int | None
     order: int | None
+    order_bytes: bytes = b""
 
 
 class Source:
@@ -157,8 +162,15 @@ def record_of(message: dict[str, Any]) -> Record:
     payload = json.loads(message["value"])["payload"]
     assert payload["source"]["table"] == TABLE
     transaction = payload["transaction"] or {}
+    (event,) = DEBEZIUM.decode(Message(message["value"].encode()))
+    assert isinstance(event, DataChange)
+    assert event.position is not None
     return Record(
-        payload["op"], payload["after"], payload["source"]["txId"], transaction.get("total_order")
+        payload["op"],
+        payload["after"],
+        payload["source"]["txId"],
+        transaction.get("total_order"),
+        encode_order(event.position, captured=True),
     )
 
 
@@ -271,6 +283,48 @@ def test_killed_process_loses_nothing_and_repeats_whole_transactions_only(source
     unique = dict(transactions)
     assert list(unique.values()) == expected
     assert all(rows == unique[number] for number, rows in transactions)
+
+
+def test_orders_are_those_of_a_capture_that_was_never_interrupted(
+    jars: Path, tmp_path: Path
+) -> None:
+    """The first transaction after a restart has no last commit, unless its offset has one."""
+    with PostgresServer() as server, server.new_database("capture") as database:
+        source = Source(server, database, jars, tmp_path / "killed")
+        control = Source.__new__(Source)
+        control.__dict__ |= source.__dict__ | {"folder": tmp_path / "control", "slot": "control"}
+        for slot in (source.slot, control.slot):
+            source.execute(f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')")
+        with source.capture(snapshot="none") as engine:
+            source.insert(1, 1)
+            engine.wait_published(reaches(source.lsn()), START_S)
+            source.insert(10_001, 20_000)  # rows of one INSERT ... SELECT
+            kill_while_it_writes(engine, source)
+            source.insert(20_001, 20_001)
+            engine.wait_published(reaches(source.lsn()), START_S)
+        source.insert(20_002, 20_002)
+        with source.capture(snapshot="none") as engine:
+            engine.wait_published(reaches(source.lsn()), START_S)
+            with source.connection.cursor().copy(f"COPY {quoted(TABLE)} FROM STDIN") as copy:
+                copy.write("".join(f"{number}\tx\n" for number in range(30_001, 30_101)))
+            source.connection.close()
+            server.kill()
+            server.start()
+            source.connection = control.connection = server.connect(database)
+            source.insert(40_000, 40_000)
+            engine.wait_published(reaches(source.lsn()), START_S)
+        with control.capture(snapshot="none") as engine:
+            engine.wait_published(reaches(source.lsn()), START_S)
+        orders, expected = (
+            {row: record.order_bytes for record in one.records() for row in ids([record])}
+            for one in (source, control)
+        )
+        source.connection.close()
+    assert len(orders) == 10_000 + 3 + 100 + 1
+    assert orders == expected
+    assert list(orders.values()) == sorted(orders.values())
+    copied = [orders[number] for number in range(30_001, 30_101)]
+    assert len(set(copied)) < len(copied), "rows of one COPY share a record of the log"
 
 
 def kill_while_it_writes(engine: CaptureEngine, source: Source) -> None:

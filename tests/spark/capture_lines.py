@@ -20,13 +20,18 @@ from changelane.pipeline.config import load
 
 
 class Captured(NamedTuple):
-    """A capture log of a database, and its tables at the end of the log."""
+    """A capture log of a database, and its tables at the end of the log.
+
+    Attributes:
+        first_rows: The number of rows of the first load.
+    """
 
     log: Path
     database: str
     schema: str | None
     tables: dict[str, workloads.Rows]
     columns: dict[str, tuple[str, ...]]
+    first_rows: int
 
 
 def captured(server: Any, folder: Path, database: str, statements: Any, **source: Any) -> None:
@@ -77,7 +82,7 @@ def mariadb(
         captured(mariadb_server, folder, database, statements, type="mariadb", tables=names)
         tables = workloads.mariadb_rows(mariadb_server, database)
         columns = workloads.columns_of(workloads.MARIADB_KINDS)
-        yield Captured(folder / "log", database, None, tables, columns)
+        yield Captured(folder / "log", database, None, tables, columns, 53)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +105,7 @@ def postgres(
         captured(postgres_server, folder, database, statements, **source)
         tables = workloads.postgres_rows(postgres_server, database)
         columns = workloads.columns_of(workloads.POSTGRES_KINDS)
-        yield Captured(folder / "log", database, "public", tables, columns)
+        yield Captured(folder / "log", database, "public", tables, columns, 52)
 
 
 # -- the comparison: values of one kind have one text

@@ -176,7 +176,11 @@ def _text(errors: Any) -> str:
 
 
 def killed_rounds(
-    shop: Shop, chance: Random, kills: int, show: Callable[[str], None] = lambda _: None
+    shop: Shop,
+    chance: Random,
+    kills: int,
+    show: Callable[[str], None] = lambda _: None,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> Counter[str]:
     """Kill runs of a shop, apply the rest, and return the number of kills of each kind.
 
@@ -185,6 +189,7 @@ def killed_rounds(
         chance: For the moments of the kills.
         kills: Their number.
         show: Shows what is killed.
+        is_over: Returns whether the time of the kills is over.
 
     Raises:
         RuntimeError: A run failed without being killed.
@@ -196,6 +201,8 @@ def killed_rounds(
         worker = pool.submit(change_forever, shop, Random(chance.random()), stop)
         try:
             for _ in range(kills):
+                if is_over():
+                    break
                 kind = chance.choice(KINDS)
                 show(f"kill: {kind}")
                 runs.kill(kind)
@@ -203,6 +210,7 @@ def killed_rounds(
         finally:
             stop.set()
         worker.result()
+    show("the rest of the changes")
     runs.finish()
     return counts
 

@@ -12,7 +12,7 @@ from spark_settings import CHEAP
 from changelane.spark import session
 from changelane.spark.runtime.jars import spark_packages
 
-collect_ignore = [] if "hudi" in LAKES else ["test_hudi.py"]
+collect_ignore = [] if "hudi" in LAKES else ["test_hudi.py", "test_capture_hudi.py"]
 if find_spec("datahub") is None:
     collect_ignore += [
         "test_capture_datahub.py",

@@ -17,7 +17,6 @@ from changelane.cli import main
 __all__ = ["mariadb"]
 pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")
 
-FIRST_ROWS: Final = 53
 ACCESS: Final = {"access_id": "${DATAHUB_ID}", "access_key": "${DATAHUB_KEY}", "project": "shop"}
 
 
@@ -44,9 +43,9 @@ def test_a_mariadb_is_sent_to_a_topic_of_datahub(
     assert not any(batch["quarantined"] for batch in json.loads(done.stdout)["batches"])
     told = [json.loads(one.values[0] or b"") for one in server.topics["line"].records]
     payloads = [one["payload"] for one in told]
-    # the rows of the first load have the sequence -1, and all others have none of the source
+    # the rows of the first load have the sequence -1, and all others one of their own
     sequences = [one.get("sequenceId") for one in payloads if one["op"] != "CREATE"]
-    assert sequences.count("-1") == FIRST_ROWS
+    assert sequences.count("-1") == mariadb.first_rows
     assert {one["op"] for one in payloads if one.get("sequenceId") == "-1"} == {"INSERT"}
     assert {"TRUNCATE", "ALTER"} <= {one["op"] for one in payloads}
 

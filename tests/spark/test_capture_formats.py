@@ -20,7 +20,8 @@ from line_workloads import KEYS
 from pyspark.sql import SparkSession
 
 from changelane.formats.contract.losses import loss_of
-from changelane.pipeline.config import load
+from changelane.pipeline.config import Pipeline, load
+from changelane.pipeline.kafka_source import KafkaSource
 from changelane.spark.run.tables import run
 from changelane.spark.sinks.delivery import run_to_topics
 
@@ -33,17 +34,21 @@ class Line(NamedTuple):
     Attributes:
         lost: Column or row -> the loss of the delivery's report that explains its difference.
         transforms: The transforms of the second pipeline.
+        first_load: A field and its value in the messages of the first load, and in no others.
+        first_load_share: 0 if the producer never writes this value.
     """
 
     format: str
     profile: str
     lost: Mapping[str, str] = MappingProxyType({})
     transforms: tuple[dict[str, Any], ...] = ()
+    first_load: tuple[str, str] | None = None
+    first_load_share: int = 1
 
 
 NO_TRUNCATE: Final = {"emptied.*": "event:truncate"}
 MARIADB_LINES: Final = (
-    Line("debezium-json", "debezium"),
+    Line("debezium-json", "debezium", first_load=("op", "r")),
     # DTS has one number for TEXT and BLOB, so that NULL has no type
     Line(
         "dts-avro",
@@ -52,17 +57,28 @@ MARIADB_LINES: Final = (
         ({"type": "cast", "tables": ["*.kinds"], "columns": {"raw": "bytes", "image": "bytes"}},),
     ),
     Line("shareplex-json", "dts", NO_TRUNCATE),
-    Line("canal-json", "canal"),
+    Line("canal-json", "canal", first_load=("type", "INIT")),
     Line("cdl-json", "cdl", NO_TRUNCATE),
-    Line("lindorm-json", "lindorm", NO_TRUNCATE),
-    Line("arcion-json", "arcion", NO_TRUNCATE),
+    Line("lindorm-json", "lindorm", NO_TRUNCATE, first_load=("op", "r"), first_load_share=0),
+    Line(
+        "datahub-blob",
+        "datahub",
+        dict.fromkeys(("kinds.moment", "kinds.instant"), "value:instant"),
+        first_load=("sequenceId", "-1"),
+    ),
+    Line("arcion-json", "arcion", NO_TRUNCATE, first_load=("op", "r")),
 )
 POSTGRES_LINES: Final = (
-    Line("debezium-json", "debezium"),
+    Line("debezium-json", "debezium", first_load=("op", "r")),
     Line("canal-json", "canal", {"kinds.ratio": "value:float", "kinds.body": "unavailable"}),
     Line("cdl-json", "cdl", NO_TRUNCATE | {"kinds.body": "key_change"}),
     Line("cdl-debezium-json", "cdl", NO_TRUNCATE | {"kinds.body": "key_change"}),
-    Line("arcion-json", "arcion", NO_TRUNCATE | {"kinds.body": "unavailable"}),
+    Line(
+        "arcion-json",
+        "arcion",
+        NO_TRUNCATE | {"kinds.body": "unavailable"},
+        first_load=("op", "r"),
+    ),
 )
 
 
@@ -76,6 +92,9 @@ def pipelines(topics: Topics, source: Captured, line: Line, folder: Path) -> tup
         case "arcion":
             parts = [part for part in (source.database, source.schema) if part]
             names = ["_".join((*parts, table)) for table in source.tables]
+        case "datahub":
+            options = {"project": "line", "topic": topics.name("blob").replace(".", "_")}
+            names = [".".join(options.values())]
         case profile:
             name = re.sub(r"[^a-z0-9]", "_", topics.name(line.format))
             options = {"topic": name}
@@ -112,6 +131,7 @@ def check(spark: SparkSession, broker: str, source: Captured, line: Line, folder
     send, read = pipelines(Topics(broker), source, line, folder)
     sent = run_to_topics(spark, load(send))
     assert not sent.quarantined
+    check_first_load(Topics(broker), load(read), source, line)
     report = run(spark, load(read))
     assert not report.quarantined
     found = differences(spark, folder / "lake", source)
@@ -120,6 +140,20 @@ def check(spark: SparkSession, broker: str, source: Captured, line: Line, folder
     assert {*line.lost.values()} <= losses
     if "emptied.*" in found:
         assert found["emptied.*"] == {"1"}, "the row before the truncate"
+
+
+def check_first_load(topics: Topics, reading: Pipeline, source: Captured, line: Line) -> None:
+    """Count the messages of the first load by the value that its producer writes."""
+    if line.first_load is None:
+        return
+    assert isinstance(reading.source, KafkaSource)
+    field, value = line.first_load
+    count = 0
+    for name in reading.source.topics:
+        for message in topics.read(name):
+            content = json.loads(message.value or b"{}")
+            count += content.get("payload", content).get(field) == value
+    assert count == source.first_rows * line.first_load_share
 
 
 @pytest.mark.parametrize("line", MARIADB_LINES, ids=lambda line: line.format)

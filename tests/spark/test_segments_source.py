@@ -307,6 +307,40 @@ def test_a_record_that_cannot_be_read_is_quarantined(spark: SparkSession, captur
     assert capture.ids(spark) == [0, 1]
 
 
+@pytest.mark.parametrize("is_captured_first", [True, False])
+def test_changes_of_a_topic_and_of_a_capture_log_never_mix_in_one_table(
+    spark: SparkSession, capture: Capture, tmp_path: Path, is_captured_first: bool
+) -> None:
+    """Their positions look alike, and the first rows of the second one would be too old."""
+
+    def value(name: str, last_commit_lsn: int | None) -> str:
+        position = {"domain": "postgresql", "lsn": 64, "last_commit_lsn": last_commit_lsn}
+        table = {"schema": "public", "name": "orders"}
+        content = {"op": "u", "table": table, "key": ["id"], "after": {"id": 1, "v": name}}
+        return json.dumps(content | {"position": position})
+
+    topic = tmp_path / "topic"
+    topic.mkdir()
+    (topic / "orders.jsonl").write_text(value("topic", 32) + "\n")
+    capture.writer.append(CapturedRecord("shop.orders", None, value("log", None)))
+    capture.writer.publish({"lsn": 64})
+    pipeline = capture.pipeline()
+    files = {"type": "files", "path": str(topic), "format": "native-json"}
+    sink = {"type": "iceberg", "path": str(capture.lake)}
+    of_files = parse({"name": "topic", "source": files, "sink": sink})
+    pipelines = [pipeline, of_files] if is_captured_first else [of_files, pipeline]
+    assert not run(spark, pipelines[0]).quarantined
+    assert run(spark, pipelines[1]).quarantined == {"unordered": 1}
+    (row,) = lake_tables.table_of(
+        spark, str(capture.lake), TableId(None, "public", "orders")
+    ).collect()
+    assert row["v"] == ("log" if is_captured_first else "topic")
+    quarantine = lake_tables.table_of(spark, str(capture.lake), "_changelane/quarantine")
+    (reason,) = quarantine.select("reason").collect()
+    assert "PostgreSQL's LSNs in a capture log" in reason[0]
+    assert reason[0].endswith("which does not compare: load the events into a new folder")
+
+
 def test_status_shows_the_capture_log_beside_the_tables(
     spark: SparkSession, capture: Capture, tmp_path: Path
 ) -> None:

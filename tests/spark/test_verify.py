@@ -370,7 +370,6 @@ def test_planted_differences_are_all_found(spark: SparkSession, shop: Shop, tmp_
     no_value = "not repaired: the lake has no such value"
     assert refused == {
         **dict.fromkeys((105, 106), no_value),  # years before 1 and after 9999
-        35: "not repaired: several rows have the key",
     }
     assert len(report.tables[0].differences) == len(expected)
     (kinds,) = shop.verify(spark, "kinds", chunk_rows=1000)

@@ -132,6 +132,8 @@ class MariadbServer:
         arguments = ["--no-defaults", f"--datadir={self.folder / 'data'}", f"--port={self.port}"]
         arguments += [f"--socket={self.folder / 'socket'}", f"--pid-file={self.folder / 'pid'}"]
         arguments += [f"--init-file={self.folder / 'admin.sql'}"]
+        # in a shared folder, the start of another server deletes the temporary tables of this one
+        arguments += [f"--tmpdir={self.folder}"]
         settings = self.settings.items()
         arguments += [f"--{name}={value}" for name, value in settings if value is not None]
         with (self.folder / "log").open("ab") as log:

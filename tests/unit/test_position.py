@@ -23,9 +23,11 @@ from changelane.position import (
     TimePosition,
     at_phase,
     domain_of,
+    domain_text,
     encode_order,
     epoch_of,
     is_comparable,
+    order_text,
     phase_of,
 )
 
@@ -143,6 +145,19 @@ def test_positions_of_different_domains_are_not_comparable() -> None:
     for one, other in itertools.combinations(map(encode_order, ONE_OF_EACH), 2):
         assert not is_comparable(one, other)
     assert len({domain_of(encode_order(position)) for position in ONE_OF_EACH}) == len(ONE_OF_EACH)
+
+
+def test_orders_of_a_capture_log_compare_with_each_other_only() -> None:
+    for position in ONE_OF_EACH:
+        order, captured = (encode_order(position, captured=flag) for flag in (False, True))
+        is_log_position = isinstance(position, MySqlPosition | PostgresPosition)
+        assert is_comparable(order, captured) is not is_log_position
+        assert (order == captured) is not is_log_position
+        assert order[2:] == captured[2:]
+        assert domain_of(order) == domain_of(captured) == position.code
+        assert order_text(order) == order_text(captured)
+        assert ("in a capture log" in domain_text(captured)) is is_log_position
+        assert "capture log" not in domain_text(order)
 
 
 @pytest.mark.parametrize("position", ONE_OF_EACH, ids=lambda position: type(position).__name__)

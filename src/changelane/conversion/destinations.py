@@ -4,21 +4,26 @@
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from changelane.codec import Codec, Encoded
 from changelane.conversion.lanes import ConversionLanes, conversion_lanes
 from changelane.errors import EncodeError
-from changelane.event import ChangeEvent, HalfUpdate
+from changelane.event import ChangeEvent, DataChange, HalfUpdate, SchemaChange, Truncate
 from changelane.formats.contract.losses import LossPolicy
 from changelane.message import Message
 from changelane.pipeline.kafka_source import is_topic
 from changelane.pipeline.topic_sink import PLACEHOLDER
+from changelane.position import SequencePosition
 from changelane.profiles.profile import PartitionsOf, Profile
 from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId
+
+_PARTITION_BITS: Final = 12
+_EVENT_BITS: Final = 11
+_OFFSET_BITS: Final = 63 - _PARTITION_BITS - _EVENT_BITS
 
 
 class Origin(NamedTuple):
@@ -125,6 +130,35 @@ class DestinationError(EncodeError):
         return self.reason
 
 
+def with_sequence(event: ChangeEvent, origin: Origin) -> ChangeEvent:
+    """Return an event with a sequence: its own, else one from the coordinates of its message.
+
+    "_sequence_id_: A unique message ID of the STRING type, consisting of digits". From the highest
+    bit on it has 40 bits of the offset, 12 bits of the partition, and 11 bits of the number of the
+    event in its message. It rises with the offset, is equal in each attempt, and has 63 bits.
+
+    Raises:
+        DestinationError: The coordinates are too large.
+    """
+    change = event.change if isinstance(event, HalfUpdate) else event
+    if not isinstance(change, DataChange | SchemaChange | Truncate):
+        return event
+    if isinstance(change.position, SequencePosition) or isinstance(event, HalfUpdate):
+        return event
+    offset, partition, index = origin.message.offset, origin.message.partition, origin.number
+    if offset is None or partition is None or index is None:
+        return event
+    parts = ((offset, _OFFSET_BITS), (partition, _PARTITION_BITS), (index, _EVENT_BITS))
+    value = 0
+    for number, bits in parts:
+        if not 0 <= number < 1 << bits:
+            raise DestinationError(
+                ReasonCode.SEQUENCE, "the coordinates of its message do not fit into a sequence"
+            )
+        value = value << bits | number
+    return msgspec.structs.replace(event, position=SequencePosition(value))
+
+
 class EventEncoder:
     """Encodes events into messages with topics: a :data:`Deliver`.
 
@@ -163,6 +197,8 @@ class EventEncoder:
             raise DestinationError(
                 ReasonCode.TWO_TOPICS, "a route and the profile give it different topics"
             )
+        if self._profile.has_sequence:
+            event = with_sequence(event, origin)
         encoded = self._profile.encode(event, self._encode, self._partitions_of)
         for message in encoded.messages:
             self._address.check(message.topic, origin.message, self._partitions_of)

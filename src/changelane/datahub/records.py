@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from changelane.codec import Codec, Encoded, get_codec
-from changelane.conversion.destinations import DestinationError, Origin
+from changelane.conversion.destinations import DestinationError, Origin, with_sequence
 from changelane.datahub.service import Service, Topic
 from changelane.datahub.shard_writer import Patience, Record
 from changelane.errors import ConfigError, EncodeError
@@ -26,7 +26,6 @@ from changelane.formats.datahub import topic_schema as tuple_topic
 from changelane.message import Message
 from changelane.pipeline.datahub_sink import Create, DataHubSink, is_topic
 from changelane.pipeline.topic_sink import PLACEHOLDER
-from changelane.position import SequencePosition
 from changelane.profiles.datahub import (
     hash_of,
     key_columns,
@@ -43,10 +42,6 @@ MOST_STRING_BYTES: Final = 2 * 1024 * 1024
 """The maximum size of a text (https://www.alibabacloud.com/help/en/datahub/limits)."""
 MOST_RECORD_BYTES: Final = 2_900_000
 """The maximum size of a record: a request has at most 4 MB, and Base64 adds a third."""
-
-_PARTITION_BITS: Final = 12
-_EVENT_BITS: Final = 11
-_OFFSET_BITS: Final = 63 - _PARTITION_BITS - _EVENT_BITS
 
 _WITHOUT_RECORD: Final = {
     "datahub-tuple": frozenset({"watermark", "transaction", "control", "tombstone", "schema"}),
@@ -297,35 +292,6 @@ def create_topic(
         f"topic {name}",
         lambda: service.create(name, topic, shards=create.shards, days=create.days),
     )
-
-
-def with_sequence(event: ChangeEvent, origin: Origin) -> ChangeEvent:
-    """Return an event with a sequence: its own, else one from the coordinates of its message.
-
-    "_sequence_id_: A unique message ID of the STRING type, consisting of digits". From the highest
-    bit on it has 40 bits of the offset, 12 bits of the partition, and 11 bits of the number of the
-    event in its message. It rises with the offset, is equal in each attempt, and has 63 bits.
-
-    Raises:
-        DestinationError: The coordinates are too large.
-    """
-    change = event.change if isinstance(event, HalfUpdate) else event
-    if not isinstance(change, DataChange | SchemaChange | Truncate):
-        return event
-    if isinstance(change.position, SequencePosition) or isinstance(event, HalfUpdate):
-        return event
-    offset, partition, index = origin.message.offset, origin.message.partition, origin.number
-    if offset is None or partition is None or index is None:
-        return event
-    parts = ((offset, _OFFSET_BITS), (partition, _PARTITION_BITS), (index, _EVENT_BITS))
-    value = 0
-    for number, bits in parts:
-        if not 0 <= number < 1 << bits:
-            raise DestinationError(
-                ReasonCode.SEQUENCE, "the coordinates of its message do not fit into a sequence"
-            )
-        value = value << bits | number
-    return msgspec.structs.replace(event, position=SequencePosition(value))
 
 
 def _topic_name(template: str, table: TableId) -> str:

@@ -25,6 +25,7 @@ import msgspec
 
 from changelane.errors import DecodeError, EncodeError
 from changelane.event import (
+    INCREMENTAL_SNAPSHOT,
     ChangeEvent,
     DataChange,
     Image,
@@ -33,6 +34,7 @@ from changelane.event import (
     Op,
     Source,
     Tombstone,
+    is_incremental_read,
 )
 from changelane.formats.contract import json
 from changelane.formats.contract.capabilities import Carries, Extreme, SchemaDetail
@@ -267,7 +269,12 @@ class Encoder:
 
     def _change(self, event: DataChange, report: Report) -> tuple[Message, ...]:
         options, table = self._options, event.table
-        source = msgspec.structs.replace(event.source, snapshot=_snapshot(event, report))
+        snapshot = _snapshot(event, report)
+        if snapshot is not None:
+            event = _in_snapshot_mode(event, report)
+        elif event.op is Op.READ:
+            event = msgspec.structs.replace(event, op=Op.CREATE)
+        source = msgspec.structs.replace(event.source, snapshot=snapshot)
         base = _base(options, source, table)
         block = {
             "connector": None if source.product is None else source.product.upper(),
@@ -341,9 +348,22 @@ def _snapshot(event: DataChange, report: Report) -> str | None:
     snapshot = event.source.snapshot
     if snapshot is None and event.op is not Op.READ:
         return None
+    if is_incremental_read(event):
+        report(("operation:r", "written as an insert, because it is part of the stream"))
+    if snapshot == INCREMENTAL_SNAPSHOT:
+        report(("source.snapshot", "written as false"))
+        return None
     if snapshot != "true":
         report(("source.snapshot", "written as true"))
     return "true"
+
+
+def _in_snapshot_mode(event: DataChange, report: Report) -> DataChange:
+    """Return a row of a snapshot without position and times, which are null in snapshot mode."""
+    for field in ("position", "source_time_ns", "process_time_ns"):
+        if getattr(event, field) is not None:
+            report((field.removesuffix("_ns"), "null in snapshot mode"))
+    return msgspec.structs.replace(event, position=None, source_time_ns=None, process_time_ns=None)
 
 
 def _may_match(value: bytes, options: Options) -> bool:

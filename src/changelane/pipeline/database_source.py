@@ -223,6 +223,11 @@ class DatabaseSource(SourceOptions, frozen=True, kw_only=True):
         )
 
     @property
+    def is_capture_log(self) -> bool:
+        """True: the run reads the capture log."""
+        return True
+
+    @property
     def format(self) -> str:
         """The format of the captured records."""
         return "debezium-json"

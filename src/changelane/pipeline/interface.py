@@ -84,6 +84,11 @@ class Source(Protocol):
         """Whether events without positions are ordered by event ids."""
         ...
 
+    @property
+    def is_capture_log(self) -> bool:
+        """Whether the messages are those of a capture log, whose orders have a domain of it."""
+        ...
+
     def with_paths(self, resolve: ResolvePath) -> Self:
         """Return the same options with absolute paths."""
         ...

@@ -33,6 +33,11 @@ class SegmentsSource(
         return self
 
     @property
+    def is_capture_log(self) -> bool:
+        """True."""
+        return True
+
+    @property
     def label(self) -> str:
         """The capture log as text."""
         return f"segments of {self.path}"

@@ -53,6 +53,11 @@ class SourceOptions(
         """False: events without positions are ordered by the offsets of their messages."""
         return False
 
+    @property
+    def is_capture_log(self) -> bool:
+        """False: the messages are not those of a capture log."""
+        return False
+
     def with_paths(self, resolve: ResolvePath) -> Self:
         """Return the same options: they have no paths."""
         del resolve

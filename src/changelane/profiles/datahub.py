@@ -173,4 +173,5 @@ def make(options: Options) -> Profile:
         split=unsplit,
         place=partial(_place, options),
         drops=frozenset(drops),
+        has_sequence=True,
     )

@@ -49,6 +49,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         tombstones: Whether tombstones are written.
         null_keys: Whether row changes may have no key and no partition, so that Kafka spreads them
             over all partitions without order.
+        has_sequence: Whether the producer numbers its changes. A delivery numbers those that have
+            no sequence (:func:`changelane.conversion.destinations.with_sequence`).
     """
 
     name: str
@@ -58,6 +60,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     drops: frozenset[str] = frozenset()
     tombstones: bool = False
     null_keys: bool = False
+    has_sequence: bool = False
 
     def codec(self, name: str, options: Mapping[str, Any] = _NOTHING) -> Codec:
         """Return the codec of a format, with the options of this producer's messages.

@@ -22,6 +22,7 @@ from changelane.event import (
     TransactionMarker,
     Truncate,
     Watermark,
+    is_incremental_read,
 )
 from changelane.formats.contract import json
 from changelane.formats.contract.format import Report
@@ -281,7 +282,10 @@ class Writer:
 
     def _single_row(self, change: DataChange, report: Report) -> bytes:
         sequence = sequence_of(change.position, report)
-        if change.op is Op.READ:
+        is_insert = is_incremental_read(change)
+        if is_insert:
+            report(("operation:r", "written as an insert, because it is part of the stream"))
+        if change.op is Op.READ and not is_insert:
             if change.position != SequencePosition(FULL_LOAD):
                 report(("position", "every row of a full load has the sequence -1"))
             sequence = FULL_LOAD

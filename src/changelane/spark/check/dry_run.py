@@ -22,19 +22,7 @@ from changelane.pipeline.config_checks import Finding, ok, problem, warning
 from changelane.pipeline.kafka_sink import KafkaSink
 from changelane.pipeline.options import Maintenance
 from changelane.pipeline.topic_sink import OrderedSource
-from changelane.position import (
-    BY_MESSAGE,
-    EventIdPosition,
-    LsnPosition,
-    MySqlPosition,
-    OffsetPosition,
-    PostgresPosition,
-    ScnPosition,
-    SequencePosition,
-    TimePosition,
-    domain_of,
-    is_of_stream,
-)
+from changelane.position import BY_MESSAGE, domain_of, domain_text, is_of_stream
 from changelane.reason_codes import ReasonCode
 from changelane.schema import option_for_table
 from changelane.spark.lake.interface import Lake, name_of
@@ -47,16 +35,6 @@ from changelane.spark.sources.sample import Samples
 
 MAX_SHOWN: Final = 20
 """The maximum number of tables, or reasons, in a finding."""
-DOMAINS: Final = {
-    MySqlPosition.code: "positions in MySQL's binary log",
-    PostgresPosition.code: "PostgreSQL's LSNs",
-    ScnPosition.code: "Oracle's SCNs",
-    LsnPosition.code: "LSNs",
-    SequencePosition.code: "numbers of a sequence",
-    OffsetPosition.code: "offsets within one partition or file",
-    EventIdPosition.code: "ids of events, which contain offsets within one partition",
-    TimePosition.code: "times at the source",
-}
 
 
 class _RejectionReasons:
@@ -202,12 +180,12 @@ class TableDryRun:
             yield from self._table_findings(table_id, table_sample, lake)
         if (unnamed_count := len(self._table_samples) - MAX_SHOWN) > 0:
             yield ok("tables", f"and {unnamed_count} more in the first messages")
-        domains: Counter[int] = Counter()
+        domains: Counter[str] = Counter()
         for table_sample in self._table_samples.values():
             for domain, count in table_sample.domains.items():
-                domains[domain_of(domain)] += count
+                domains[domain_text(domain)] += count
         if domains:
-            domain_names = ", ".join(DOMAINS[code] for code, _ in domains.most_common())
+            domain_names = ", ".join(text for text, _ in domains.most_common())
             yield ok("order", f"the order of events is by {domain_names}")
         yield from self._unmatched_names()
 
@@ -299,10 +277,10 @@ class TableDryRun:
             count for domain, count in table_sample.domains.items() if domain != kind
         ):
             domain_names = " and ".join(
-                DOMAINS[domain_of(domain)] for domain in sorted(table_sample.domains)
+                domain_text(domain) for domain in sorted(table_sample.domains)
             )
             text = (
-                f"its order is by {DOMAINS[domain_of(kind)]}, and its events have {domain_names}: "
+                f"its order is by {domain_text(kind)}, and its events have {domain_names}: "
                 f"{other_count} of {table_sample.events} would be quarantined as `unordered`"
             )
             yield warning(about, text)

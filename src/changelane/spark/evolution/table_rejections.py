@@ -9,6 +9,7 @@ from typing import Final
 
 from pyspark.sql import functions as F
 
+from changelane.position import domain_text
 from changelane.reason_codes import ReasonCode
 from changelane.spark.evolution.compatibility import OTHER_SERVER, is_of_table
 from changelane.spark.evolution.evolution_state import EvolutionHalt
@@ -19,7 +20,6 @@ from changelane.spark.rows.schema import table_id_of
 from changelane.spark.state.quarantine import RejectedRows, TableRejectedError
 from changelane.spark.state.tombstones import TableTombstones
 
-MIXED: Final = "positions of different kinds never mix in one table"
 SHARED: Final = (
     "with `source_servers: multiple` rows do not record their server, so that a TRUNCATE or a DDL "
     "statement of one server cannot be applied"
@@ -110,15 +110,25 @@ def position_kind(
     elif tombstones.truncated:
         kind = tombstones.truncated[:2]
     if kind not in table_batch.domains:
-        raise TableRejectedError(ReasonCode.UNORDERED, MIXED)
+        raise TableRejectedError(ReasonCode.UNORDERED, _mixed(table_batch, kind))
     return kind
+
+
+def _mixed(table_batch: TableBatch, kind: bytes) -> str:
+    other_kinds = " and ".join(
+        sorted(domain_text(domain) for domain in table_batch.domains if domain != kind)
+    )
+    return (
+        f"the events have {other_kinds}, and the rows of the table are ordered by "
+        f"{domain_text(kind)}, which does not compare: load the events into a new folder"
+    )
 
 
 def other_kinds(table_batch: TableBatch, kind: bytes, size: int) -> RejectedRows:
     """Return rows with another kind of positions, such as PostgreSQL's incremental snapshots."""
     is_row = (F.col("table_id") == table_batch.table_id) & F.col("kind").isin("data", "truncate")
     rows = is_row & (F.substring("order", 1, 2) != F.lit(bytearray(kind)))
-    return RejectedRows(rows, ReasonCode.UNORDERED, MIXED, size)
+    return RejectedRows(rows, ReasonCode.UNORDERED, _mixed(table_batch, kind), size)
 
 
 def split_at_halt(

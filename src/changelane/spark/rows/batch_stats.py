@@ -9,8 +9,9 @@ import msgspec
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
+from changelane.apply.transactions import TRANSACTION_BYTES
 from changelane.pipeline.kafka_offsets import Lag, total_lag
-from changelane.position import BY_PARTITION, LsnPosition, PostgresPosition, ScnPosition
+from changelane.position import BY_PARTITION, domain_of
 from changelane.spark.rows.schema import REJECTED, DdlText, RowSchema
 
 APPLIED_BEFORE: Final = "applied before"
@@ -19,7 +20,6 @@ FEW_KEYS: Final = 1_000_000
 """The maximum number of keys in a broadcast, which takes some 100 MB."""
 _MAX_ROWS_OF_MESSAGE: Final = 20
 """Keys are collected only if no message has more rows: the number of messages limits them."""
-TRANSACTIONAL: Final = {PostgresPosition.code, ScnPosition.code, LsnPosition.code}
 
 INTERVAL_SEPARATOR: Final = "@"
 """Separates the two parts of a ``schema_id``: the schema, and the id of a name interval."""
@@ -273,7 +273,7 @@ class TableBatch:
     @property
     def is_transactional(self) -> bool:
         """Whether positions identify the events of one transaction."""
-        return any(domain[1] in TRANSACTIONAL for domain in self.domains)
+        return any(domain_of(domain) in TRANSACTION_BYTES for domain in self.domains)
 
     @property
     def newest_first(self) -> list[str]:

@@ -6,6 +6,7 @@ An event row is the text form of the operations of its event. It is a fast path 
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +18,7 @@ from changelane.conversion.partition import event_position
 from changelane.ddl import TruncateTable, statements_of
 from changelane.errors import ApplyError, DecodeError, TransformError, UnreachableError
 from changelane.event import (
+    INCREMENTAL_SNAPSHOT,
     ChangeEvent,
     Completeness,
     DataChange,
@@ -64,7 +66,7 @@ from changelane.types import UNAVAILABLE, UNKNOWN
 Row = tuple[Any, ...]
 
 _MAX_COMPILED_SCHEMAS: Final = 10_000
-_SNAPSHOT_WITHOUT_POSITIONS: Final = ("postgresql", "incremental")
+_SNAPSHOT_WITHOUT_POSITIONS: Final = ("postgresql", INCREMENTAL_SNAPSHOT)
 """The product and the kind of snapshot of rows without a position."""
 _INCREMENTAL_REASON: Final = (
     "rows of PostgreSQL's incremental snapshots have no position, so they may be older than events "
@@ -82,6 +84,7 @@ class RowBuilder:
         tables_without_key: ``row`` makes the whole row the key of a table without one.
         images: Whether rows have before images that the tables do not need.
         event_ids: Whether events without positions are ordered by their ids.
+        captured: Whether the messages are those of a capture log.
         steps: The transforms of each event.
         lanes: Whether plain messages take the lanes of the format, which changes no row.
 
@@ -98,6 +101,7 @@ class RowBuilder:
         tables_without_key: str = "quarantine",
         images: bool = True,
         event_ids: bool = False,
+        captured: bool = False,
         steps: Sequence[Transform] = (),
         lanes: bool = True,
     ) -> None:
@@ -108,6 +112,7 @@ class RowBuilder:
         self._whole_row_is_key = tables_without_key == "row"
         self._keeps_before_images = images
         self._event_ids = event_ids
+        self._encode_order = partial(encode_order, epoch=epoch, captured=captured)
         self._omits_nulls = codec.carries.absent_means is AbsentMeans.NULL
         self._reads_debezium = codec.name == "debezium-json"
         self._domains = codec.carries.positions
@@ -120,6 +125,7 @@ class RowBuilder:
             self.lanes = LaneRows(
                 codec.lanes,
                 epoch=epoch,
+                captured=captured,
                 keeps_before_images=images,
                 shared=self._shares_positions,
                 fallback_position=self._fallback_position,
@@ -243,11 +249,11 @@ class RowBuilder:
             offset = message.offset
             if self._domains == {"sequence"}:
                 return SequencePosition(offset or 0, index)
-            if self._domains == {"mysql"} and source.product == "mysql":
+            if self._domains == {"mysql"} and source.product in {"mysql", "mariadb"}:
                 return MySqlPosition("0", offset or 0, index)
             if offset is not None:
                 match source.product:
-                    case "mysql" if "mysql" in self._domains:
+                    case "mysql" | "mariadb" if "mysql" in self._domains:
                         return MySqlPosition("0", offset, index)
                     case "postgresql" if "postgresql" in self._domains:
                         return PostgresPosition(offset, row=index)
@@ -289,9 +295,8 @@ class RowBuilder:
         )
 
     def _order(self, event: Truncate | SchemaChange, message: Message, index: int) -> bytes:
-        return encode_order(
+        return self._encode_order(
             event.position or self._message_position(message, index),
-            epoch=self._epoch,
             snapshot=is_first_snapshot(event.source),
             phase=DELETE_PHASE,
         )
@@ -427,9 +432,8 @@ class RowBuilder:
         if position is None:
             position = self._fallback_position(source, message, index)
         is_snapshot = source.snapshot is not None
-        order = encode_order(
+        order = self._encode_order(
             position,
-            epoch=self._epoch,
             snapshot=is_snapshot and is_first_snapshot(source),
             phase=DELETE_PHASE if deleted else UPSERT_PHASE,
         )
@@ -475,6 +479,7 @@ def row_builder(
     tables_without_key: str = "quarantine",
     images: bool = True,
     event_ids: bool = False,
+    captured: bool = False,
     transforms: Sequence[Transform] = (),
 ) -> RowBuilder:
     """Return a builder for the messages of a format; called on the workers.
@@ -489,5 +494,6 @@ def row_builder(
         tables_without_key=tables_without_key,
         images=images,
         event_ids=event_ids,
+        captured=captured,
         steps=transforms,
     )

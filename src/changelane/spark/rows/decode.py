@@ -52,6 +52,7 @@ def decode(
     epoch: int = 0,
     images: bool = True,
     event_ids: bool = False,
+    captured: bool = False,
     transforms: Sequence[Transform] = (),
 ) -> DataFrame:
     """Return the event rows (:mod:`changelane.spark.rows.schema`) of message rows.
@@ -66,6 +67,7 @@ def decode(
         epoch: The epoch of the events' orders (docs/merge-rule.md, Orders).
         images: Whether rows have before images that the tables do not need.
         event_ids: Whether events without positions are ordered by their ids.
+        captured: Whether the messages are those of a capture log.
         transforms: The transforms of each event; *keys* and *tables_without_key* apply to the
             transformed names.
 
@@ -86,6 +88,7 @@ def decode(
         tables_without_key=tables_without_key,
         images=images,
         event_ids=event_ids,
+        captured=captured,
         transforms=tuple(transforms),
     )
     return message_rows(messages).mapInArrow(partial(_decode_batches, make), schema.DDL)

@@ -29,7 +29,7 @@ from changelane.formats.contract.lane import (
 from changelane.formats.contract.nesting import deep_column
 from changelane.formats.contract.open_lanes import OpenLanes
 from changelane.message import Message
-from changelane.position import Position, PositionScope, order_header
+from changelane.position import Position, PositionScope, domain_of_class, order_header
 from changelane.spark.rows.compiled_schema import CompiledSchema
 from changelane.spark.rows.json_values import JSON
 from changelane.spark.rows.lane_images import ImageFunctions
@@ -48,6 +48,7 @@ class LaneRows(OpenLanes[list[Row]]):
         lanes: Lanes,
         *,
         epoch: int,
+        captured: bool,
         keeps_before_images: bool,
         shared: frozenset[str],
         fallback_position: Callable[[Source, Message, int], Position],
@@ -57,12 +58,14 @@ class LaneRows(OpenLanes[list[Row]]):
         Args:
             lanes: The lanes of the codec.
             epoch: The epoch of the orders.
+            captured: Whether the messages are those of a capture log.
             keeps_before_images: Whether rows have before images that the tables do not need.
             shared: The domains of positions that several row changes may have.
             fallback_position: Returns the position of an event without one.
         """
         super().__init__(lanes)
         self._epoch = epoch
+        self._captured = captured
         self._keeps_before_images = keeps_before_images
         self._shared = shared
         self._fallback_position = fallback_position
@@ -92,12 +95,14 @@ class LaneRows(OpenLanes[list[Row]]):
         images, deleted = ImageFunctions(lane, compiled), lane.deleted_columns
         is_first = is_first_snapshot(change.source)
         is_snapshot = change.source.snapshot is not None
-        epoch, shared = self._epoch, self._shared
+        epoch, captured, shared = self._epoch, self._captured, self._shared
         names: dict[str, Any] = {
             "fallback_position": self._fallback_position,
             "source": change.source,
             "encode": JSON.encode,
-            "headers": _ByClass(lambda position: order_header(position.code, epoch, is_first)),
+            "headers": _ByClass(
+                lambda position: order_header(domain_of_class(position, captured), epoch, is_first)
+            ),
             "only_changes": _ByClass(
                 partial(_has_one_change, is_snapshot=is_snapshot, shared=shared)
             ),

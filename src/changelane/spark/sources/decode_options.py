@@ -16,6 +16,7 @@ class DecodeOptions(TypedDict):
     epoch: int
     images: bool
     event_ids: bool
+    captured: bool
     transforms: Sequence[Transform]
 
 
@@ -28,5 +29,6 @@ def decode_options_of(pipeline: Pipeline) -> DecodeOptions:
         epoch=pipeline.options.epoch,
         images=bool(pipeline.expressions),
         event_ids=source.uses_event_ids,
+        captured=source.is_capture_log,
         transforms=pipeline.pure_steps,
     )

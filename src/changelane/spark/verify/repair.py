@@ -14,7 +14,7 @@ import msgspec
 from changelane.capture.manifest import CapturedRecord
 from changelane.codec import Codec
 from changelane.errors import ChangelaneError
-from changelane.event import DataChange, Key, Op, Source
+from changelane.event import INCREMENTAL_SNAPSHOT, DataChange, Key, Op, Source
 from changelane.position import Position
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.verify.canonical_text import values_of
@@ -59,8 +59,8 @@ class RepairedTable(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             RepairError: The row cannot be repaired.
         """
-        if difference.kind == "repeated" or len(rows) > 1:
-            raise RepairError("several rows have the key")
+        if len(rows) > 1:
+            raise RepairError("several rows of the source have the key")
         if rows and not self.columns_plan.has_all_columns:
             # a read sets the whole row: the columns that it lacks would become NULL
             raise RepairError("the row has columns that are not proven")
@@ -88,7 +88,9 @@ class RepairedTable(msgspec.Struct, frozen=True, kw_only=True):
             after=None if row is None else image,
             schema=_schema_of(columns),
             position=position,
-            source=self.source,
+            source=msgspec.structs.replace(
+                self.source, snapshot=None if row is None else INCREMENTAL_SNAPSHOT
+            ),
             source_time_ns=time_ms * 1_000_000,
             process_time_ns=time_ms * 1_000_000,
         )

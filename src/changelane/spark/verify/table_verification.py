@@ -142,7 +142,8 @@ class TableVerification:
         """Repair rows; return the result of each one, by key.
 
         The rows of the source are read again in a snapshot, and their records go through the
-        capture log into the table. A last reading compares the rows again.
+        capture log into the table. A last reading compares the rows again. If the lake has several
+        rows of a key, a delete removes them first, because a read would change each of them.
 
         Args:
             differences: The differences.
@@ -155,6 +156,7 @@ class TableVerification:
         log = self._capture_log
         newest = log.newest()
         history = 0 if newest is None else newest.history
+        deletes: dict[Key, CapturedRecord] = {}
         records: dict[Key, CapturedRecord] = {}
         with self._verification.database.open_snapshot() as snapshot:
             texts = self._source_rows().texts(row_keys)
@@ -167,15 +169,23 @@ class TableVerification:
             time_ms = int(time.time() * 1000)
             for number, difference in enumerate(differences, 1):
                 rows = texts.get(difference.key, [])
-                position = snapshot.repair_position(number)
+                earlier, later = map(snapshot.repair_position, (2 * number - 1, 2 * number))
                 try:
-                    records[difference.key] = table.record(difference, rows, position, time_ms)
+                    records[difference.key] = table.record(difference, rows, later, time_ms)
                 except RepairError as error:
                     results[difference.key] = f"not repaired: {error}"
+                    continue
+                if difference.kind == "repeated" and rows:
+                    deletes[difference.key] = table.record(difference, (), earlier, time_ms)
         results |= self._doubts(texts, row_keys, writers) if writers else {}
         repaired = row_keys - results.keys()
         if not repaired:
             return results
+        if removed := [deletes[key] for key in deletes if key in repaired]:
+            self._write_repairs(removed, history)
+            # one merge of a delete and a read would only have the read
+            with self._verification.database.open_snapshot() as snapshot:
+                self._wait_for_lake(snapshot)
         self._write_repairs([records[key] for key in records if key in repaired], history)
         with self._open_reading() as reading:
             columns = [column.name for column in self._columns_plan.columns]
@@ -263,7 +273,9 @@ class TableVerification:
         if rows is None:
             raise ChangelaneError(f"{self._lake_table} disappeared from the lake")
         order = encode_order(
-            snapshot.newest, epoch=self._verification.pipeline.options.epoch + history
+            snapshot.newest,
+            epoch=self._verification.pipeline.options.epoch + history,
+            captured=True,
         )
         lake = LakeTable(rows, self._columns_plan)
         left_out = lake.changed_keys(order) | deleted_keys(

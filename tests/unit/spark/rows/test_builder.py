@@ -31,6 +31,7 @@ from changelane.position import (
     Position,
     PostgresPosition,
     SequencePosition,
+    encode_order,
     is_comparable,
     order_text,
 )
@@ -527,3 +528,19 @@ def test_servers_with_one_declared_table_have_own_schemas() -> None:
         (*_, found) = one_builder.rows(message)
         own_builder = builder.RowBuilder(get_codec("datastream-json", **options), lanes=False)
         assert found == own_builder.rows(message)[-1]
+
+
+def test_orders_of_a_capture_log_have_their_domain_in_lanes_and_events() -> None:
+    source = {"version": "3.3", "connector": "postgresql", "name": "s", "ts_ms": 1, "db": "d"}
+    source |= {"schema": "public", "table": "t", "lsn": 16, "sequence": '["8","16"]'}
+    for captured in (False, True):
+        orders = set()
+        for lanes in (True, False):
+            rows_of = builder.RowBuilder(get_codec("debezium-json"), captured=captured, lanes=lanes)
+            for offset in range(3):
+                value = {"op": "c", "before": None, "after": {"id": 1}, "source": source}
+                message = Message(json.dumps(value).encode(), b'{"id":1}', (), "t", 0, offset)
+                orders.add(rows_of.rows(message)[-1][rows.FIELD_INDEX["order"]])
+            assert not lanes or rows_of.lanes is not None
+        (order,) = orders
+        assert order == encode_order(PostgresPosition(16, 8), captured=captured)

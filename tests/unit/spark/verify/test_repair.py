@@ -103,21 +103,28 @@ def test_minus_zero_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lake_type", "text", "kind", "reason"),
+    ("lake_type", "text", "reason"),
     [
-        ("date", "0000-00-00", "columns", "no such value"),
-        ("timestamp", str(1 << 62), "columns", "no such value"),
-        ("array<int>", "4/2/1:11:21:31:4", "columns", "no such value"),
-        ("decimal(3,1)", "1.25", "columns", "no such value"),
-        ("string", "__debezium_unavailable_value", "columns", "no form"),
-        ("string", "x", "repeated", "several rows"),
+        ("date", "0000-00-00", "no such value"),
+        ("timestamp", str(1 << 62), "no such value"),
+        ("array<int>", "4/2/1:11:21:31:4", "no such value"),
+        ("decimal(3,1)", "1.25", "no such value"),
+        ("string", "__debezium_unavailable_value", "no form"),
     ],
 )
 def test_a_row_without_an_exact_record_is_not_repaired(
-    lake_type: str, text: str, kind: str, reason: str
+    lake_type: str, text: str, reason: str
 ) -> None:
     with pytest.raises(RepairError, match=reason):
-        repaired(table([lake_type]), [["7", text]], kind)
+        repaired(table([lake_type]), [["7", text]])
+
+
+def test_a_key_with_several_rows_of_the_lake_is_read_and_with_several_of_the_source_is_not() -> (
+    None
+):
+    assert repaired(table(["string"]), [["7", "x"]], "repeated").op is Op.READ
+    with pytest.raises(RepairError, match="several rows of the source"):
+        repaired(table(["string"]), [["7", "x"], ["7", "x"]], "repeated")
 
 
 @pytest.mark.parametrize("kind", ["missing", "columns", "extra"])

@@ -8,9 +8,11 @@ import msgspec
 
 from changelane.errors import EncodeError
 from changelane.event import (
+    INCREMENTAL_SNAPSHOT,
     ChangeEvent,
     DataChange,
     Op,
+    is_incremental_read,
 )
 from changelane.formats.cdl.debezium.wire import (
     DEBEZIUM_VERSION,
@@ -172,7 +174,12 @@ def _source(event: DataChange, report: Report) -> dict[str, Any]:
             report(("position", "only the LSN is written"))
     snapshot = None if source.snapshot in NO_SNAPSHOT else source.snapshot
     report_snapshot(event, report)
-    if (snapshot is None and event.op is Op.READ) or snapshot not in {None, *SNAPSHOTS}:
+    if is_incremental_read(event):
+        report(("operation:r", "written as an insert, because it is part of the stream"))
+    if snapshot == INCREMENTAL_SNAPSHOT:
+        report(("source.snapshot", "written as false"))
+        snapshot = None
+    elif (snapshot is None and event.op is Op.READ) or snapshot not in {None, *SNAPSHOTS}:
         report(("source.snapshot", "written as true"))
         snapshot = "true"
     return {
