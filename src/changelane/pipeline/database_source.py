@@ -224,8 +224,8 @@ class DatabaseSource(SourceOptions, frozen=True, kw_only=True):
 
     @property
     def is_capture_log(self) -> bool:
-        """True: the run reads the capture log."""
-        return True
+        """Whether the run reads the capture log, and no topics of Kafka Connect."""
+        return self.connect_url is None
 
     @property
     def format(self) -> str:

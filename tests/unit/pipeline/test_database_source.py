@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from changelane.errors import ConfigError
-from changelane.pipeline.config import parse
+from changelane.pipeline.config import Source, parse
 from changelane.pipeline.secret_options import check_secrets
 
 
-def parse_source(**options: Any) -> None:
+def parse_source(**options: Any) -> Source:
     source = {
         "type": "postgres",
         "host": "db.example",
@@ -21,7 +21,7 @@ def parse_source(**options: Any) -> None:
     }
     sink = {"type": "iceberg", "path": "lake"}
     fields = {name: value for name, value in (source | options).items() if value is not None}
-    parse({"name": "shop", "source": fields, "sink": sink})
+    return parse({"name": "shop", "source": fields, "sink": sink}).source
 
 
 CONNECT = {
@@ -83,6 +83,13 @@ def test_a_database_that_no_test_can_run_is_refused_with_the_way_out(
 ) -> None:
     with pytest.raises(ConfigError, match=r"no test can run such a server: .* `type: kafka`"):
         parse_source(type=source_type, **experimental)
+
+
+@pytest.mark.parametrize(("options", "is_log"), [({}, True), (CONNECT, False)])
+def test_topics_of_kafka_connect_have_the_orders_of_topics(
+    options: dict[str, Any], is_log: bool
+) -> None:
+    assert parse_source(**options).is_capture_log is is_log
 
 
 def test_a_secret_property_of_debezium_comes_from_the_environment() -> None:
