@@ -4,7 +4,8 @@
 A snapshot finds a table empty that a later statement rewrote, such as ``ALTER COLUMN ... TYPE``
 (https://www.postgresql.org/docs/15/mvcc-caveats.html), and the log does not have the rewritten
 rows. The engine exports its snapshot with the slot and locks no table. A lock in another session
-would not help: the engine's queries would wait behind a statement that waits for it.
+would not help: the engine's queries would wait behind a statement that waits for it. So the engine
+begins anew after such a statement, with another slot.
 """
 
 import contextlib
