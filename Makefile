@@ -56,8 +56,9 @@ ON_SPARK := -n 2 --dist loadfile --no-loadscope-reorder
 # More arguments for pytest, as in: make test ARGS="-k canal -x"
 ARGS ?=
 SECONDS_OF_FUZZ ?= 300
-# Kills of a soak; SECONDS ends it earlier.
+# A soak: kills of pipelines of files, and captured databases; SECONDS ends it earlier.
 KILLS ?= 200
+SEEDS ?= 20
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-live test test-fast test-long test-all check golden fuzz soak bench bench-apply bench-kafka bench-capture bench-verify bench-peers clean java hudi test-hudi test-spark40 test-datahub
@@ -121,8 +122,8 @@ fuzz: $(INSTALLED) ## mutated messages for every decoder, and the tests without 
 	@$(PYTHON_IN_VENV) scripts/fuzz.py --seconds $(SECONDS_OF_FUZZ) $(ARGS)
 	@CHANGELANE_EFFORT=10 $(PYTHON_IN_VENV) -m pytest -q $(WITHOUT_SERVICES) -n 2
 
-soak: java $(INSTALLED) $(FETCHED) ## kill pipelines, captured databases among them, again and again and compare their tables (KILLS=200)
-	@$(PYTHON_IN_VENV) scripts/soak.py --kills $(KILLS) $(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)
+soak: java $(INSTALLED) $(FETCHED) ## kill pipelines, captured databases among them, again and again and compare their tables (KILLS=200 SEEDS=20)
+	@$(PYTHON_IN_VENV) scripts/soak.py --kills $(KILLS) --seeds $(SEEDS) $(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)
 
 bench: java $(INSTALLED) $(FETCHED) ## measure speed against the baselines (several minutes)
 	@$(PYTHON_IN_VENV) benchmarks/run.py $(ARGS)

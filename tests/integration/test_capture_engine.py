@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import psycopg
 import pytest
 import zstandard
@@ -28,7 +29,7 @@ from changelane.capture.engine_config import EngineConfig, Published, encode_con
 from changelane.capture.publication import PublicationLimits
 from changelane.capture.segment_store import CaptureLog, SegmentWriter
 from changelane.capture.storage import LocalFolder
-from changelane.event import DataChange
+from changelane.event import DataChange, Truncate
 from changelane.position import encode_order
 from changelane.schema import TableId
 
@@ -163,7 +164,7 @@ def record_of(message: dict[str, Any]) -> Record:
     assert payload["source"]["table"] == TABLE
     transaction = payload["transaction"] or {}
     (event,) = DEBEZIUM.decode(Message(message["value"].encode()))
-    assert isinstance(event, DataChange)
+    assert isinstance(event, DataChange | Truncate)
     assert event.position is not None
     return Record(
         payload["op"],
@@ -255,6 +256,25 @@ def test_snapshot_and_stream_are_captured_and_a_restart_continues(source: Source
         with pytest.raises(CaptureError, match="another capture process writes the capture log"):
             engine.wait_published(lambda _: False, WAIT_S)
     assert files_with(source.folder, b"word'of") == []
+
+
+@pytest.mark.parametrize("change", ["ALTER COLUMN id TYPE bigint", "DROP COLUMN note"])
+def test_a_table_that_is_altered_at_the_beginning_of_a_snapshot_is_complete(
+    source: Source, change: str
+) -> None:
+    """A snapshot finds a table empty that was rewritten after it, and the log has no such rows."""
+    source.insert(1, 10)
+    source.execute("CREATE TABLE first AS SELECT i AS id FROM generate_series(1, 40000) i")
+    source.execute("GRANT SELECT ON first TO capture")
+    tables = (TableId(schema="public", name="first"), TableId(schema="public", name=TABLE))
+    config = source.config()
+    connector = msgspec.structs.replace(config.connector, tables=tables)
+    slot = f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{source.slot}'"
+    with CaptureEngine(msgspec.structs.replace(config, connector=connector)) as engine:
+        wait_until(lambda: source.execute(slot).fetchone(), START_S)
+        source.execute(f"ALTER TABLE {quoted(TABLE)} {change}")
+        assert engine.wait_published(1, START_S).record_count == 40_010
+        assert engine.status.restart_count == 1
 
 
 def test_killed_process_loses_nothing_and_repeats_whole_transactions_only(source: Source) -> None:

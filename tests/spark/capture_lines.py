@@ -3,16 +3,17 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import line_workloads as workloads
 import pytest
+import random_changes
 from mariadb_server import MariadbServer
 from postgres_server import PostgresServer
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from changelane.capture.postgres.ddl_trigger import INSTALLATION
 from changelane.cli.capture import started_capture
@@ -30,7 +31,7 @@ class Captured(NamedTuple):
     database: str
     schema: str | None
     tables: dict[str, workloads.Rows]
-    columns: dict[str, tuple[str, ...]]
+    columns: workloads.Columns
     first_rows: int
 
 
@@ -115,6 +116,10 @@ def _number(text: str) -> str:
     return str(Decimal({"true": "1", "false": "0"}.get(text, text)).normalize())
 
 
+def _number_or_text(text: str) -> str:
+    return _number(text) if re.fullmatch(r"-?[\d.]+(E-?\d+)?", text) else text
+
+
 def _float(text: str) -> str:
     return repr(float(text.replace("Infinity", "inf")))
 
@@ -132,6 +137,7 @@ _TEXTS: Final[dict[str, Callable[[str], str]]] = {
     **dict.fromkeys(
         "id a n extra tiny small medium number big huge price free flag yr".split(), _number
     ),
+    **dict.fromkeys(random_changes.NAMES, _number_or_text),
     **dict.fromkeys(("ratio", "single"), _float),
     **dict.fromkeys(("moment", "instant", "clock"), _moment),
     "day": lambda text: text[:10],
@@ -143,14 +149,8 @@ _TEXTS: Final[dict[str, Callable[[str], str]]] = {
 """Column -> its text without the freedoms of its type; all others are compared as they are."""
 
 
-def lake_rows(spark: SparkSession, lake: Path, source: Captured, table: str) -> workloads.Rows:
+def _rows_of(frame: DataFrame, table: str, columns: Sequence[str]) -> workloads.Rows:
     """Return a table of a lake as Spark writes its values."""
-    (folder,) = (
-        path
-        for path in (lake / "tables").iterdir()
-        if path.name.partition("~")[0].rpartition(".")[2] == table
-    )
-    frame = spark.sql(f"SELECT * FROM delta.`{folder}`")
     types = dict(frame.dtypes)
 
     def text(name: str) -> str:
@@ -158,18 +158,42 @@ def lake_rows(spark: SparkSession, lake: Path, source: Captured, table: str) -> 
             return f"lower(hex(`{name}`))"
         return f"to_json(`{name}`)" if "array" in types[name] else f"CAST(`{name}` AS STRING)"
 
-    rows = frame.selectExpr(*map(text, source.columns[table])).collect()
+    rows = frame.selectExpr(*map(text, columns)).collect()
     return workloads.by_key(table, [tuple(row) for row in rows])
 
 
 def differences(spark: SparkSession, lake: Path, source: Captured) -> dict[str, set[str]]:
+    """Compare a lake of Delta tables with a database; see :func:`differences_of`."""
+
+    def read(table: str) -> DataFrame:
+        (folder,) = (
+            path
+            for path in (lake / "tables").iterdir()
+            if path.name.partition("~")[0].rpartition(".")[2] == table
+        )
+        return spark.sql(f"SELECT * FROM delta.`{folder}`")
+
+    return differences_of(read, source.tables, source.columns)
+
+
+def differences_of(
+    read: Callable[[str], DataFrame],
+    tables: Mapping[str, workloads.Rows],
+    columns_of_tables: workloads.Columns,
+) -> dict[str, set[str]]:
     """Return the keys of rows that differ from the database, by table and column.
 
     A row that only one side has differs in the column ``*``.
+
+    Args:
+        read: Returns a table of the lake.
+        tables: The tables of the database.
+        columns_of_tables: Their columns.
     """
     found: dict[str, set[str]] = {}
-    for table, expected in source.tables.items():
-        rows, columns = lake_rows(spark, lake, source, table), source.columns[table]
+    for table, expected in tables.items():
+        columns = columns_of_tables[table]
+        rows = _rows_of(read(table), table, columns)
         if keys := rows.keys() ^ expected.keys():
             found[f"{table}.*"] = keys
         for key in rows.keys() & expected.keys():

@@ -2,7 +2,8 @@
 """Continuous runs of captured databases, whose processes are killed with -9 at random times.
 
 Killed are the capture engine, Spark's JVM, all processes of the run, and the database itself, while
-a workload changes it. ``scripts/soak.py`` repeats this for any length of time.
+two clients change the tables of :mod:`random_changes`. ``scripts/soak.py`` repeats this for any
+number of seeds.
 """
 
 import contextlib
@@ -15,63 +16,161 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+import capture_lines
+import lake_tables
+import line_workloads as workloads
+import mariadb_server
+import postgres_server
 import psycopg
 import pymysql
+import random_changes
 import test_capture
 import test_capture_mariadb
 from child_processes import descendants
 from mariadb_server import MariadbServer
 from postgres_server import PostgresServer
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from spark_settings import CHEAP
 
-KINDS: Final = ("engine", "jvm", "run", "database")
-"""What a kill ends."""
-LONGEST_S: Final = 15
-START_S: Final = 90
+from changelane.capture.postgres.ddl_trigger import INSTALLATION
+from changelane.schema import TableId
+from changelane.spark.lake import lake as open_lake
+from changelane.spark.state import quarantine
+
+PRODUCTS: Final = ("postgres", "mariadb")
+SURVIVED: Final = ("engine", "database")
+"""What a run survives that is killed."""
+DEADLY: Final = ("jvm", "run")
+"""What ends a run: Spark's JVM, or all of its processes."""
+START_S: Final = 180
 """The longest time until a run applies its first batch, seconds."""
+EARLY_S: Final = 20
+LARGE_ROWS: Final = 100_000
+PAUSE_S: Final = 1.0
+"""The longest pause of a client: the last run applies all that the kills have left."""
 _LOST: Final = (psycopg.OperationalError, pymysql.OperationalError, pymysql.InterfaceError)
-_KEYS_PER_CONNECTION: Final = 10_000_000
-PAUSE_S: Final = 0.6
-"""The longest pause of the workload: the last run applies all that the kills have left."""
+_VIOLATED: Final = (psycopg.IntegrityError, pymysql.IntegrityError)
 
 Shop = test_capture.Shop | test_capture_mariadb.Shop
 
 
+def installed_products() -> list[str]:
+    """Return the databases that are installed."""
+    find = (postgres_server.programs_folder, mariadb_server.server_program)
+    products = []
+    for product, program in zip(PRODUCTS, find, strict=True):
+        with contextlib.suppress(
+            postgres_server.NotInstalledError, mariadb_server.NotInstalledError
+        ):
+            program()
+            products.append(product)
+    return products
+
+
 @contextlib.contextmanager
 def shop_of(product: str, table_format: str, folder: Path) -> Iterator[Shop]:
-    """Start a server of its own with a shop, because the kills end it."""
+    """Start a server of its own with tables, because the kills end it."""
+    server: PostgresServer | MariadbServer
+    shop: Shop
     if product == "postgres":
-        with PostgresServer() as server, server.new_database("soak") as database:
+        with PostgresServer() as server, server.new_database("kills") as database:
             shop = test_capture.Shop(server, database, folder, table_format)
-            with shop.connect() as connection:
-                connection.execute(test_capture.ROLE)
-                test_capture.fill(connection)
+            statements = (*workloads.POSTGRES_CREATE, *workloads.POSTGRES_FIRST, INSTALLATION)
+            _create(shop, *statements, "ALTER TABLE events REPLICA IDENTITY FULL")
+            _configure(shop, ddl="event_trigger")
             yield shop
     else:
-        with MariadbServer() as server, server.new_database("soak") as database:
-            made = test_capture_mariadb.Shop(server, database, folder, table_format)
-            test_capture_mariadb.fill(made)
-            yield made
+        with MariadbServer() as server, server.new_database("kills") as database:
+            shop = test_capture_mariadb.Shop(server, database, folder, table_format)
+            _create(shop, *workloads.MARIADB_CREATE, *workloads.MARIADB_FIRST)
+            _configure(shop)
+            yield shop
 
 
-def change_forever(shop: Shop, chance: Random, stop: threading.Event) -> None:
-    """Change the database until the end; connect again after it was killed."""
-    work: Callable[..., None] = (
-        test_capture.work if isinstance(shop, test_capture.Shop) else test_capture_mariadb.work
-    )
-    first = 1000
-    while not stop.is_set():
-        with contextlib.suppress(*_LOST):
-            work(shop, chance, stop, first=first, pause_s=PAUSE_S)
-        first += _KEYS_PER_CONNECTION
-        stop.wait(0.2)
+def _create(shop: Shop, *statements: str) -> None:
+    with shop.server.connect(shop.database) as connection, connection.cursor() as cursor:
+        for statement in (random_changes.EVENTS, *statements):
+            cursor.execute(statement)
+
+
+def _configure(shop: Shop, **source: Any) -> None:
+    config = json.loads(shop.file.read_bytes())
+    config["source"] |= source
+    config["options"] = {"tables_without_key": "append", "spark_options": CHEAP}
+    shop.file.write_text(json.dumps(config))
+
+
+class Clients:
+    """Two clients that change the tables until the end; they connect again after a kill.
+
+    Args:
+        shop: The shop.
+        chance: Draws the changes.
+        large_rows: The number of rows of large transactions.
+    """
+
+    def __init__(self, shop: Shop, chance: Random, large_rows: int) -> None:
+        self._shop = shop
+        self._large_rows = large_rows
+        self._product = product_of(shop)
+        self._seeds = [chance.random(), chance.random()]
+        self._stop = threading.Event()
+        self.committed: Counter[str] = Counter()
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """Change the tables for the time of a ``with`` block."""
+        with ThreadPoolExecutor(len(self._seeds)) as pool:
+            clients = [
+                pool.submit(self._change_forever, Random(seed), number)
+                for number, seed in enumerate(self._seeds)
+            ]
+            try:
+                yield
+            finally:
+                self._stop.set()
+            for client in clients:
+                client.result()
+
+    def _change_forever(self, choose: Random, client: int) -> None:
+        number = client
+        shop = self._shop
+        while not self._stop.is_set():
+            with (
+                contextlib.suppress(*_LOST),
+                shop.server.connect(shop.database) as connection,
+                connection.cursor() as cursor,
+            ):
+                # unlike ALTER TABLE, TRUNCATE is not atomic in MariaDB: a kill may prevent its
+                # entry in the log
+                cursor.execute("TRUNCATE TABLE emptied")
+                while not self._stop.wait(choose.random() * PAUSE_S):
+                    self._execute(cursor, choose, number)
+                    number += len(self._seeds)
+            self._stop.wait(0.2)
+
+    def _execute(self, cursor: Any, choose: Random, number: int) -> None:
+        """Execute a transaction; only the first client alters a table."""
+        altered: dict[str, str] = {}
+        if number % len(self._seeds) == 0:
+            cursor.execute(self._product.altered)
+            altered = dict(cursor.fetchall())
+        end = choose.choices(["COMMIT", "ROLLBACK"], [9, 1])[0]
+        statements = random_changes.transaction(
+            self._product, choose, number, altered, self._large_rows
+        )
+        try:
+            for statement in ("BEGIN", *statements, end):
+                cursor.execute(statement)
+            self.committed[end] += 1
+        except _VIOLATED:
+            cursor.execute("ROLLBACK")
 
 
 class KilledRuns:
@@ -80,21 +179,25 @@ class KilledRuns:
     Args:
         shop: The shop.
         chance: For the moments of the kills.
+        longest_s: The longest time between two kills, seconds.
+        early_share: The share of the runs whose kills begin at any time of their start.
     """
 
-    def __init__(self, shop: Shop, chance: Random) -> None:
+    def __init__(self, shop: Shop, chance: Random, *, longest_s: float, early_share: float) -> None:
         self._shop = shop
         self._chance = chance
+        self._longest_s = longest_s
+        self._early_share = early_share
         config = json.loads(shop.file.read_bytes())
-        options = config.get("options", {}) | {"spark_options": CHEAP}
+        config["options"] |= {"trigger": "continuous", "interval": "1 second"}
         self._continuous = shop.folder / "continuous.yaml"
-        continuous = options | {"trigger": "continuous", "interval": "1 second"}
-        self._continuous.write_text(json.dumps(config | {"options": continuous}))
-        self._last = shop.folder / "last.yaml"
-        self._last.write_text(json.dumps(config | {"options": options}))
+        self._continuous.write_text(json.dumps(config))
 
-    def kill(self, kind: str) -> None:
-        """Start a run, kill something at a random time, and end the run.
+    def kill(self, kinds: Sequence[str]) -> None:
+        """Start a run, kill something at random times, and end the run.
+
+        Args:
+            kinds: What is killed; all but the last are of :data:`SURVIVED`.
 
         Raises:
             RuntimeError: The run ended by itself.
@@ -103,12 +206,11 @@ class KilledRuns:
             run = self._start(self._continuous, errors)
             try:
                 self._wait_for_batch(run, errors)
-                time.sleep(self._chance.uniform(0, LONGEST_S))
-                self._kill(run, kind)
-                if kind in {"engine", "database"}:  # the run continues by itself
-                    time.sleep(self._chance.uniform(0, LONGEST_S))
+                for kind in kinds:
+                    time.sleep(self._chance.uniform(0, self._longest_s))
                     if run.poll() is not None:
-                        raise RuntimeError(f"the run ended after {kind}: {_text(errors)}")
+                        raise RuntimeError(f"the run ended by itself: {_text(errors)}")
+                    self._kill(run, kind)
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(run.pid, signal.SIGKILL)
@@ -118,7 +220,7 @@ class KilledRuns:
         match kind:
             case "database":
                 self._shop.server.kill()
-                time.sleep(self._chance.uniform(0, 3))
+                time.sleep(self._chance.uniform(0, 2))
                 self._shop.server.start()
             case "run":
                 os.killpg(run.pid, signal.SIGKILL)
@@ -128,6 +230,8 @@ class KilledRuns:
                 for pid in pids[-1:]:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
+                if kind == "jvm":  # the engine and Python continue for a moment
+                    time.sleep(self._chance.uniform(0, 2))
 
     def finish(self) -> None:
         """Apply everything that is committed by now.
@@ -136,7 +240,7 @@ class KilledRuns:
             RuntimeError: The run failed.
         """
         with tempfile.TemporaryFile() as errors:
-            if self._start(self._last, errors).wait():
+            if self._start(self._shop.file, errors).wait():
                 raise RuntimeError(_text(errors))
 
     def _start(self, file: Path, errors: Any) -> "subprocess.Popen[bytes]":
@@ -149,7 +253,9 @@ class KilledRuns:
         )
 
     def _wait_for_batch(self, run: "subprocess.Popen[bytes]", errors: Any) -> None:
-        deadline = time.monotonic() + self._chance.uniform(1, START_S)
+        is_early = self._chance.random() < self._early_share
+        longest_s = self._chance.uniform(1, EARLY_S) if is_early else START_S
+        deadline = time.monotonic() + longest_s
         while time.monotonic() < deadline and b'"batch"' not in _bytes(errors):
             if run.poll() is not None:
                 raise RuntimeError(f"the run ended at its start: {_text(errors)}")
@@ -175,59 +281,90 @@ def _text(errors: Any) -> str:
     return _bytes(errors).decode(errors="replace")[-3000:]
 
 
+def drawn_kills(chance: Random, count: int) -> list[list[str]]:
+    """Return what is killed in each of some runs: at most three times, the last time the run."""
+    runs: list[list[str]] = []
+    while (left := count - sum(map(len, runs))) > 0:
+        survived = chance.choices(SURVIVED, k=min(chance.randrange(3), left - 1))
+        runs.append([*survived, chance.choice(DEADLY)])
+    return runs
+
+
 def killed_rounds(
     shop: Shop,
     chance: Random,
-    kills: int,
+    runs: Sequence[Sequence[str]],
+    *,
+    longest_s: float,
+    early_share: float = 0.5,
+    large_rows: int = LARGE_ROWS,
     show: Callable[[str], None] = lambda _: None,
     is_over: Callable[[], bool] = lambda: False,
-) -> Counter[str]:
-    """Kill runs of a shop, apply the rest, and return the number of kills of each kind.
+) -> int:
+    """Kill runs of a shop while its tables change, apply the rest, and return the number of kills.
 
     Args:
         shop: The shop.
-        chance: For the moments of the kills.
-        kills: Their number.
+        chance: For the moments of the kills, and the changes.
+        runs: What is killed in each run, as of :func:`drawn_kills`.
+        longest_s, early_share: As for :class:`KilledRuns`.
+        large_rows: The number of rows of large transactions.
         show: Shows what is killed.
         is_over: Returns whether the time of the kills is over.
 
     Raises:
         RuntimeError: A run failed without being killed.
     """
-    runs = KilledRuns(shop, chance)
-    stop = threading.Event()
-    counts: Counter[str] = Counter()
-    with ThreadPoolExecutor(1) as pool:
-        worker = pool.submit(change_forever, shop, Random(chance.random()), stop)
-        try:
-            for _ in range(kills):
-                if is_over():
-                    break
-                kind = chance.choice(KINDS)
-                show(f"kill: {kind}")
-                runs.kill(kind)
-                counts[kind] += 1
-        finally:
-            stop.set()
-        worker.result()
-    show("the rest of the changes")
-    runs.finish()
-    return counts
+    killed_runs = KilledRuns(shop, chance, longest_s=longest_s, early_share=early_share)
+    clients = Clients(shop, chance, large_rows)
+    kill_count = 0
+    with clients.changing():
+        for kinds in runs:
+            if is_over():
+                break
+            show(f"kill: {', '.join(kinds)}")
+            killed_runs.kill(kinds)
+            kill_count += len(kinds)
+    show(f"the rest of {clients.committed['COMMIT']} transactions")
+    killed_runs.finish()
+    return kill_count
+
+
+def product_of(shop: Shop) -> random_changes.Product:
+    """Return the SQL of a shop's database."""
+    if isinstance(shop, test_capture.Shop):
+        return random_changes.POSTGRES
+    return random_changes.MARIADB
 
 
 def differences(spark: SparkSession, shop: Shop) -> list[str]:
-    """Return the tables of a shop that differ from those of its database."""
+    """Return how the tables of a lake differ from those of the database; entries of quarantine."""
+    schema = "public" if isinstance(shop, test_capture.Shop) else None
+
+    def read(table: str) -> DataFrame:
+        return lake_tables.table_of(spark, shop.lake, TableId(shop.database, schema, table))
+
+    with shop.server.connect(shop.database) as connection, connection.cursor() as cursor:
+        cursor.execute(product_of(shop).altered)
+        altered = {"altered": tuple(name for name, _ in cursor.fetchall())}
+        cursor.execute("SELECT n FROM events")
+        events = Counter(cursor.fetchall())
     if isinstance(shop, test_capture.Shop):
-        return [
-            table
-            for table in shop.tables
-            if shop.table_rows(spark, table) != shop.source_rows(table)
-        ]
-    columns = dict(test_capture_mariadb.COLUMNS)
-    if shop.run("SHOW COLUMNS FROM orders LIKE 'extra'"):
-        columns["orders"] = (*columns["orders"], "extra")
-    return [
-        table
-        for table, of_table in columns.items()
-        if shop.table_rows(spark, table, of_table) != shop.source_rows(table, of_table)
+        columns = workloads.columns_of(workloads.POSTGRES_KINDS) | altered
+        tables = workloads.postgres_rows(shop.server, shop.database, columns)
+    else:
+        columns = workloads.columns_of(workloads.MARIADB_KINDS) | altered
+        tables = workloads.mariadb_rows(shop.server, shop.database, columns)
+    found = [
+        f"{column}: {len(keys)} rows, such as {sorted(keys)[:5]}"
+        for column, keys in capture_lines.differences_of(read, tables, columns).items()
     ]
+    in_lake = Counter(tuple(row) for row in read("events").select("n").collect())
+    if in_lake != events:
+        lost, repeated = (events - in_lake).total(), (in_lake - events).total()
+        found.append(f"events: {lost} rows lost, {repeated} repeated")
+    tables_of_lake = open_lake(spark, shop.lake, Path(shop.lake).name)
+    if tables_of_lake.exists(quarantine.NAME):
+        reasons = tables_of_lake.read(quarantine.NAME).groupBy("table_id", "code", "reason").count()
+        found += [f"quarantined: {tuple(row)}" for row in reasons.collect()]
+    return found

@@ -13,6 +13,8 @@ from postgres_server import PostgresServer
 
 Rows = dict[str, tuple[str | None, ...]]
 """The values of rows as text, by the text of the key."""
+Columns = dict[str, tuple[str, ...]]
+"""The columns of tables, those of the key first."""
 
 MARIADB_KINDS: Final[Mapping[str, str]] = {
     "tiny": "tinyint",
@@ -248,13 +250,15 @@ def by_key(table: str, rows: list[tuple[Any, ...]]) -> Rows:
     return keyed
 
 
-def columns_of(kinds: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+def columns_of(kinds: Mapping[str, str]) -> Columns:
     """Return the columns of each table, those of the key first."""
     return {"kinds": ("id", *kinds), **OTHER_COLUMNS}
 
 
-def mariadb_rows(server: MariadbServer, database: str) -> dict[str, Rows]:
-    """Return the tables as MariaDB writes their values."""
+def mariadb_rows(
+    server: MariadbServer, database: str, columns: Columns | None = None
+) -> dict[str, Rows]:
+    """Return the tables as MariaDB writes their values; *columns* are those after the changes."""
 
     def text(name: str) -> str:
         kind = MARIADB_KINDS.get(name, "")
@@ -262,11 +266,14 @@ def mariadb_rows(server: MariadbServer, database: str) -> dict[str, Rows]:
             return f"LOWER(HEX({name}))"
         return f"LPAD(BIN({name}), 10, '0')" if kind.startswith("bit") else f"CAST({name} AS CHAR)"
 
-    return _tables(MARIADB_KINDS, lambda sql: server.run(sql, database=database), text)
+    columns = columns or columns_of(MARIADB_KINDS)
+    return _tables(columns, lambda sql: server.run(sql, database=database), text)
 
 
-def postgres_rows(server: PostgresServer, database: str) -> dict[str, Rows]:
-    """Return the tables as PostgreSQL writes their values."""
+def postgres_rows(
+    server: PostgresServer, database: str, columns: Columns | None = None
+) -> dict[str, Rows]:
+    """Return the tables as PostgreSQL writes their values; *columns* as for MariaDB."""
 
     def text(name: str) -> str:
         match POSTGRES_KINDS.get(name):
@@ -281,15 +288,16 @@ def postgres_rows(server: PostgresServer, database: str) -> dict[str, Rows]:
 
     with server.connect(database) as connection:
         connection.execute("SET timezone = 'UTC'; SET intervalstyle = 'iso_8601'")
-        return _tables(POSTGRES_KINDS, lambda sql: connection.execute(sql).fetchall(), text)
+        columns = columns or columns_of(POSTGRES_KINDS)
+        return _tables(columns, lambda sql: connection.execute(sql).fetchall(), text)
 
 
 def _tables(
-    kinds: Mapping[str, str],
+    columns_of_tables: Columns,
     run: Callable[[str], list[tuple[Any, ...]]],
     text: Callable[[str], str],
 ) -> dict[str, Rows]:
     return {
         table: by_key(table, run(f"SELECT {', '.join(map(text, columns))} FROM {table}"))
-        for table, columns in columns_of(kinds).items()
+        for table, columns in columns_of_tables.items()
     }

@@ -96,8 +96,12 @@ _FAULTS: Final = (
         is_retriable=True,
     ),
     _Fault(
-        r"Table definition has changed, please retry|Lock wait timeout exceeded",
-        "a statement alters or truncates a table that is being read",
+        (
+            r"Table definition has changed, please retry|Lock wait timeout exceeded|"
+            # the structure of a table is read before its rows
+            r"Unknown column '[^']*' in|column \"[^\"]*\" does not exist"
+        ),
+        "a statement alters or truncates a table that is being read ({line})",
         is_retriable=True,
     ),
     _Fault(

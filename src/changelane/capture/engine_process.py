@@ -32,6 +32,7 @@ from changelane.capture.log_guard import check_log
 from changelane.capture.manifest import EngineOffset, Manifest
 from changelane.capture.publication import PublicationPlanner
 from changelane.capture.publisher import LogPublisher, manifest_detail, published_status
+from changelane.capture.rewrite_guard import RewriteGuard
 from changelane.capture.schema_history import SchemaHistory
 from changelane.capture.segment_store import CaptureLog, SegmentWriter
 from changelane.capture.slot_guard import SlotError, SlotGuard
@@ -126,7 +127,6 @@ class EngineRun:
 
     def _files(self, offset: EngineOffset | None) -> dict[str, str]:
         """Return the properties of the engine's files, the snapshot and the memory."""
-        needs_snapshot = offset is None and self._config.snapshot == "engine"
         has_history = self._config.connector.product != "postgres"
         history = str(SchemaHistory(self._work).file)
         files = {"schema.history.internal.file.filename": history} if has_history else {}
@@ -135,10 +135,13 @@ class EngineRun:
             "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
             "offset.storage.file.filename": str(self._work / "offsets.dat"),
             # an offset is the end of a snapshot: no second one may follow
-            "snapshot.mode": "initial" if needs_snapshot else "no_data",
+            "snapshot.mode": "initial" if self._reads_all_rows(offset) else "no_data",
             # rows in the queue take several times their size while they are converted
             "max.queue.size.in.bytes": str(_bytes_of(self._config.heap) // 16),
         }
+
+    def _reads_all_rows(self, offset: EngineOffset | None) -> bool:
+        return offset is None and self._config.snapshot == "engine"
 
     def _capture(self, writer: SegmentWriter, properties: dict[str, str]) -> EngineStatus:
         try:
@@ -163,6 +166,8 @@ class EngineRun:
         publisher = LogPublisher(
             writer, planner, config.connector, self._status.write, folder_of(config.log)
         )
+        if self._reads_all_rows(offset) and config.connector.product == "postgres":
+            publisher.before_publication = RewriteGuard(config.connector).check
         roles = RecordRoles(config.connector)
         engine = jvm_engine.JvmEngine(properties, roles, publisher.write)
         engine.start()

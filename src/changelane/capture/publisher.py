@@ -47,6 +47,9 @@ class LogPublisher:
         options: The captured database.
         report: Gets each publication and some heartbeats.
         folder: The storage of the log.
+
+    Attributes:
+        before_publication: Called before each publication, which it may prevent by an error.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class LogPublisher:
         # the files that are in the log, or never will be: some cannot be deleted
         self._finished_repairs: set[str] = set()
         self._offset: EngineOffset = {}
+        self.before_publication: Callable[[], None] = lambda: None
 
     def write(self, records: Iterable[EngineRecord], acknowledge: Acknowledge) -> None:
         """Write records, and publish what is due. After :meth:`finish` nothing is written.
@@ -165,6 +169,7 @@ class LogPublisher:
                     self._publish(offset)
 
     def _publish(self, offset: EngineOffset) -> None:
+        self.before_publication()
         manifest = self._writer.publish(offset, detail=manifest_detail(self._options, offset))
         if self._acknowledge is not None:
             self._acknowledge(offset)

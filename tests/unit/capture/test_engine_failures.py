@@ -35,6 +35,8 @@ OPTIONS = ConnectorOptions(
             "cannot parse a statement of database orders (CREATE `u` ()",
             False,
         ),
+        ('ERROR: column "c" does not exist', "alters or truncates a table", True),
+        ("(conn=5) Unknown column 'c' in 'SELECT'", "alters or truncates a table", True),
         ("java.lang.OutOfMemoryError: Java heap space", "increase the option memory", False),
         ("something new", "Debezium's engine failed: something new; see engine.log", False),
     ],

@@ -44,6 +44,14 @@ SELECT t.root, md5(string_agg(concat_ws(' ', t.oid, pg_relation_filenode(t.oid),
   )), ';' ORDER BY t.oid))
 FROM tree t GROUP BY t.root
 """
+# A statement that rewrites a table changes its file and an entry of the catalog. TRUNCATE, VACUUM
+# FULL and CLUSTER change the file only.
+_FILES: Final = """
+SELECT t.oid, pg_relation_filenode(t.oid), concat_ws(' ', to_jsonb(c) ->> 'relam',
+  c.relpersistence, (SELECT md5(string_agg(a.xmin::text, ',' ORDER BY a.attnum))
+    FROM pg_attribute a WHERE a.attrelid = t.oid AND a.attnum > 0))
+FROM tree t JOIN pg_class c ON c.oid = t.oid
+"""
 # An update of a key does not repeat a value that is stored out of line if the old row is not in
 # the log. Only the row of the former key has the value then, which a later snapshot lacks.
 _OUT_OF_LINE: Final = """
@@ -86,6 +94,22 @@ def table_versions(connection: "Connection", oids: Sequence[int]) -> dict[int, s
     """
     with database_errors("the check of the tables"):
         return dict(connection.execute(_TREE + _VERSIONS, [list(oids)]).fetchall())
+
+
+def table_files(connection: "Connection", names: Iterable[str]) -> dict[int, tuple[int, str]]:
+    """Return the files of tables and their partitions, and their state in the catalog, by oid.
+
+    A table that was rewritten meanwhile has another file and another state.
+
+    Args:
+        connection: A connection with autocommit.
+        names: The quoted names of the tables.
+    """
+    roots = "SELECT array_remove(array_agg(to_regclass(name)::oid), NULL) FROM unnest(%s::text[])"
+    with database_errors("the check of the tables"):
+        row = connection.execute(f"{roots} AS names (name)", [list(names)]).fetchone()
+        rows = connection.execute(_TREE + _FILES, [row[0] if row else []]).fetchall()
+    return {oid: (file, state) for oid, file, state in rows if file is not None}
 
 
 def snapshot_tables(
