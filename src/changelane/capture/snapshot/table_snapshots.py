@@ -38,7 +38,7 @@ from changelane.capture.snapshot.plan import (
     SnapshotTable,
     shares_of,
 )
-from changelane.capture.snapshot.reader_config import ReaderConfig
+from changelane.capture.snapshot.reader_config import ReaderConfig, ReaderEnd
 from changelane.capture.snapshot.reader_start import LocalReaders
 from changelane.capture.snapshot.table_requests import (
     TableRequest,
@@ -251,6 +251,9 @@ class TableSnapshots:
             ChangelaneError: The table cannot be read, or changes too often.
         """
         for attempt in range(_MAX_ATTEMPTS):
+            # a table that was created again is none of the publication any more
+            if attempt > 0 and not self._include(request.table):
+                raise CaptureError("the table does not exist any more")
             try:
                 return self._read_once(request, progress)
             except _RepeatError as error:
@@ -266,12 +269,12 @@ class TableSnapshots:
             raise CaptureError("the table does not exist any more")
         check_key(table)
         plan = progress.plan()
-        complete = set() if plan is None else progress.complete_numbers(plan)
         if plan is not None and not (
             plan.id.startswith(request.id) and self._can_continue(plan, table, progress)
         ):
             self._delete(plan, progress)
             plan = None
+        complete = set() if plan is None else progress.complete_numbers(plan)
         if plan is None and request.kind == "add":
             self._database.settle(table)
         if plan is not None and len(complete) == len(plan.chunks):
@@ -283,10 +286,19 @@ class TableSnapshots:
             else:
                 self._notify(f"{len(complete)} of {len(plan.chunks)} chunks are here")
                 plan = msgspec.structs.replace(plan, offset=offset)
-            self._run_readers(
-                plan, [chunk for chunk in plan.chunks if chunk.number not in complete], snapshot
-            )
+            chunks = [chunk for chunk in plan.chunks if chunk.number not in complete]
+            failed = [end for end in self._run_readers(plan, chunks, snapshot) if end.reason]
+        for end in failed:
+            if not (end.is_retriable or end.is_changed or self._is_changed(request, table)):
+                raise CaptureError(end.reason)
+        if failed:
+            raise _RepeatError(failed[0].reason)
         return plan
+
+    def _is_changed(self, request: TableRequest, table: SnapshotTable) -> bool:
+        """Whether a table is another one now, which may be the reason of a failure."""
+        present = self._database.table(request.table, request.lower, request.upper)
+        return present is None or not are_equal([table], [present])
 
     def _can_continue(
         self, snapshot_plan: SnapshotPlan, table: SnapshotTable, progress: SnapshotProgress
@@ -321,13 +333,8 @@ class TableSnapshots:
 
     def _run_readers(
         self, snapshot_plan: SnapshotPlan, chunks: list[SnapshotChunk], snapshot: str
-    ) -> None:
-        """Read chunks with some readers at once.
-
-        Raises:
-            _RepeatError: The snapshot must continue or begin anew.
-            CaptureError: A reader failed for good.
-        """
+    ) -> list[ReaderEnd]:
+        """Read chunks with some readers at once; return how the readers ended."""
         (table,) = snapshot_plan.tables
         table_ids = (self._database.table_id(table),)
         connector = msgspec.structs.replace(self._options, tables=table_ids)
@@ -350,12 +357,7 @@ class TableSnapshots:
             ]
         )
         self._check()
-        failed = [end for end in ends if end.reason]
-        for end in failed:
-            if not end.is_retriable and not end.is_changed:
-                raise CaptureError(end.reason)
-        if failed:
-            raise _RepeatError(failed[0].reason)
+        return ends
 
     # -- the publication
 
