@@ -11,11 +11,13 @@ import pytest
 from changelane.capture import publisher as publisher_module
 from changelane.capture.connectors import ConnectorOptions
 from changelane.capture.manifest import Segment
+from changelane.capture.postgres.tables import Relation
 from changelane.capture.publication import PublicationLimits, PublicationPlanner
 from changelane.capture.publisher import LogPublisher
 from changelane.capture.repairs import Repair, add_repair, repair_names
 from changelane.capture.segment_file import SegmentFile
 from changelane.capture.segment_store import CaptureLog, SegmentWriter, segment_name
+from changelane.capture.snapshot import postgres_table
 from changelane.capture.snapshot.plan import (
     CompleteChunk,
     KeyColumn,
@@ -222,4 +224,26 @@ def test_requests_of_another_history_and_of_unknown_tables_are_not_executed(
     snapshots.stop()
     assert not snapshots.has_work
     assert [request.table for request in read_requests(folder)] == ["public.b"]
-    assert notes == ["the snapshot of public.b waits: no pattern of tables matches it"]
+    assert notes == [
+        "the snapshot of public.b waits: no pattern of tables matches it, or it was dropped"
+    ]
+
+
+def test_a_table_that_is_dropped_while_it_is_looked_up_does_not_exist(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Connection:
+        def close(self) -> None:
+            pass
+
+    relation = Relation(oid=1, schema="public", name="a", kind="table")
+    for name, result in (
+        ("connect", Connection()),
+        ("read_relations", [relation]),
+        ("read_tables", []),
+        ("read_publication", None),
+        ("snapshot_tables", ()),
+    ):
+        monkeypatch.setattr(postgres_table, name, lambda *_, result=result: result)
+    source = PostgresSource(host="h", user="u", database="d", tables=["public.*"], segments="x")
+    assert postgres_table.PostgresTables(source, OPTIONS).table("public.a") is None

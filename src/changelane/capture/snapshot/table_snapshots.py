@@ -227,7 +227,10 @@ class TableSnapshots:
             return
         if not self._include(request.table):
             self._unmatched.add(request.id)
-            self._note(f"the snapshot of {request.table} waits: no pattern of tables matches it")
+            self._note(
+                f"the snapshot of {request.table} waits: no pattern of tables matches it, or it "
+                "was dropped"
+            )
             return
         self._unmatched.discard(request.id)
         self._notify(f"the rows of {request.table} are read")
