@@ -23,6 +23,7 @@ from snapshot_records import lake_rows, records_of
 from changelane.capture.database_capture import DatabaseCapture
 from changelane.capture.requested_tables import request_tables
 from changelane.capture.segment_store import CaptureLog
+from changelane.capture.snapshot.plan import SnapshotProgress
 from changelane.capture.snapshot.table_requests import read_requests
 from changelane.capture.storage import LocalFolder
 from changelane.errors import ConfigError
@@ -160,3 +161,34 @@ def test_tables_that_the_capture_newly_covers_are_read_while_rows_change(shop: S
         pass
     with contextlib.suppress(FileNotFoundError):
         assert shop.log.folder.names("snapshot/tables") == []
+
+
+@pytest.mark.long
+def test_a_snapshot_waits_for_prepared_transactions(shop: Shop) -> None:
+    """The log has their changes before others see them: rows at a later position are older."""
+    shop.make("orders")
+    with shop.captured() as capture:
+        capture.wait_until_now()
+        with shop.server.connect(shop.database) as connection, connection.cursor() as cursor:
+            for statement in (
+                "XA START 'shop'",
+                "UPDATE orders SET v = 99 WHERE id = 1",
+                "DELETE FROM orders WHERE id = 2",
+                "XA END 'shop'",
+                "XA PREPARE 'shop'",
+            ):
+                cursor.execute(statement)
+            (request,) = request_tables(shop.source, ["orders"], kind="redo").requests
+            progress = SnapshotProgress(shop.log.folder, request.plan_name)
+            deadline = time.monotonic() + WAIT_S
+            while progress.plan() is None:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            time.sleep(8)
+            assert read_requests(shop.log.folder) == [request], "it did not wait"
+            cursor.execute("XA COMMIT 'shop'")
+        shop.wait_for_requests(capture)
+        # Debezium ends the transaction with the next one
+        shop.run("UPDATE orders SET v = 5 WHERE id = 3")
+        capture.wait_until_now()
+    shop.check("orders")

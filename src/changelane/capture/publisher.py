@@ -132,16 +132,16 @@ class LogPublisher:
         except OSError:  # the storage does not answer: the next look may succeed
             return
         for name in names:
-            if name in self._finished_repairs:
-                continue
-            try:
-                step = self._step_of(name)
-            except (OSError, ExpiredManifestError):
-                # a file of another user must not stop the capture; the next look may succeed
-                continue
-            if step is not None:
-                self._execute(self._planner.insert(step, now_s))
-            self._finished_repairs.add(name)
+            if name not in self._finished_repairs:
+                try:
+                    step = self._step_of(name)
+                except (OSError, ExpiredManifestError):
+                    # a file of another user must not stop the capture; the next look may succeed
+                    continue
+                if step is not None:
+                    self._execute(self._planner.insert(step, now_s))
+                self._finished_repairs.add(name)
+            # a snapshot that continues writes its repair again, and waits until it is deleted
             with suppress(OSError):
                 delete_repair(self._folder, name)
 

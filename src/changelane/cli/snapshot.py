@@ -148,6 +148,11 @@ def _request(
     from changelane.capture.requested_tables import request_tables
 
     source = _database_of(pipeline)
+    if pipeline.sink.is_topics:
+        raise ConfigError(
+            f"pipeline {pipeline.name} writes into topics, where the rows would follow newer "
+            "changes: `changelane capture PIPELINE.yaml --new-snapshot` reads all rows in order"
+        )
     requested = request_tables(source, names, kind=kind, lower=lower, upper=upper)
     for statement in requested.statements:
         click.echo(f"changelane: executed: {printable(statement)}", err=True)

@@ -29,7 +29,7 @@ import msgspec
 
 from changelane.codec import get_codec
 from changelane.errors import ConfigError, MissingExtraError, UnknownNameError
-from changelane.pipeline.database_source import check_product
+from changelane.pipeline.database_source import DatabaseSource, check_product
 from changelane.pipeline.datahub_sink import DataHubSink
 from changelane.pipeline.datahub_source import DataHubSource
 from changelane.pipeline.files_source import FilesSource
@@ -270,6 +270,10 @@ def parse(raw: Mapping[str, Any], unfilled: Any = None) -> Pipeline:
         keeps=modes_and_deletes,
     )
     sink.check(pipeline.source, options)
+    if sink.is_topics and isinstance(pipeline.source, DatabaseSource):
+        # rows that are read beside the changes would follow newer messages of their keys
+        source = msgspec.structs.replace(pipeline.source, new_tables="stop")
+        pipeline = msgspec.structs.replace(pipeline, source=source)
     if sink.blocks_keys:
         check_blocked_keys(options.on_error, masks_of(pipeline.pure_steps))
     _check_formats(pipeline.source, sink)

@@ -60,7 +60,8 @@ class DatabaseSource(SourceOptions, frozen=True, kw_only=True):
             failure, the snapshot continues with the next chunk.
         new_tables: A table with rows that a pattern of ``tables`` matches, and that was not
             captured until now: ``snapshot`` reads its rows beside the changes, ``stop`` ends the
-            capture, until `changelane snapshot add` names the table.
+            capture, until `changelane snapshot add` names the table. A pipeline into topics always
+            stops.
         publish_interval: The time after which captured changes become visible, such as ``200ms``.
         heartbeat_interval: The interval of heartbeats, which move the position of an idle
             database.

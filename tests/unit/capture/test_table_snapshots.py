@@ -2,15 +2,34 @@
 """Requests for single tables: one at a time, and what a capture does with them."""
 
 import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from changelane.capture import publisher as publisher_module
 from changelane.capture.connectors import ConnectorOptions
-from changelane.capture.segment_store import SegmentWriter
+from changelane.capture.manifest import Segment
+from changelane.capture.postgres.tables import Relation
+from changelane.capture.publication import PublicationLimits, PublicationPlanner
+from changelane.capture.publisher import LogPublisher
+from changelane.capture.repairs import Repair, add_repair, repair_names
+from changelane.capture.segment_file import SegmentFile
+from changelane.capture.segment_store import CaptureLog, SegmentWriter, segment_name
+from changelane.capture.snapshot import postgres_table
+from changelane.capture.snapshot.plan import (
+    CompleteChunk,
+    KeyColumn,
+    SnapshotChunk,
+    SnapshotPlan,
+    SnapshotProgress,
+    SnapshotTable,
+)
 from changelane.capture.snapshot.table_requests import (
     TableRequest,
     create_request,
+    delete_request,
     read_request,
     read_requests,
     record_error,
@@ -19,6 +38,16 @@ from changelane.capture.snapshot.table_snapshots import TableDatabase, TableSnap
 from changelane.capture.storage import LocalFolder
 from changelane.errors import ConfigError
 from changelane.pipeline.postgres_source import PostgresSource
+
+OPTIONS = ConnectorOptions(product="postgres", name="s", host="h", database="d", user="u")
+TABLE = SnapshotTable(
+    schema="public",
+    name="a",
+    columns=("id",),
+    key=(KeyColumn("id", "integer"),),
+    row_bytes=1,
+    version="1",
+)
 
 
 def request_of(table: str, history: int = 0) -> TableRequest:
@@ -38,6 +67,123 @@ def test_a_table_has_one_request_until_it_is_complete_or_failed(tmp_path: Path) 
     create_request(folder, second)
     assert second in read_requests(folder)
     assert len(read_requests(folder)) == 2
+
+
+def test_the_end_of_a_request_does_not_change_the_one_that_replaced_it(tmp_path: Path) -> None:
+    folder = LocalFolder(tmp_path)
+    first, second = request_of("public.a"), request_of("public.a")
+    create_request(folder, first)
+    record_error(folder, first, "no")
+    create_request(folder, second)  # while the first one is tried again
+    record_error(folder, first, "no")
+    delete_request(folder, first)
+    assert read_requests(folder) == [second]
+    delete_request(folder, second)
+    assert read_requests(folder) == []
+
+
+class OneTable(TableDatabase):
+    """A table whose rows are here already."""
+
+    def table(self, name: str, *_: object) -> SnapshotTable:
+        assert name == TABLE.label
+        return TABLE
+
+
+def snapshots_of(folder: LocalFolder, work: Path) -> TableSnapshots:
+    return TableSnapshots(
+        OneTable(),
+        PostgresSource(host="h", user="u", database="d", tables=["public.*"], segments="x"),
+        OPTIONS,
+        folder=folder,
+        work=work,
+        jars=work,
+        notify=lambda _: None,
+        include=lambda _: True,
+        stop=threading.Event(),
+    )
+
+
+def complete_segment(folder: LocalFolder, request: TableRequest, spool: Path) -> Segment:
+    """The segment of the only chunk of a request, which is complete but not published."""
+    name = segment_name(f"{request.id}-1-1", 1)
+    file = SegmentFile(spool / name, 0)
+    file.write(b'{"topic":"t","partition":0,"key":"1","value":"a","headers":[]}')
+    segment = file.close()
+    folder.put(spool / name, f"segments/{name}")
+    plan = SnapshotPlan(
+        id=f"{request.id}-1",
+        settings="",
+        follows=1,
+        offset={},
+        created_ms=1,
+        tables=(TABLE,),
+        chunks=(SnapshotChunk(0, 0),),
+        complete_at=1,
+    )
+    progress = SnapshotProgress(folder, request.plan_name)
+    progress.start(plan)
+    progress.complete(plan, CompleteChunk(0, (segment,)))
+    return segment
+
+
+def wait_for(condition: Callable[[], bool], publisher: LogPublisher | None = None) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        if publisher is not None:
+            publisher.tick()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def publisher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LogPublisher]:
+    monkeypatch.setattr(publisher_module, "_REPAIRS_S", 0)
+    folder = LocalFolder(tmp_path / "log")
+    writer = SegmentWriter(folder, tmp_path / "spool")
+    writer.publish({"lsn": 1})
+    planner = PublicationPlanner({"lsn": 1}, limits=PublicationLimits(), now_s=0)
+    yield LogPublisher(writer, planner, OPTIONS, lambda _: None, folder)
+    writer.close()
+
+
+def test_a_capture_ends_a_request_whose_rows_it_published_when_it_started(
+    tmp_path: Path, publisher: LogPublisher
+) -> None:
+    """The former capture ended after it had written the repair."""
+    folder = LocalFolder(tmp_path / "log")
+    request = request_of("public.a")
+    create_request(folder, request)
+    segment = complete_segment(folder, request, tmp_path)
+    repair = Repair(0, segments=(segment,), follows=1)
+    add_repair(folder, repair, f"{request.id}-1.json")
+    publisher.tick()
+    assert repair_names(folder) == []
+    snapshots = snapshots_of(folder, tmp_path)
+    snapshots.start()
+    wait_for(lambda: read_requests(folder) == [], publisher)
+    snapshots.stop()
+    manifests = [*CaptureLog(folder).manifests_after(0)]
+    assert [segment.name for m in manifests for segment in m.segments] == [segment.name]
+    assert folder.names("segments") == [segment.name]
+
+
+def test_a_request_whose_segments_are_lost_fails_and_the_next_one_can_replace_it(
+    tmp_path: Path, publisher: LogPublisher
+) -> None:
+    folder = LocalFolder(tmp_path / "log")
+    request = request_of("public.a")
+    create_request(folder, request)
+    segment = complete_segment(folder, request, tmp_path)
+    snapshots = snapshots_of(folder, tmp_path)
+    snapshots.start()
+    wait_for(lambda: bool(repair_names(folder)))
+    folder.delete(f"segments/{segment.name}")
+    wait_for(lambda: any(present.error for present in read_requests(folder)), publisher)
+    snapshots.stop()
+    assert "lost chunks" in snapshots.failure
+    create_request(folder, request_of("public.a"))
+    assert not snapshots.failure
 
 
 def test_requests_of_another_history_and_of_unknown_tables_are_not_executed(
@@ -64,7 +210,7 @@ def test_requests_of_another_history_and_of_unknown_tables_are_not_executed(
     snapshots = TableSnapshots(
         NoTables(),
         PostgresSource(host="h", user="u", database="d", tables=["public.*"], segments="x"),
-        ConnectorOptions(product="postgres", name="s", host="h", database="d", user="u"),
+        OPTIONS,
         folder=folder,
         work=tmp_path,
         jars=tmp_path,
@@ -78,4 +224,26 @@ def test_requests_of_another_history_and_of_unknown_tables_are_not_executed(
     snapshots.stop()
     assert not snapshots.has_work
     assert [request.table for request in read_requests(folder)] == ["public.b"]
-    assert notes == ["the snapshot of public.b waits: no pattern of tables matches it"]
+    assert notes == [
+        "the snapshot of public.b waits: no pattern of tables matches it, or it was dropped"
+    ]
+
+
+def test_a_table_that_is_dropped_while_it_is_looked_up_does_not_exist(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Connection:
+        def close(self) -> None:
+            pass
+
+    relation = Relation(oid=1, schema="public", name="a", kind="table")
+    for name, result in (
+        ("connect", Connection()),
+        ("read_relations", [relation]),
+        ("read_tables", []),
+        ("read_publication", None),
+        ("snapshot_tables", ()),
+    ):
+        monkeypatch.setattr(postgres_table, name, lambda *_, result=result: result)
+    source = PostgresSource(host="h", user="u", database="d", tables=["public.*"], segments="x")
+    assert postgres_table.PostgresTables(source, OPTIONS).table("public.a") is None

@@ -23,6 +23,8 @@ from changelane.capture.snapshot.table_requests import (
 )
 from changelane.capture.storage import LocalFolder
 from changelane.cli import main
+from changelane.pipeline.config import load
+from changelane.pipeline.database_source import DatabaseSource
 
 EMPTY = '{\n  "first_load": null,\n  "tables": []\n}\n'
 
@@ -33,7 +35,7 @@ def planned(name: str) -> SnapshotTable:
     )
 
 
-def pipeline_file(folder: Path, **options: str) -> str:
+def pipeline_file(folder: Path, *, to_topics: bool = False, **options: str) -> str:
     source = {
         "type": "mariadb",
         "host": "h",
@@ -44,6 +46,9 @@ def pipeline_file(folder: Path, **options: str) -> str:
         "snapshot": "spark",
     }
     sink = {"type": "delta", "path": str(folder / "lake")}
+    if to_topics:
+        sink = {"type": "kafka", "bootstrap_servers": "b:9092", "format": "canal-json"}
+        sink |= {"topic": "shop", "checkpoint": str(folder / "sent")}
     file = folder / "shop.yaml"
     pipeline = {"name": "shop", "source": source, "sink": sink, "options": options}
     file.write_bytes(msgspec.json.encode(pipeline))
@@ -145,3 +150,17 @@ def test_redo_waits_for_its_end_and_shows_why_it_failed(
     assert calls[0] == (["a"], "redo", ("a", "5"), ("b",))
     history = ["snapshot", "redo", pipeline_file(tmp_path, mode="history"), "a"]
     assert "redo needs tables of the mode upsert" in CliRunner().invoke(main, history).stderr
+
+
+@pytest.mark.parametrize("kind", ["add", "redo"])
+def test_tables_of_a_pipeline_into_topics_are_not_read_beside_newer_messages(
+    tmp_path: Path, kind: str
+) -> None:
+    file = pipeline_file(tmp_path, to_topics=True)
+    refused = CliRunner().invoke(main, ["snapshot", kind, file, "a"])
+    assert "the rows would follow newer changes" in refused.stderr
+    assert LocalFolder(tmp_path / "log").names("snapshot/tables") == []
+    source, lake_source = load(file).source, load(pipeline_file(tmp_path)).source
+    assert isinstance(source, DatabaseSource)
+    assert isinstance(lake_source, DatabaseSource)
+    assert (source.new_tables, lake_source.new_tables) == ("stop", "snapshot")

@@ -11,6 +11,7 @@ Only the process of a reader imports this module: it needs the JVM.
 """
 
 import contextlib
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -21,7 +22,7 @@ from changelane.capture.connectors import Product, connector_properties
 from changelane.capture.jvm_engine import java_properties
 from changelane.capture.key_stores import write_key_stores
 from changelane.capture.manifest import EngineOffset
-from changelane.capture.mysql.connection import connect
+from changelane.capture.mysql.connection import connect, database_errors, read_rows
 from changelane.capture.mysql.position import current_position
 from changelane.capture.mysql.snapshot_tables import (
     TEXT_SETTING,
@@ -66,6 +67,8 @@ _FIELD_READERS: Final[dict[Product, str]] = {
     "mysql": "TextProtocolFieldReader",
 }
 _SNAPSHOT: Final = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
+_PREPARED_S: Final = 60.0
+"""The time to wait for the end of XA transactions, seconds."""
 _FETCH_ALL: Final = -(1 << 31)
 """The fetch size with which MySQL's driver streams a result."""
 
@@ -170,7 +173,7 @@ class BinlogRows:
             ChangedTableError: The log continues here, and a table is not as the engine recorded it.
         """
         if self._options.product == "mariadb":
-            self._execute(_SNAPSHOT)
+            self._begin_without_prepared()
             status = {row[0]: row[1] for row in self._rows("SHOW STATUS LIKE 'Binlog_snapshot_%'")}
             file = status.get("Binlog_snapshot_file", "")
             position = int(status.get("Binlog_snapshot_position", 0))
@@ -193,6 +196,32 @@ class BinlogRows:
             raise ChangedTableError(f"a table of {database}")
         offset: EngineOffset = {"file": file, "pos": position}
         return {**offset, "gtids": gtids} if gtids else offset
+
+    def _begin_without_prepared(self) -> None:
+        """Begin a transaction while no XA transaction is prepared.
+
+        The log has its changes already: rows that lack them would have a newer position.
+
+        Raises:
+            ChangelaneError: XA transactions stay prepared.
+        """
+        deadline_s = time.monotonic() + _PREPARED_S
+        while True:
+            has_prepared = self._has_prepared()
+            self._execute(_SNAPSHOT)
+            if not has_prepared and not self._has_prepared():
+                return
+            self._execute("COMMIT")
+            if time.monotonic() >= deadline_s:
+                raise ChangelaneError(
+                    f"XA transactions have been prepared for {_PREPARED_S:.0f} seconds: commit "
+                    "them or roll them back (XA RECOVER lists them)"
+                )
+            time.sleep(0.1)
+
+    def _has_prepared(self) -> bool:
+        with database_errors("the list of XA transactions"):
+            return bool(read_rows(self._catalog, "XA RECOVER"))
 
     def _end(self, planned_table: SnapshotTable) -> None:
         """Release the lock of a table after a chunk of it.

@@ -75,11 +75,14 @@ class PostgresTables:
             if not selected:
                 return None
             publication = read_publication(connection, self._source.publication_name)
-            (table,) = snapshot_tables(
+            tables = snapshot_tables(
                 connection,
                 read_tables(connection, relations, selected[:1]),
                 publication or Publication(name=""),
             )
+            if not tables:
+                return None  # dropped since the list was read
+            (table,) = tables
             if lower or upper:
                 table = in_key_range(table, lower, upper)
                 check_key_range(connection, table)

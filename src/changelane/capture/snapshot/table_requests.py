@@ -85,14 +85,24 @@ def read_requests(folder: Folder) -> list[TableRequest]:
 
 
 def record_error(folder: Folder, request: TableRequest, error: str) -> None:
-    """Record why the rows of a request cannot be read."""
-    content = msgspec.json.encode(msgspec.structs.replace(request, error=error))
-    folder.replace(_name_of(request.table), content)
+    """Record why the rows of a request cannot be read, unless another request replaced it."""
+    if _is_present(folder, request):
+        content = msgspec.json.encode(msgspec.structs.replace(request, error=error))
+        folder.replace(_name_of(request.table), content)
 
 
 def delete_request(folder: Folder, request: TableRequest) -> None:
-    """Delete a request that is complete, or that nothing needs any more."""
-    folder.delete(_name_of(request.table))
+    """Delete a request that is complete, or that nothing needs any more.
+
+    A request that failed can be replaced while it is tried again: the other one stays.
+    """
+    if _is_present(folder, request):
+        folder.delete(_name_of(request.table))
+
+
+def _is_present(folder: Folder, request: TableRequest) -> bool:
+    present = read_request(folder, request.table)
+    return present is not None and present.id == request.id
 
 
 def _read(folder: Folder, name: str) -> TableRequest | None:

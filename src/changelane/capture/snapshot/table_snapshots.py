@@ -17,8 +17,7 @@ import contextlib
 import threading
 import time
 import uuid
-from collections.abc import Callable
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final, Protocol
@@ -27,18 +26,19 @@ import msgspec
 
 from changelane.capture.connectors import ConnectorOptions
 from changelane.capture.engine import STOP_S, CaptureError
-from changelane.capture.manifest import EngineOffset
+from changelane.capture.manifest import EngineOffset, Segment
 from changelane.capture.repairs import Repair, add_repair, repair_names, segments_after
 from changelane.capture.segment_store import CaptureLog, ExpiredManifestError
 from changelane.capture.snapshot.first_load import are_equal
 from changelane.capture.snapshot.plan import (
+    CompleteChunk,
     SnapshotChunk,
     SnapshotPlan,
     SnapshotProgress,
     SnapshotTable,
     shares_of,
 )
-from changelane.capture.snapshot.reader_config import ReaderConfig
+from changelane.capture.snapshot.reader_config import ReaderConfig, ReaderEnd
 from changelane.capture.snapshot.reader_start import LocalReaders
 from changelane.capture.snapshot.table_requests import (
     TableRequest,
@@ -172,8 +172,9 @@ class TableSnapshots:
 
     @property
     def failure(self) -> str:
-        """Why a table cannot be read; empty = none is known."""
-        return next(iter(self._failed.values()), "")
+        """Why a requested table cannot be read; empty = nothing is known to prevent it."""
+        requests = read_requests(self._folder)
+        return next((self._failed[r.id] for r in requests if r.id in self._failed), "")
 
     def start(self) -> None:
         """Start the thread."""
@@ -226,7 +227,10 @@ class TableSnapshots:
             return
         if not self._include(request.table):
             self._unmatched.add(request.id)
-            self._note(f"the snapshot of {request.table} waits: no pattern of tables matches it")
+            self._note(
+                f"the snapshot of {request.table} waits: no pattern of tables matches it, or it "
+                "was dropped"
+            )
             return
         self._unmatched.discard(request.id)
         self._notify(f"the rows of {request.table} are read")
@@ -250,6 +254,9 @@ class TableSnapshots:
             ChangelaneError: The table cannot be read, or changes too often.
         """
         for attempt in range(_MAX_ATTEMPTS):
+            # a table that was created again is none of the publication any more
+            if attempt > 0 and not self._include(request.table):
+                raise CaptureError("the table does not exist any more")
             try:
                 return self._read_once(request, progress)
             except _RepeatError as error:
@@ -265,12 +272,12 @@ class TableSnapshots:
             raise CaptureError("the table does not exist any more")
         check_key(table)
         plan = progress.plan()
-        complete = set() if plan is None else progress.complete_numbers(plan)
         if plan is not None and not (
-            plan.id.startswith(request.id) and self._can_continue(plan, table, complete)
+            plan.id.startswith(request.id) and self._can_continue(plan, table, progress)
         ):
             self._delete(plan, progress)
             plan = None
+        complete = set() if plan is None else progress.complete_numbers(plan)
         if plan is None and request.kind == "add":
             self._database.settle(table)
         if plan is not None and len(complete) == len(plan.chunks):
@@ -282,20 +289,32 @@ class TableSnapshots:
             else:
                 self._notify(f"{len(complete)} of {len(plan.chunks)} chunks are here")
                 plan = msgspec.structs.replace(plan, offset=offset)
-            self._run_readers(
-                plan, [chunk for chunk in plan.chunks if chunk.number not in complete], snapshot
-            )
+            chunks = [chunk for chunk in plan.chunks if chunk.number not in complete]
+            failed = [end for end in self._run_readers(plan, chunks, snapshot) if end.reason]
+        for end in failed:
+            if not (end.is_retriable or end.is_changed or self._is_changed(request, table)):
+                raise CaptureError(end.reason)
+        if failed:
+            raise _RepeatError(failed[0].reason)
         return plan
 
+    def _is_changed(self, request: TableRequest, table: SnapshotTable) -> bool:
+        """Whether a table is another one now, which may be the reason of a failure."""
+        present = self._database.table(request.table, request.lower, request.upper)
+        return present is None or not are_equal([table], [present])
+
     def _can_continue(
-        self, snapshot_plan: SnapshotPlan, table: SnapshotTable, complete: AbstractSet[int]
+        self, snapshot_plan: SnapshotPlan, table: SnapshotTable, progress: SnapshotProgress
     ) -> bool:
         """Whether the other chunks can be read in later transactions, if there are any.
 
         If rows have values that the log does not repeat, a row that got a key of another chunk
         meanwhile would lack them.
         """
-        return len(complete) == len(snapshot_plan.chunks) or (
+        chunks = tuple(progress.complete_chunks(snapshot_plan))
+        if not {s.name for s in _segments_of(chunks)} <= set(self._folder.names("segments")):
+            return False
+        return len(chunks) == len(snapshot_plan.chunks) or (
             table.is_continuable
             and snapshot_plan.settings == self._database.settings()
             and are_equal(snapshot_plan.tables, [table])
@@ -317,13 +336,8 @@ class TableSnapshots:
 
     def _run_readers(
         self, snapshot_plan: SnapshotPlan, chunks: list[SnapshotChunk], snapshot: str
-    ) -> None:
-        """Read chunks with some readers at once.
-
-        Raises:
-            _RepeatError: The snapshot must continue or begin anew.
-            CaptureError: A reader failed for good.
-        """
+    ) -> list[ReaderEnd]:
+        """Read chunks with some readers at once; return how the readers ended."""
         (table,) = snapshot_plan.tables
         table_ids = (self._database.table_id(table),)
         connector = msgspec.structs.replace(self._options, tables=table_ids)
@@ -346,36 +360,36 @@ class TableSnapshots:
             ]
         )
         self._check()
-        failed = [end for end in ends if end.reason]
-        for end in failed:
-            if not end.is_retriable and not end.is_changed:
-                raise CaptureError(end.reason)
-        if failed:
-            raise _RepeatError(failed[0].reason)
+        return ends
 
     # -- the publication
 
     def _publish(
         self, request: TableRequest, snapshot_plan: SnapshotPlan, progress: SnapshotProgress
     ) -> int:
-        """Let the capture process publish all chunks; return the number of rows."""
-        segments = tuple(
-            segment
-            for chunk in progress.complete_chunks(snapshot_plan)
-            for segment in chunk.segments
-        )
+        """Let the capture process publish all chunks; return the number of rows.
+
+        Raises:
+            CaptureError: Chunks are lost, because another process deleted them.
+        """
+        chunks = tuple(progress.complete_chunks(snapshot_plan))
+        segments = _segments_of(chunks)
         if snapshot_plan.complete_at is None:
             # whatever happens later, they are published after this manifest, if at all
             sequence = self._newest_sequence()
             snapshot_plan = msgspec.structs.replace(snapshot_plan, complete_at=sequence)
             progress.start(snapshot_plan)
+        follows = snapshot_plan.complete_at or 0
         if segments:
-            follows = snapshot_plan.complete_at or 0
             repair = Repair(request.history, segments=segments, follows=follows)
             name = add_repair(self._folder, repair, f"{snapshot_plan.id}.json")
             while name in repair_names(self._folder):
                 self._check()
                 self._stop.wait(_PUBLICATION_POLL_S)
+        published = segments_after(self._log, follows)
+        is_complete = len(chunks) == len(snapshot_plan.chunks)
+        if not (is_complete and {segment.name for segment in segments} <= published):
+            raise CaptureError("the capture log lost chunks of its snapshot")
         return sum(segment.record_count for segment in segments)
 
     def _end(self, request: TableRequest, progress: SnapshotProgress) -> None:
@@ -407,6 +421,10 @@ class TableSnapshots:
         """
         if self._stop.is_set():
             raise StoppedError
+
+
+def _segments_of(chunks: Iterable[CompleteChunk]) -> tuple[Segment, ...]:
+    return tuple(segment for chunk in chunks for segment in chunk.segments)
 
 
 def check_key(planned_table: SnapshotTable) -> None:

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots of a table that are interrupted between any two writes, or by a changed table."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from changelane.capture import publisher as publisher_module
+from changelane.capture.connectors import ConnectorOptions
+from changelane.capture.manifest import EngineOffset
+from changelane.capture.publication import PublicationLimits, PublicationPlanner
+from changelane.capture.publisher import LogPublisher
+from changelane.capture.repairs import repair_names
+from changelane.capture.segment_file import SegmentFile
+from changelane.capture.segment_store import CaptureLog, SegmentWriter, segment_name
+from changelane.capture.snapshot import table_snapshots as snapshots_module
+from changelane.capture.snapshot.plan import (
+    CompleteChunk,
+    KeyColumn,
+    SnapshotChunk,
+    SnapshotProgress,
+    SnapshotTable,
+)
+from changelane.capture.snapshot.reader_config import ReaderConfig, ReaderEnd
+from changelane.capture.snapshot.table_requests import TableRequest, create_request, read_requests
+from changelane.capture.snapshot.table_snapshots import TableSnapshots
+from changelane.capture.storage import LocalFolder
+from changelane.pipeline.postgres_source import PostgresSource
+from changelane.schema import TableId
+
+OPTIONS = ConnectorOptions(product="postgres", name="s", host="h", database="d", user="u")
+TABLE = SnapshotTable(
+    schema="public",
+    name="a",
+    columns=("id",),
+    key=(KeyColumn("id", "integer"),),
+    row_bytes=1,
+    version="1",
+)
+CHUNKS = (SnapshotChunk(0, 0, None, ("5",)), SnapshotChunk(1, 0, ("5",), None))
+
+
+class MortalFolder(LocalFolder):
+    """The storage of a capture that is killed after some writes."""
+
+    def __init__(self, path: Path, write_count: int) -> None:
+        super().__init__(path)
+        self._lock = threading.Lock()
+        self._remaining_count = write_count
+
+    def check(self) -> None:
+        with self._lock:
+            self._remaining_count -= 1
+            if self._remaining_count < 0:
+                raise OSError("killed")
+
+    @property
+    def is_dead(self) -> bool:
+        return self._remaining_count < 0
+
+    def create(self, name: str, content: bytes) -> None:
+        self.check()
+        super().create(name, content)
+
+    def replace(self, name: str, content: bytes) -> None:
+        self.check()
+        super().replace(name, content)
+
+    def put(self, source: Path, name: str) -> None:
+        self.check()
+        super().put(source, name)
+
+    def delete(self, name: str) -> None:
+        self.check()
+        super().delete(name)
+
+
+class Tables:
+    """A database with one table."""
+
+    def __init__(self) -> None:
+        self.version = 1
+
+    def table(self, name: str, *_: object) -> SnapshotTable:
+        assert name == TABLE.label
+        return replace(TABLE, version=str(self.version))
+
+    def table_id(self, _: SnapshotTable) -> TableId:
+        return TableId("d", "public", "a")
+
+    def settings(self) -> str:
+        return ""
+
+    def settle(self, _: SnapshotTable) -> None:
+        pass
+
+    @contextmanager
+    def open_snapshot(self, _: SnapshotTable) -> Iterator[tuple[str, EngineOffset]]:
+        yield "snapshot", {"lsn": 5}
+
+    def chunks(self, *_: object) -> tuple[SnapshotChunk, ...]:
+        return CHUNKS
+
+
+class Readers:
+    """Readers that write one row for each chunk, one chunk each."""
+
+    def __init__(self, folder: LocalFolder, spool: Path) -> None:
+        self._folder = folder
+        self._spool = spool
+
+    def read_chunks(self, configs: Sequence[ReaderConfig]) -> list[ReaderEnd]:
+        return [self.read(config, chunk) for config in configs for chunk in config.chunks]
+
+    def read(self, config: ReaderConfig, chunk: SnapshotChunk) -> ReaderEnd:
+        name = segment_name(config.segment_owner, chunk.number)
+        file = SegmentFile(self._spool / name, 0)
+        key = f'"key":"{chunk.number}"'.encode()
+        file.write(b'{"topic":"t","partition":0,%b,"value":"a","headers":[]}' % key)
+        segment = file.close()
+        self._folder.put(self._spool / name, f"segments/{name}")
+        progress = SnapshotProgress(self._folder)
+        progress.complete(config.plan, CompleteChunk(chunk.number, (segment,)))
+        return ReaderEnd()
+
+    def stop(self) -> None:
+        pass
+
+
+class ReadersOfChangedTable(Readers):
+    """Readers that complete one chunk before the table is created again."""
+
+    def __init__(self, folder: LocalFolder, spool: Path, tables: Tables) -> None:
+        super().__init__(folder, spool)
+        self._tables = tables
+
+    def read(self, config: ReaderConfig, chunk: SnapshotChunk) -> ReaderEnd:
+        if chunk.number == 1 and self._tables.version == 1:
+            self._tables.version = 2
+            return ReaderEnd('relation "public.a" does not exist')
+        return super().read(config, chunk)
+
+
+def capture(
+    folder: LocalFolder,
+    work: Path,
+    readers: Readers,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    tables: Tables | None = None,
+    include: Callable[[str], bool] = lambda _: True,
+) -> None:
+    """Capture until all requests are complete, or until the storage ends it."""
+    monkeypatch.setattr(snapshots_module, "LocalReaders", lambda: readers)
+    with suppress(OSError):
+        writer = SegmentWriter(folder, work / "spool")
+        planner = PublicationPlanner({"lsn": 1}, limits=PublicationLimits(), now_s=0)
+        publisher = LogPublisher(writer, planner, OPTIONS, lambda _: None, folder)
+        publisher.tick()
+        snapshots = TableSnapshots(
+            tables or Tables(),
+            PostgresSource(host="h", user="u", database="d", tables=["public.*"], segments="x"),
+            OPTIONS,
+            folder=folder,
+            work=work,
+            jars=work,
+            notify=lambda _: None,
+            include=include,
+            stop=threading.Event(),
+        )
+        snapshots.start()
+        deadline = time.monotonic() + 10
+        try:
+            while read_requests(folder) and not (
+                isinstance(folder, MortalFolder) and folder.is_dead
+            ):
+                publisher.tick()
+                assert not snapshots.failure
+                assert time.monotonic() < deadline, "the request is stuck"
+                time.sleep(0.002)
+        finally:
+            snapshots.stop()
+            writer.close()
+
+
+@pytest.fixture(autouse=True)
+def _short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publisher_module, "_REPAIRS_S", 0)
+    monkeypatch.setattr(snapshots_module, "_LOOK_S", 0.01)
+    monkeypatch.setattr(snapshots_module, "_PUBLICATION_POLL_S", 0.01)
+
+
+def requested_log(path: Path, work: Path) -> LocalFolder:
+    """A capture log whose first load is complete, with a request."""
+    work.mkdir()
+    folder = LocalFolder(path)
+    writer = SegmentWriter(folder, work / "spool")
+    writer.publish({"lsn": 1})
+    writer.close()
+    create_request(folder, TableRequest(kind="redo", table="public.a", history=0, created_ms=1))
+    return folder
+
+
+def test_all_chunks_of_a_table_that_is_created_again_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = requested_log(tmp_path / "log", tmp_path / "work")
+    tables = Tables()
+    included: list[int] = []
+
+    def include(_: str) -> bool:
+        included.append(tables.version)
+        return True
+
+    readers = ReadersOfChangedTable(folder, tmp_path, tables)
+    capture(folder, tmp_path / "work", readers, monkeypatch, tables=tables, include=include)
+    assert read_requests(folder) == []
+    assert included == [1, 2], "the publication lacks the new table"
+    (_, published) = CaptureLog(folder).manifests_after(0)
+    assert published.record_count == len(CHUNKS)
+    assert {segment.name for segment in published.segments} == set(folder.names("segments"))
+
+
+def test_a_killed_capture_loses_and_doubles_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for write_count in count():
+        path, work = tmp_path / f"log-{write_count}", tmp_path / f"work-{write_count}"
+        folder = requested_log(path, work)
+        mortal = MortalFolder(path, write_count)
+        capture(mortal, work, Readers(mortal, work), monkeypatch)
+        if not mortal.is_dead:
+            break
+        capture(folder, work, Readers(folder, work), monkeypatch)
+        assert read_requests(folder) == [], write_count
+        manifests = [*CaptureLog(folder).manifests_after(0)]
+        published = [segment for manifest in manifests for segment in manifest.segments]
+        assert sum(segment.record_count for segment in published) % len(CHUNKS) == 0
+        # a kill just before the end of the request may read the rows again
+        assert len(published) in {len(CHUNKS), 2 * len(CHUNKS)}, write_count
+        assert {segment.name for segment in published} == set(folder.names("segments"))
+        assert (repair_names(folder), folder.names("snapshot/tables")) == ([], [])
+    assert write_count > 10
