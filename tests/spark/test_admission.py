@@ -454,3 +454,19 @@ def test_a_column_that_one_of_many_servers_adds_is_unknown_in_the_rows_of_the_ot
         1: None, 2: None, 3: 3, 4: None, 5: 5
     }  # fmt: skip
     assert sorted(found.unknown) == [b"[1]", b"[2]", b"[4]"]
+
+
+def test_a_key_that_another_case_spells_is_the_same_key(spark: SparkSession, lake: str) -> None:
+    upper = schema(ID=Integer(), v=Integer(32))
+
+    def spelled(at: int, op: str = "c", **image: Any) -> Any:
+        event = row(SequencePosition(at), op=op, told=upper, **image)
+        return msgspec.structs.replace(event, key=Key(("ID",)))
+
+    batches = [
+        [row(SequencePosition(1), id=1, v=1), row(SequencePosition(2), id=2, v=2)],
+        [spelled(3, "u", ID=1, v=10), spelled(4, ID=3, v=3), spelled(5, "d", ID=2)],
+        [spelled(6, ID=4, v=4), row(SequencePosition(7), op="u", id=3, v=30)],
+    ]
+    assert [report.quarantined for report in lake_tables.land(spark, lake, batches)] == [{}] * 3
+    assert rows(spark, lake) == [(1, 10), (3, 30), (4, 4)]
