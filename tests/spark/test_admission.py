@@ -430,3 +430,43 @@ def test_a_table_takes_no_rows_of_another_source_table(spark: SparkSession, both
     assert report.quarantined == {"foreign_table": 1}
     assert "shop.Orders" in notes(report)
     assert rows(spark, both) == [(1, 1)]
+
+
+def test_a_column_that_one_of_many_servers_adds_is_unknown_in_the_rows_of_the_others(
+    spark: SparkSession, lake: str
+) -> None:
+    wider = TableSchema((*NARROW.columns, Column("w", Integer(32), nullable=False)))
+    batches = [
+        [
+            of("one", row(SequencePosition(10), id=1, v=1)),
+            of("two", row(SequencePosition(20), id=2, v=2)),
+        ],
+        [of("one", row(SequencePosition(12), told=wider, id=3, v=3, w=3))],
+        [
+            of("two", row(SequencePosition(25), id=4, v=4)),
+            of("two", row(SequencePosition(30), told=wider, id=5, v=5, w=5)),
+        ],
+    ]
+    for number, batch in enumerate(batches):
+        lake_tables.apply(spark, lake, batch, batch=number, source_servers="multiple")
+    found = lake_tables.read(spark, lake, TABLE, ("id",))
+    assert {row["id"]: row["w"] for row in found.rows.values()} == {
+        1: None, 2: None, 3: 3, 4: None, 5: 5
+    }  # fmt: skip
+    assert sorted(found.unknown) == [b"[1]", b"[2]", b"[4]"]
+
+
+def test_a_key_that_another_case_spells_is_the_same_key(spark: SparkSession, lake: str) -> None:
+    upper = schema(ID=Integer(), v=Integer(32))
+
+    def spelled(at: int, op: str = "c", **image: Any) -> Any:
+        event = row(SequencePosition(at), op=op, told=upper, **image)
+        return msgspec.structs.replace(event, key=Key(("ID",)))
+
+    batches = [
+        [row(SequencePosition(1), id=1, v=1), row(SequencePosition(2), id=2, v=2)],
+        [spelled(3, "u", ID=1, v=10), spelled(4, ID=3, v=3), spelled(5, "d", ID=2)],
+        [spelled(6, ID=4, v=4), row(SequencePosition(7), op="u", id=3, v=30)],
+    ]
+    assert [report.quarantined for report in lake_tables.land(spark, lake, batches)] == [{}] * 3
+    assert rows(spark, lake) == [(1, 10), (3, 30), (4, 4)]

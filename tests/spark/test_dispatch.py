@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import lake_tables
 import pytest
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
 from spark_settings import lakes
 from test_crash import BATCHES, LOG, ONE, TWO, insert
@@ -120,6 +121,17 @@ def dying(patch: pytest.MonkeyPatch, owner: type, name: str) -> None:
 def altered(at: int, ddl: str) -> SchemaChange:
     source = Source(product="mysql")
     return SchemaChange(ONE, "alter", ddl, position=PostgresPosition(at), source=source)
+
+
+@pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
+def test_a_statement_of_another_server_is_quarantined_while_no_table_exists(
+    spark: SparkSession, lake: str
+) -> None:
+    to = dispatcher(spark, lake, LATER)
+    take(spark, to, [replace(insert(ONE, 1, 1), source=Source(server="one"))], 0)
+    source = Source(product="mysql", server="two")
+    drop = replace(altered(5, "DROP TABLE one"), source=source)
+    assert take(spark, to, [drop], 1).quarantined == {"source_conflict": 1}
 
 
 UNREAD: Final = "ALTER TABLE one FROBNICATE"

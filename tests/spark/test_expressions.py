@@ -252,3 +252,22 @@ def test_what_is_no_expression_over_one_row_is_refused_at_the_start(
 def test_names_of_columns_are_found_where_they_stand(spark: SparkSession) -> None:
     text = "'\U0001f600 x' = `a b` and transform(c, x -> x + d)[0] > `select`.e -- f"
     assert set(SqlExpression(spark, text, "here").columns) == {"a b", "c", "d", "select"}
+
+
+def test_append_shows_no_value_that_a_compute_replaced(spark: SparkSession, tmp_path: Path) -> None:
+    log = Log("orders")
+    log.add("u", before=row(1, "1.50", 5, "paid"), after=row(1, "2.50", 5, "sent"))
+    log.add("u", before={"id": 1, "total": "2.50"}, after=row(1, "3.50", 5, "sent"))
+    transforms = """
+  - type: compute
+    tables: [shop.orders]
+    columns: {status: "left(status, 1)", total: "cast(total as double)"}
+options: {mode: append}
+"""
+    landed_by(spark, tmp_path, transforms, [log.lines])
+    found = lake_tables.table_of(spark, str(tmp_path / "delta"), TableId("shop", None, "orders"))
+    rows = found.orderBy("_changelane_order").select("_changelane_before").collect()
+    assert [json.loads(one[0]) for one in rows] == [
+        {"id": 1, "total": 1.5, "n`a": 5, "status": "p"},
+        {"id": 1, "total": 2.5},
+    ]

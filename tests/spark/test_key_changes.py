@@ -13,11 +13,23 @@ import yaml
 from pyspark.sql import SparkSession
 from spark_settings import lakes
 
-from changelane.event import ChangeEvent, DataChange, HalfUpdate, Image, Transaction
+from changelane.event import (
+    ChangeEvent,
+    DataChange,
+    HalfUpdate,
+    Image,
+    Key,
+    Op,
+    SchemaChange,
+    Source,
+    Transaction,
+)
 from changelane.pipeline.config import parse
-from changelane.schema import TableId
+from changelane.position import SequencePosition
+from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.run.tables import run
 from changelane.testing.key_change_histories import TABLE, Class, deliver, play
+from changelane.types import Integer, String
 
 FOUND: Final = Path(__file__).parent / "key_changes"
 """Inputs that lost a row or kept one, and the rows that their sources had in the end."""
@@ -87,3 +99,35 @@ def test_tables_equal_memory_in_any_batches_and_orders(spark: SparkSession, tmp_
     assert lake_tables.read(spark, lake, TABLE, ("id",)) == lake_tables.remembered(expected, TABLE)
     refused = sum(report.quarantined.get("ambiguous_key_move", 0) for report in reports)
     assert refused == len(expected.quarantine)
+
+
+@pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
+def test_a_swap_that_a_batch_cuts_ends_as_at_its_source_although_columns_change(
+    spark: SparkSession, lake: str
+) -> None:
+    table, narrow = TableId("shop", None, "orders"), {"id": Integer(32), "v": String()}
+
+    def change(op: str, at: int, before: Image | None, after: Image, **kinds: Any) -> ChangeEvent:
+        schema = TableSchema(tuple(Column(*column) for column in (kinds or narrow).items()))
+        within = Transaction("swap" if op == "u" else str(at))
+        place = SequencePosition(at)
+        return DataChange(Op(op), table, Key(("id",)), before, after, schema, place, within)
+
+    def statement(at: int, ddl: str) -> ChangeEvent:
+        source = Source(product="mysql")
+        return SchemaChange(table, "alter", ddl, position=SequencePosition(at), source=source)
+
+    wide = {"id": Integer(32), "x": String(), "w": Integer(32)}
+    batches: list[list[ChangeEvent]] = [
+        [change("c", 1, None, {"id": 1, "v": "A"}), change("c", 2, None, {"id": 2, "v": "B"})],
+        [change("u", 3, {"id": 1, "v": "A"}, {"id": 2, "v": "A"})],
+        [
+            change("u", 4, {"id": 2, "v": "B"}, {"id": 1, "v": "B"}),
+            statement(5, "ALTER TABLE orders ADD COLUMN w INT NOT NULL DEFAULT 7"),
+            statement(6, "ALTER TABLE orders RENAME COLUMN v TO x"),
+            change("c", 7, None, {"id": 3, "x": "C", "w": 8}, **wide),
+        ],
+    ]
+    lake_tables.land(spark, lake, batches)
+    rows = lake_tables.table_of(spark, lake, table).select("id", "x", "w").orderBy("id").collect()
+    assert [tuple(row) for row in rows] == [(1, "B", 7), (2, "A", 7), (3, "C", 8)]

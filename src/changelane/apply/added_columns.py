@@ -45,6 +45,8 @@ class Cause(StrEnum):
     """The column is NOT NULL, and the schema declares no default."""
     RENAMED = "renamed"
     """Another column disappeared at the same place."""
+    SERVERS = "servers"
+    """Several servers write to the table, and each adds the column at a time of its own."""
     UNDECLARED = "untold"
     """The events contain neither the nullability of the column nor its default."""
 

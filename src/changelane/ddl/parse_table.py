@@ -222,6 +222,8 @@ def alter_table(cursor: Cursor) -> Iterator[Change]:
 def _action(cursor: Cursor, table: TableId) -> Iterator[Change]:
     start = cursor.peek().start
     word = cursor.next().upper
+    if word in _REMOVALS and cursor.peek().upper in _PARTITIONS:
+        raise UnknownSyntaxError("it removes the rows of partitions, and no event reports them")
     read = _ACTIONS.get(word)
     if read is not None:
         changes = list(read(cursor, table))
@@ -236,6 +238,10 @@ def _action(cursor: Cursor, table: TableId) -> Iterator[Change]:
         cursor.skip_element()
     yield Other(cursor.text_from(start))
 
+
+# Actions on partitions that change rows; databases log no event for these rows.
+_REMOVALS: Final = frozenset({"DROP", "TRUNCATE", "EXCHANGE"})
+_PARTITIONS: Final = frozenset({"PARTITION", "PARTITIONS", "SUBPARTITION", "SUBPARTITIONS"})
 
 # First words of actions that change neither columns nor keys.
 _OPTIONS: Final = frozenset(

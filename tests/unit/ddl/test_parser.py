@@ -204,6 +204,25 @@ def test_a_table_like_another_names_it(text):
     assert read(text).table == T
 
 
+@pytest.mark.parametrize(
+    ("dialect", "action"),
+    [
+        ("mysql", "DROP PARTITION p0, p1"),
+        ("mysql", "TRUNCATE PARTITION ALL"),
+        ("mysql", "EXCHANGE PARTITION p0 WITH TABLE u"),
+        ("oracle", "DROP SUBPARTITION p0 UPDATE INDEXES"),
+    ],
+)
+def test_a_statement_that_removes_rows_without_events_is_not_understood(dialect, action):
+    (statement,) = ddl.parse(f"ALTER TABLE t {action}", dialect, HERE)
+    assert (statement.action, statement.table, statement.changes) == (
+        "alter",
+        T if dialect == "mysql" else TableId("shop", None, "T"),
+        (),
+    )
+    assert "rows of partitions" in statement.reason
+
+
 def test_statements_of_one_text_are_read_apart():
     found = ddl.parse("TRUNCATE a; DROP TABLE b;; USE c; -- end", "mysql", HERE)
     assert [one.action for one in found] == ["truncate", "drop", "other"]

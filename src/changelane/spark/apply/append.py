@@ -5,9 +5,14 @@ The marker applies a batch exactly once, as in every mode. Where positions order
 repeated event is found, too (:mod:`changelane.spark.apply.deduplication`).
 """
 
+from collections.abc import Collection, Mapping
+from functools import partial
+
+import msgspec
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from changelane.pipeline.lake_sinks import OWN_PREFIX
 from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.modes import EVENT, ORDINAL
 from changelane.spark.rows import latest_per_key
@@ -29,7 +34,7 @@ def changes(rows: DataFrame, plan: TablePlan) -> DataFrame:
         "_changelane_time": F.col("source_time"),
         ORDER: F.col("order"),
         COLUMNS: _unknown(plan),
-        "_changelane_before": F.when(~leaves, F.col("before")),
+        "_changelane_before": F.when(~leaves, _before_image(plan)),
         "_changelane_transaction": F.col("transaction"),
         "_changelane_topic": F.col("topic"),
         "_changelane_partition": F.col("partition"),
@@ -45,6 +50,44 @@ def changes(rows: DataFrame, plan: TablePlan) -> DataFrame:
     text = F.when(leaves, F.col("before")).otherwise(F.col("after"))
     typed = latest_per_key.typed_rows(rows, text, F.col("schema_id"), plan.target, state)
     return typed.select(*(F.col(quoted(name)) for name in (*columns, *state)))
+
+
+def _before_image(plan: TablePlan) -> Column:
+    """Return the before image of an update, without values that a compute replaced."""
+    computed = {
+        column.image_name: column.name
+        for schema in plan.table_batch.schemas.values()
+        for column in schema.columns
+        if column.image_name.startswith(OWN_PREFIX)
+    }
+    if not computed:
+        return F.col("before")
+    visible_image = F.udf(partial(computed_image, computed), "string", useArrow=False)
+    return visible_image("before", "before_missing")
+
+
+def computed_image(
+    computed: Mapping[str, str], image: str | None, missing: Collection[str] | None
+) -> str | None:
+    """Return an image with computed values in place of those that they replace.
+
+    Args:
+        computed: The names of computed values in images, and the columns that they replace.
+        image: The image as JSON.
+        missing: The names of unknown values of the image.
+    """
+    if image is None:
+        return None
+    replaced = {column.lower() for column in computed.values()}
+    members = msgspec.json.decode(image, type=dict[str, msgspec.Raw])
+    visible = {
+        computed.get(name, name): value
+        for name, value in members.items()
+        if name.lower() not in replaced
+        and (name in computed or not name.startswith(OWN_PREFIX))
+        and name not in (missing or ())
+    }
+    return msgspec.json.encode(visible).decode()
 
 
 def inserted(rows: DataFrame, truncated: bytes) -> DataFrame:

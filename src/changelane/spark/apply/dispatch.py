@@ -271,7 +271,11 @@ class TableDispatcher:
             if on_planned is not None:
                 on_planned(report)
             # pending events of renamed tables belong to the tables with the names so far
-            self._merge(report, self._running(self._applier.evolver.renamed_tables(stats)))
+            merged_first = self._applier.evolver.renamed_tables(stats)
+            if any(stats.servers.values()):
+                # the first events of a table decide of which server it accepts statements
+                merged_first |= self._pending_without_table()
+            self._merge(report, self._running(merged_first))
             # tables merge one by one, and a statement may concern several
             rejected = self._applier.record_statements(stats)
             for rejection in rejected:
@@ -288,6 +292,15 @@ class TableDispatcher:
             batch, table_id = marker.batch, table_batch.table_id
             self._add_pending(Pending(marker.query, table_id, batch, batch, table_batch.count))
         return report
+
+    def _pending_without_table(self) -> set[str]:
+        """Return the tables whose events are all in the change log."""
+        return {
+            table_id
+            for pending_tables in self._pending.values()
+            for table_id in pending_tables
+            if not any(map(self._lake.exists, self._applier.evolver.lake_names(table_id)))
+        }
 
     def _merge_due(self, report: BatchReport, *, all_of_them: bool) -> None:
         now = time.monotonic()

@@ -91,7 +91,7 @@ class _Records:
                 other_key = None if record["other"] is None else record["other"].encode()
                 self._replace(key, deleted=order or NO_ORDER, moved_to=other_key)
             case RecordKind.TRANSACTIONS:
-                transactions = read_transactions(record["transactions"], self._read)
+                transactions = read_transactions(record["transactions"], self._target, self._read)
                 self._replace(key, transactions=transactions)
             case RecordKind.STORED_ROW:
                 stored = self._stored_state(values, record)
@@ -178,7 +178,7 @@ def resolve_keys(
                 state, full_row_order=last.full_row_order, cells=last.cells
             )
         had_transactions = key in states and bool(states[key].transactions)
-        transactions = _transactions(state, target.columns, had_transactions=had_transactions)
+        transactions = _transactions(state, target, had_transactions=had_transactions)
         rows.append((*_row(key, shown, target, resolution.truncated), *transactions))
     rows.extend(
         (
@@ -214,7 +214,7 @@ def _deleted_rows(
 
 
 def _transactions(
-    state: KeyState, columns: Iterable[str], *, had_transactions: bool
+    state: KeyState, target: Target, *, had_transactions: bool
 ) -> tuple[str | None, bytes | None, bytes | None]:
     """Return the columns ``transactions``, ``within`` and ``until`` of a key's tombstone.
 
@@ -224,7 +224,7 @@ def _transactions(
         return ("" if had_transactions else None, None, None)
     newest = max(state.transactions, key=lambda record: record.last)
     until = newest.last[:-1] + b"\xff"
-    return (write_transactions(state.transactions, columns, _write), newest.transaction, until)
+    return (write_transactions(state.transactions, target, _write), newest.transaction, until)
 
 
 def _before_batch(state: KeyState) -> KeyState:

@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The states of keys inside transactions as JSON text, as the tombstone table stores them."""
+"""The states of keys inside transactions as JSON text, as the tombstone table stores them.
 
+A batch may end inside a transaction, and the next batch may alter the columns of the table. So a
+text contains the columns that the table had, and the alterations that it had executed.
+"""
+
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
-from changelane.apply import ColumnVersion, KeyDelete, KeyState, Upsert
+from changelane.apply import NO_ORDER, ColumnVersion, KeyDelete, KeyState, Upsert
 from changelane.apply.row_state import TransactionRecord
+from changelane.spark.rows.target import Target
 
 _Texts = Mapping[str, str | None]
+_Readers = Mapping[str, Callable[[str | None], Any]]
 
 
 class _Operation(msgspec.Struct, omit_defaults=True):
@@ -36,53 +43,53 @@ class _Transaction(msgspec.Struct, omit_defaults=True):
     columns: list[str]
     steps: list[_Operation]
     rest: _State
+    executed: list[str] | None = None
 
 
 def write_transactions(
     transactions: Iterable[TransactionRecord],
-    columns: Iterable[str],
+    target: Target,
     write: Callable[[Any], str | None],
 ) -> str:
     """Return the text of the transactions of a key.
 
     Args:
         transactions: The transactions.
-        columns: The columns of the table.
+        target: The columns of the table.
         write: Writes a value.
     """
-    names = sorted(columns)
+    names = sorted(target.columns)
+    executed = [alteration_id for alteration_id, _ in target.alterations]
     stored = [
         _Transaction(
             transaction.transaction,
             names,
             [_write_operation(operation, write) for operation in transaction.operations],
             _write_state(transaction.outside_state, write),
+            executed,
         )
         for transaction in transactions
     ]
     return msgspec.json.encode(stored).decode()
 
 
-def read_transactions(
-    text: str, read: Mapping[str, Callable[[str | None], Any]]
-) -> tuple[TransactionRecord, ...]:
-    """Return the transactions of a text, without those written for other columns.
+def read_transactions(text: str, target: Target, read: _Readers) -> tuple[TransactionRecord, ...]:
+    """Return the transactions of a text, with the columns that the table has now.
 
     Args:
         text: The text that :func:`write_transactions` wrote.
+        target: The columns of the table.
         read: Reads a value, by column.
     """
-    names = sorted(read)
-    stored = msgspec.json.decode(text, type=list[_Transaction])
-    return tuple(
-        TransactionRecord(
-            transaction.transaction,
-            tuple(_read_operation(operation, read) for operation in transaction.steps),
-            _read_state(transaction.rest, read),
-        )
-        for transaction in stored
-        if transaction.columns == names
-    )
+    records = []
+    for transaction in msgspec.json.decode(text, type=list[_Transaction]):
+        if transaction.executed is None and not target.columns.keys() >= {*transaction.columns}:
+            continue  # written by an older changelane, and it is unknown what was renamed since
+        columns = _StoredColumns(transaction, target, read)
+        operations = tuple(map(columns.operation, transaction.steps))
+        outside_state = columns.state(transaction.rest)
+        records.append(TransactionRecord(transaction.transaction, operations, outside_state))
+    return tuple(records)
 
 
 def _texts(values: Mapping[str, Any], write: Callable[[Any], str | None]) -> dict[str, str | None]:
@@ -123,37 +130,97 @@ def _write_state(state: KeyState, write: Callable[[Any], str | None]) -> _State:
     return _State(state.deleted, moved_to, state.full_row_order, cells)
 
 
-def _read_operation(
-    stored_operation: _Operation, read: Mapping[str, Callable[[str | None], Any]]
-) -> Upsert | KeyDelete:
-    def values(texts: _Texts) -> dict[str, Any]:
-        return {name: read[name](text) for name, text in texts.items()}
+class _StoredColumns:
+    """Reads a stored transaction with the columns that its table has now.
 
-    before = None if stored_operation.before is None else values(stored_operation.before)
-    other_key = None if stored_operation.other is None else stored_operation.other.encode()
-    if stored_operation.leaves:
-        return KeyDelete(
-            stored_operation.key.encode(),
-            stored_operation.order,
-            other_key,
-            before,
-            stored_operation.transaction,
+    Args:
+        transaction: The stored transaction.
+        target: The columns of the table.
+        read: Reads a value, by column.
+    """
+
+    def __init__(self, transaction: _Transaction, target: Target, read: _Readers) -> None:
+        self._read = read
+        self._names = _current_names(transaction, target)
+        self._defaults: dict[str, Any] = {}
+        self._has_unknown = False
+        spellings = {name.lower(): name for name in target.columns}
+        for addition in (*target.additions, *target.backfills):
+            column = spellings.get(addition.column.lower())
+            if column is None or column in self._names.values():
+                continue
+            if addition.value is not None:
+                self._defaults[column] = read[column](_text_of_default(*addition.value))
+            elif addition in target.backfills:  # the rule knows the additions without a statement
+                self._has_unknown = True
+
+    def operation(self, stored: _Operation) -> Upsert | KeyDelete:
+        """Return an operation."""
+        before = None if stored.before is None else self._values(stored.before)
+        other_key = None if stored.other is None else stored.other.encode()
+        key, transaction = stored.key.encode(), stored.transaction
+        if stored.leaves:
+            return KeyDelete(key, stored.order, other_key, before, transaction)
+        values, is_full_row = self._values(stored.values), stored.whole
+        if is_full_row:
+            values = {**self._defaults, **values}
+        if is_full_row and self._has_unknown:
+            # only the list of its columns shows that the row lacks some
+            values, is_full_row = {**self._all(None), **values}, False
+        return Upsert(
+            key, stored.order, values, is_full_row, other_key, transaction, before, stored.inserts
         )
-    return Upsert(
-        stored_operation.key.encode(),
-        stored_operation.order,
-        values(stored_operation.values),
-        stored_operation.whole,
-        other_key,
-        stored_operation.transaction,
-        before,
-        stored_operation.inserts,
-    )
+
+    def state(self, stored: _State) -> KeyState:
+        """Return the registers of a key."""
+        cells = {
+            column: ColumnVersion(order, self._read[column](text))
+            for name, (order, text) in stored.cells.items()
+            if (column := self._names.get(name)) is not None
+        }
+        full_order = stored.whole
+        if full_order:
+            defaults = {
+                column: ColumnVersion(full_order, value) for column, value in self._defaults.items()
+            }
+            cells = {**defaults, **cells}
+        if full_order and self._has_unknown:
+            cells, full_order = {**self._all(ColumnVersion(full_order, None)), **cells}, NO_ORDER
+        moved_to = None if stored.moved_to is None else stored.moved_to.encode()
+        return KeyState(stored.deleted, moved_to, full_order, cells)
+
+    def _values(self, texts: _Texts) -> dict[str, Any]:
+        return {
+            column: self._read[column](text)
+            for name, text in texts.items()
+            if (column := self._names.get(name)) is not None
+        }
+
+    def _all(self, value: Any) -> dict[str, Any]:
+        """Return a value for each stored column."""
+        return dict.fromkeys(filter(None, self._names.values()), value)
 
 
-def _read_state(stored: _State, read: Mapping[str, Callable[[str | None], Any]]) -> KeyState:
-    cells = {
-        name: ColumnVersion(order, read[name](text)) for name, (order, text) in stored.cells.items()
+def _current_names(transaction: _Transaction, target: Target) -> dict[str, str | None]:
+    """Return the names that stored columns have now; ``None`` = the column was dropped."""
+    names: dict[str, str | None] = {name: name for name in transaction.columns}
+    executed = transaction.executed
+    for alteration_id, new_names in target.alterations:
+        if executed is not None and alteration_id not in executed:
+            names = {
+                stored: None if name is None else new_names.get(name.lower(), name)
+                for stored, name in names.items()
+            }
+    spellings = {name.lower(): name for name in target.columns}
+    return {
+        stored: None if name is None else spellings.get(name.lower())
+        for stored, name in names.items()
     }
-    moved_to = None if stored.moved_to is None else stored.moved_to.encode()
-    return KeyState(stored.deleted, moved_to, stored.whole, cells)
+
+
+def _text_of_default(row_text: str, kind: str) -> str | None:
+    """Return the text of a default (``Addition.value``) as a stored value."""
+    if kind.lower().startswith(("array", "struct")):
+        return row_text
+    value = json.loads(row_text, parse_int=str, parse_float=str)["v"]
+    return str(value).lower() if isinstance(value, bool) else value

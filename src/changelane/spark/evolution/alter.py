@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from changelane.apply.column_mapping import ColumnChanges
+from changelane.apply.column_mapping import ColumnChanges, ColumnMapping
 from changelane.spark.lake.interface import Lake, Marker
 from changelane.spark.lake.table_sql import drop_columns, rename_column
 from changelane.spark.rows.added_columns import (
@@ -84,6 +84,22 @@ def entry_id(order: bytes, part: int) -> str:
 def executed_ids(properties: Mapping[str, str]) -> set[str]:
     """Return the ids of the schema changes that a table has executed."""
     return set(properties.get(EXECUTED, "").split(","))
+
+
+def executed_alterations(
+    mapping: ColumnMapping, properties: Mapping[str, str]
+) -> tuple[tuple[str, Mapping[str, str | None]], ...]:
+    """Return the renames and drops that a table has executed (``Target.alterations``)."""
+    executed = executed_ids(properties)
+    alterations = [
+        TableAlteration(entry_id(change.order, change.part), change.renamed, change.dropped)
+        for change in mapping.changes
+    ]
+    return tuple(
+        (alteration.id, {old.lower(): new for old, new in alteration.final_names.items()})
+        for alteration in alterations
+        if alteration.id in executed and not alteration.is_empty
+    )
 
 
 def alteration_of(

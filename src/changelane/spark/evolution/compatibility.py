@@ -114,7 +114,9 @@ class SchemaCompatibility:
             self._key, self._has_decimals = table_schema.key, _keys_with_decimals(table_schema)
         for name in table_batch.newest_first:
             try:
-                self._accept(table_batch.schemas[name], table_batch.newest.get(name, b""))
+                schema = self._with_key_of_table(table_batch.schemas[name])
+                table_batch.schemas[name] = schema
+                self._accept(schema, table_batch.newest.get(name, b""))
             except TableRejectedError as rejection:
                 self.rejections.append(rejection)
                 rows = is_of_table(table_batch, "data") & (F.col("schema_id") == name)
@@ -122,6 +124,12 @@ class SchemaCompatibility:
                 self.rejected.append(RejectedRows(rows, rejection.code, rejection.reason, count))
             else:
                 self.accepted.append(name)
+
+    def _with_key_of_table(self, schema: RowSchema) -> RowSchema:
+        """Return a schema with the table's spelling of the key: case makes no other column."""
+        if _lower(schema.key) != _lower(self._key):
+            return schema
+        return msgspec.structs.replace(schema, key=self._key)
 
     def _accept(self, schema: RowSchema, newest: bytes) -> None:
         if self._mode.name != APPEND:
@@ -254,6 +262,10 @@ def _keys_with_decimals(schema: RowSchema) -> dict[str, bool]:
         for column in schema.columns
         if column.name.lower() in key and column.spark.upper().startswith("DECIMAL")
     }
+
+
+def _lower(names: Sequence[str] | None) -> list[str] | None:
+    return None if names is None else [name.lower() for name in names]
 
 
 def _changed_key_text(old: Sequence[str] | None, new: Sequence[str] | None) -> str:

@@ -10,8 +10,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from changelane.apply.added_columns import Addition, Cause
 from changelane.reason_codes import ReasonCode
-from changelane.spark.evolution.alter import OWN_COLUMNS
+from changelane.spark.evolution.alter import OWN_COLUMNS, executed_alterations
 from changelane.spark.evolution.backfill import BACKFILLED, backfill_columns, backfill_id
 from changelane.spark.evolution.compatibility import Policy, SchemaCompatibility
 from changelane.spark.evolution.dropped_tables import has_newer_rows, rows_to_clear
@@ -116,7 +117,7 @@ def prepare_table(preparation: Preparation, table_batch: TableBatch) -> TablePla
     if crosses and table_batch.newest_truncate:
         rejected.append(uncomparable_truncates(table_batch))
         table_batch.newest_truncate = b""
-    target = _target(lake, name, table_batch, properties, mode)
+    target = _target(preparation, table_batch, properties, mode)
     if mode.is_tracked and (reason := prepare_full_history(lake, name, target.columns)) is not None:
         raise TableRejectedError(ReasonCode.SCHEMA_MISMATCH, reason)
     new_additions = [added for added in target.additions if added not in additions_before]
@@ -319,18 +320,35 @@ def _columns_after_halt(
 
 
 def _target(
-    lake: Lake,
-    name: str,
+    preparation: Preparation,
     table_batch: TableBatch,
     properties: Mapping[str, str],
     mode: TableMode,
 ) -> Target:
     """Return the columns of a table, and the schemas of the events that it applies."""
+    state = preparation.evolution_state
     schema = msgspec.json.decode(properties["schema"], type=RowSchema)
-    table_columns = _with_state_columns(lake, name, mode, schema)
+    table_columns = _with_state_columns(preparation.lake, preparation.name, mode, schema)
     columns = columns_of_source(table_columns, properties, mode)
     added = tuple(addition for addition in additions_of(properties) if addition.column in columns)
-    return Target(columns, tuple(schema.key or ()), table_batch.schemas, mode.keeps_deleted, added)
+    mapping = state.column_mapping
+    return Target(
+        columns,
+        tuple(schema.key or ()),
+        table_batch.schemas,
+        mode.keeps_deleted,
+        added,
+        () if mapping is None else executed_alterations(mapping, properties),
+        tuple(
+            Addition(
+                backfill.column,
+                backfill.order,
+                Cause.DEFAULT,
+                value=None if value is None else value.fixed,
+            )
+            for backfill, value in state.backfills
+        ),
+    )
 
 
 def _with_state_columns(

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from changelane.apply.added_columns import Addition, ColumnHistory
+from changelane.apply.added_columns import Addition, Cause, ColumnHistory
 from changelane.apply.column_mapping import ColumnBackfill
 from changelane.apply.schema_history import ColumnAdded
 from changelane.spark.evolution.compatibility import Policy
@@ -67,11 +67,31 @@ def source_columns_property(
             high = CommitTotals.of(lake.last_commit(name)).high or ""
             before = before.reaching(bytes.fromhex(high))
         after = before.after(listings, _newest_of_partitions(table_batch, properties, before))
-        if mode.name == HISTORY:
+        if policy.source_servers == "multiple":
+            after = _of_several_servers(before, after)
+        elif mode.name == HISTORY:
             plain = (msgspec.structs.replace(addition, value=None) for addition in after.added)
             after = msgspec.structs.replace(after, added=tuple(plain))
     is_same = _columns(after) == _columns(source_columns(properties))
     return {} if is_same else property_of(after)
+
+
+def _of_several_servers(before: ColumnHistory, columns: ColumnHistory) -> ColumnHistory:
+    """Return a history in which only rows of events with an added column have a value in it.
+
+    Each server adds the column at a time of its own, perhaps with another default. Neither a row
+    nor its position shows the server.
+    """
+    added = tuple(
+        msgspec.structs.replace(
+            addition,
+            order=addition.order[:2] + b"\xff" * (len(addition.order) - 2),
+            cause=Cause.SERVERS,
+            value=None,
+        )
+        for addition in columns.added[len(before.added) :]
+    )
+    return msgspec.structs.replace(columns, added=(*before.added, *added))
 
 
 def _columns(columns: ColumnHistory) -> tuple[object, ...]:

@@ -30,6 +30,9 @@ class Target(NamedTuple):
         schemas: The schemas of the events, by id.
         keeps_deleted: Whether deleted rows stay with their last values and a mark.
         additions: The columns that were added without a statement: unknown in older rows.
+        alterations: The renames and drops of columns that the table has executed, in their order:
+            the id of each, and the new names by the old ones in lower case (``None`` = dropped).
+        backfills: The columns that statements added with a value, or with one that is unknown.
     """
 
     columns: Mapping[str, str]
@@ -37,6 +40,8 @@ class Target(NamedTuple):
     schemas: Mapping[str, RowSchema]
     keeps_deleted: bool = False
     additions: Sequence[Addition] = ()
+    alterations: Sequence[tuple[str, Mapping[str, str | None]]] = ()
+    backfills: Sequence[Addition] = ()
 
     def schemas_with(self, column: str) -> list[str]:
         """Return the ids of the schemas with a column."""

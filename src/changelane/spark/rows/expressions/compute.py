@@ -144,17 +144,13 @@ def _computed_types(
 def _image_name(name: str, kind: DataType, schemas: Iterable[RowSchema]) -> str:
     """Return the name of a computed column in images.
 
-    Images keep the value that the column replaces. Of two members with one name Spark reads the
-    later one, if both have the type. Otherwise the computed value needs a name of its own.
+    Images keep the value that the column replaces, so the computed value needs a name of its own.
+    The type is part of it, because a later compute may replace the value again.
     """
-    text = kind.simpleString()
-    is_same = all(
-        column.image_name == column.name == name and column.spark.lower() == text
-        for schema in schemas
-        for column in schema.columns
-        if column.name.lower() == name.lower()
+    is_new = all(
+        column.name.lower() != name.lower() for schema in schemas for column in schema.columns
     )
-    return name if is_same else f"{OWN_PREFIX}{text}_{name}"
+    return name if is_new else f"{OWN_PREFIX}{kind.simpleString()}_{name}"
 
 
 def schema_with_columns(
@@ -263,10 +259,7 @@ def _is_unchanged(column: _ComputedColumn) -> Column:
 def _image_columns(
     image: str, computed_columns: list[_ComputedColumn], outcomes: list[Column]
 ) -> dict[str, Column]:
-    """Return an image with computed columns, and the columns that it lacks.
-
-    A replaced column is twice in the text; Spark and other JSON readers take the later member.
-    """
+    """Return an image with computed columns, and the columns that it lacks."""
     missing = F.coalesce(F.col(f"{image}_missing"), F.array().cast("array<string>"))
     parts, unknown = [], []
     for column, outcome_ in zip(computed_columns, outcomes, strict=True):
