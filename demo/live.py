@@ -53,6 +53,8 @@ sink: {{type: delta, path: lake/}}
 options: {{trigger: continuous, interval: 2 seconds}}
 """
 SECONDS_OF_SALES: Final = 30
+ORDER: Final = "INSERT INTO orders SELECT {}, min(id), min(sku), 1, 1 FROM customers, products"
+FIRST_ORDER: Final = 1
 LAST_ORDER: Final = 1_000_000
 LIMIT_S: Final = 300.0
 KEYS: Final = {"customers": ["id"], "products": ["sku"], "orders": ["id"]}
@@ -99,6 +101,7 @@ def main() -> int:
         with server.connect() as connection:
             connection.execute((HERE / "shop-schema.sql").read_text(encoding="utf-8"))
             connection.execute(ORDERS)
+            connection.execute(ORDER.format(FIRST_ORDER))
         login = {name: getattr(server, name) for name in ("host", "port", "database", "user")}
         text = PIPELINE.format(**login)
         (FOLDER / "live.yaml").write_text(text, "utf-8")
@@ -117,13 +120,12 @@ def is_applied_while_the_shop_sells(server: PostgresServer) -> bool:
     """Run the pipeline until the lake has the last order; return whether it came so far."""
     sold: Counter[str] = Counter()
     with pipeline_of(server) as process:
-        wait_for_order(process, 0)
+        wait_for_order(process, FIRST_ORDER)
         with selling(server, sold) as sales:
             sales.join(SECONDS_OF_SALES / 2)
             kill_capture(process)
-        last = "INSERT INTO orders SELECT {}, min(id), min(sku), 1, 1 FROM customers, products"
         with server.connect() as connection:
-            connection.execute(last.format(LAST_ORDER))
+            connection.execute(ORDER.format(LAST_ORDER))
         is_applied = wait_for_order(process, LAST_ORDER)
     sums = ", ".join(f"{count} x {name}" for name, count in sold.most_common())
     console.print(f"committed in the meantime: {sums}")
@@ -164,19 +166,19 @@ def show_batches(process: subprocess.Popen[bytes]) -> None:
 
 
 def wait_for_order(process: subprocess.Popen[bytes], number: int) -> bool:
-    """Wait until the lake has its tables and an order (0 = none); return whether it has.
+    """Wait until the lake has an order; return whether it has.
 
     DuckDB reads the tables, so that nothing of changelane takes part.
     """
     import_extension("delta")
     connection = duckdb.connect()
     connection.load_extension("delta")
+    orders = FOLDER / path_of("orders")
     deadline = time.monotonic() + LIMIT_S
     while process.poll() is None and time.monotonic() < deadline:
-        if all((FOLDER / path_of(table) / "_delta_log").is_dir() for table in KEYS):
+        if (orders / "_delta_log" / f"{0:020}.json").exists():
             query = "SELECT count(*) FROM delta_scan(?) WHERE id = ?"
-            result = connection.execute(query, [str(FOLDER / path_of("orders")), number])
-            if not number or result.fetchone() != (0,):
+            if connection.execute(query, [str(orders), number]).fetchone() != (0,):
                 return True
         time.sleep(0.5)
     return False

@@ -108,6 +108,8 @@ class Delta(SqlLake):
 
     def _log(self, table: str) -> Any:
         jvm: Any = self.spark._jvm
+        # Delta computes the state of a log with the active session, which a new thread lacks
+        SparkSession._get_j_spark_session_class(jvm).setActiveSession(self.spark._jsparkSession)
         delta = jvm.org.apache.spark.sql.delta
         log = delta.DeltaLog.forTable(self.spark._jsparkSession, self.path(table))
         none = jvm.scala.Option.empty()
