@@ -113,11 +113,13 @@ class Clients:
         shop: The shop.
         chance: Draws the changes.
         large_rows: The number of rows of large transactions.
+        altering_share: The share of the transactions of one client that alter a table.
     """
 
-    def __init__(self, shop: Shop, chance: Random, large_rows: int) -> None:
+    def __init__(self, shop: Shop, chance: Random, large_rows: int, altering_share: float) -> None:
         self._shop = shop
         self._large_rows = large_rows
+        self._altering_share = altering_share
         self._product = product_of(shop)
         self._seeds = [chance.random(), chance.random()]
         self._stop = threading.Event()
@@ -163,7 +165,12 @@ class Clients:
             altered = dict(cursor.fetchall())
         end = choose.choices(["COMMIT", "ROLLBACK"], [9, 1])[0]
         statements = random_changes.transaction(
-            self._product, choose, number, altered, self._large_rows
+            self._product,
+            choose,
+            number,
+            altered,
+            large_rows=self._large_rows,
+            altering_share=self._altering_share,
         )
         try:
             for statement in ("BEGIN", *statements, end):
@@ -298,6 +305,7 @@ def killed_rounds(
     longest_s: float,
     early_share: float = 0.5,
     large_rows: int = LARGE_ROWS,
+    altering_share: float = random_changes.ALTERING_SHARE,
     show: Callable[[str], None] = lambda _: None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> int:
@@ -308,7 +316,7 @@ def killed_rounds(
         chance: For the moments of the kills, and the changes.
         runs: What is killed in each run, as of :func:`drawn_kills`.
         longest_s, early_share: As for :class:`KilledRuns`.
-        large_rows: The number of rows of large transactions.
+        large_rows, altering_share: As for :class:`Clients`.
         show: Shows what is killed.
         is_over: Returns whether the time of the kills is over.
 
@@ -316,7 +324,7 @@ def killed_rounds(
         RuntimeError: A run failed without being killed.
     """
     killed_runs = KilledRuns(shop, chance, longest_s=longest_s, early_share=early_share)
-    clients = Clients(shop, chance, large_rows)
+    clients = Clients(shop, chance, large_rows, altering_share)
     kill_count = 0
     with clients.changing():
         for kinds in runs:

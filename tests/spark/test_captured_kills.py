@@ -29,7 +29,7 @@ def test_tables_equal_a_database_after_one_kill_of_each_kind(
     with captured_kills.shop_of(product, LAKES[product], tmp_path) as shop:
         runs = [[*chance.sample(SURVIVED, 2), "jvm"]]
         captured_kills.killed_rounds(
-            shop, chance, runs, longest_s=3, early_share=0, large_rows=2000
+            shop, chance, runs, longest_s=3, early_share=0, large_rows=500, altering_share=0.04
         )
         assert captured_kills.differences(spark, shop) == [], f"{product}, seed {seed}"
 

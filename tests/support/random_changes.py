@@ -20,6 +20,7 @@ NAMES: Final = ("c1", "c2", "c3", "c4")
 LARGE_PERIOD: Final = 200
 """One of so many transactions is a large one; the first one is."""
 ALTERING_SHARE: Final = 0.15
+"""The share of the first client's transactions that alter a table: each is a commit of its own."""
 FIRST_KEY_OF_LARGE: Final = 100_000
 
 
@@ -156,7 +157,13 @@ MARIADB: Final = Product(
 
 
 def transaction(
-    product: Product, choose: Random, number: int, altered: Mapping[str, str], large_rows: int
+    product: Product,
+    choose: Random,
+    number: int,
+    altered: Mapping[str, str],
+    *,
+    large_rows: int,
+    altering_share: float = ALTERING_SHARE,
 ) -> list[str]:
     """Return the statements of a transaction, which may violate a key.
 
@@ -167,12 +174,13 @@ def transaction(
         altered: The present columns of the table ``altered``, which is not changed if there are
             none, with their types.
         large_rows: The number of rows of a large transaction.
+        altering_share: The probability that the transaction alters that table.
     """
     if number % LARGE_PERIOD == 0:
         of_large = product.large[number // LARGE_PERIOD % len(product.large)]
         last = FIRST_KEY_OF_LARGE + large_rows - 1
         return [text.format(first=FIRST_KEY_OF_LARGE, last=last) for text in of_large]
-    if altered and choose.random() < ALTERING_SHARE:
+    if altered and choose.random() < altering_share:
         return list(_altering(product, choose, number, altered))
     statements: list[str] = []
     for _ in range(choose.randrange(1, 4)):
