@@ -46,5 +46,7 @@ def test_tables_equal_a_database_after_many_kills(
     chance = random.Random(seed)
     with captured_kills.shop_of(product, LAKES[product], tmp_path) as shop:
         runs = captured_kills.drawn_kills(chance, KILLS)
-        captured_kills.killed_rounds(shop, chance, runs, longest_s=10, large_rows=20_000)
+        captured_kills.killed_rounds(
+            shop, chance, runs, longest_s=10, large_rows=20_000, altering_share=0.05
+        )
         assert captured_kills.differences(spark, shop) == [], f"{product}, seed {seed}"
