@@ -42,6 +42,7 @@ class BatchState:
         self.rule = rule
         self.timelines: dict[bytes, Timeline] = {}
         self.transaction_keys: dict[tuple[bytes, bytes | None], TransactionKey] = {}
+        self.transactions_of: dict[bytes, list[TransactionKey]] = {}  # the same, by key
         self.forgotten: dict[bytes, bytes] = {}  # key -> last order of forgotten transactions
         self.touched_keys: set[bytes] = set()
         self.rejections: list[Rejection] = []
@@ -111,6 +112,7 @@ class BatchState:
             transaction_key = self.transaction_keys[key, transaction] = TransactionKey(
                 key, transaction, column_count, self.rule
             )
+            self.transactions_of.setdefault(key, []).append(transaction_key)
         return transaction_key
 
     def _cleared_before(self, timeline: Timeline, end: bytes) -> bytes:
@@ -155,11 +157,8 @@ class BatchState:
 
     def _inherit_row(self, key_delete: KeyDelete, moved_to: bytes, row: RowFragment) -> None:
         inherited_rows = self._inherited_rows(key_delete, moved_to, row)
-        for transaction_key in self.transaction_keys.values():
-            if (
-                transaction_key.key == moved_to
-                and key_delete.order[:-1] in transaction_key.positions
-            ):
+        for transaction_key in self.transactions_of.get(moved_to, ()):
+            if key_delete.order[:-1] in transaction_key.positions:
                 transaction_key.inherited_by_order[key_delete.order] = (
                     inherited_rows + transaction_key.inherited(key_delete.order, inherited_rows)
                 )
@@ -275,8 +274,8 @@ class BatchState:
         """
         transaction_keys = [
             transaction_key
-            for transaction_key in self.transaction_keys.values()
-            if transaction_key.key == key and transaction_key.operations
+            for transaction_key in self.transactions_of.get(key, ())
+            if transaction_key.operations
         ]
         if not transaction_keys:
             return self.states.get(key, EMPTY_STATE).transactions

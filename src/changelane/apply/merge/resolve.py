@@ -224,9 +224,7 @@ class _BatchResolver(BatchState):
     def follow_moves(self, affected: frozenset[bytes]) -> None:
         """Determine the row of each delete, and move its known values to the new key."""
         actions: list[tuple[tuple[bytes, bytes, bytes], Callable[[], None]]] = []
-        for key in sorted(
-            {transaction_key.key for transaction_key in self.transaction_keys.values()}
-        ):
+        for key in sorted(self.transactions_of):
             actions += self._transaction_actions(key, affected)
         for key in affected:
             state = self.timeline(key).state
@@ -254,8 +252,8 @@ class _BatchResolver(BatchState):
         """Return the actions on a key inside transactions, each with its position in the log."""
         transaction_keys = [
             transaction_key
-            for transaction_key in self.transaction_keys.values()
-            if transaction_key.key == key and transaction_key.operations
+            for transaction_key in self.transactions_of.get(key, ())
+            if transaction_key.operations
         ]
         timeline = self.timeline(key)
         stored_state = self.states.get(key, EMPTY_STATE)
