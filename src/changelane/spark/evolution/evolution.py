@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from changelane.apply.column_mapping import ColumnChanges, ColumnMapping
 from changelane.apply.schema_history import TableRenamed, table_of_shadow
-from changelane.apply.table_mapping import LakeTable, TableMapping
+from changelane.apply.table_mapping import TableMapping
 from changelane.reason_codes import ReasonCode
 from changelane.spark.evolution import alter
 from changelane.spark.evolution.column_names import fixed_column, named_columns
@@ -49,7 +49,7 @@ from changelane.spark.rows.batch_stats import (
     TableBatch,
     batch_stats,
 )
-from changelane.spark.rows.schema import RowSchema, generation_of, table_id_of, table_id_text
+from changelane.spark.rows.schema import RowSchema, lake_table_of, table_id_of, table_id_text
 from changelane.spark.state.ddl_log import DdlLog
 from changelane.spark.state.fencing import FencingToken
 from changelane.spark.state.quarantine import RejectedRows, TableRejectedError
@@ -252,7 +252,7 @@ class SchemaEvolver:
 
     def expected_state(self, table_id: str, newest: bytes, truncated: bytes) -> EvolutionState:
         """Return the state of a table that has executed all schema changes of the log."""
-        lake_table = LakeTable(table_id_of(table_id), generation_of(table_id))
+        lake_table = lake_table_of(table_id)
         tables = self._log.table_mapping
         entries, ends = tables.alterations(lake_table), tables.ends(lake_table)
         if not entries and not ends:
@@ -363,7 +363,7 @@ class SchemaEvolver:
         newest: bytes,
     ) -> None:
         """Record whether a table is halted, dropped or renamed."""
-        lake_table = LakeTable(table_id_of(table_id), generation_of(table_id))
+        lake_table = lake_table_of(table_id)
         tables = self._log.table_mapping
         current_name = tables.current_name(lake_table)
         dropped_at = max((end.order for end in tables.ends(lake_table)), default=b"")

@@ -19,7 +19,7 @@ from changelane.apply.schema_history import (
     TableDropped,
     TableRenamed,
 )
-from changelane.apply.table_mapping import LakeTable, TableMapping
+from changelane.apply.table_mapping import TableMapping
 from changelane.ddl import dialect_of, parse
 from changelane.reason_codes import ReasonCode
 from changelane.spark.evolution.compatibility import OTHER_SERVER
@@ -28,7 +28,7 @@ from changelane.spark.evolution.table_properties import server_of
 from changelane.spark.evolution.table_rejections import SHARED
 from changelane.spark.lake.interface import Lake, name_of
 from changelane.spark.rows.batch_stats import StatementRow, TableBatch, epoch_partition_of
-from changelane.spark.rows.schema import SCHEMA_ACTIONS, generation_of, table_id_of, table_id_text
+from changelane.spark.rows.schema import SCHEMA_ACTIONS, lake_table_of, table_id_of, table_id_text
 from changelane.spark.state.ddl_log import DdlLog
 from changelane.spark.state.quarantine import RejectedRows
 from changelane.transforms.chain import server_of_feed
@@ -172,7 +172,7 @@ def _changed_tables(
                 table_id = lake.properties(name).get("table") if lake.exists(name) else None
                 if table_id is None:
                     continue
-                lake_table = LakeTable(table_id_of(table_id), generation_of(table_id))
+                lake_table = lake_table_of(table_id)
                 if tables.is_dropped_by(entry, lake_table):
                     yield table_id
             continue

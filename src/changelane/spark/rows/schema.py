@@ -35,6 +35,7 @@ import msgspec
 import pyarrow as pa
 
 from changelane.apply.added_columns import DefaultKind
+from changelane.apply.table_mapping import LakeTable
 from changelane.errors import DecodeError
 from changelane.message import Message
 from changelane.reason_codes import ReasonCode
@@ -190,6 +191,11 @@ def generation_of(text: str) -> str:
     """Return the generation of a ``table_id``; empty = the first table of its name."""
     parts = msgspec.json.decode(text, type=list[str | None])
     return (parts[3] or "") if len(parts) > 3 else ""
+
+
+def lake_table_of(text: str) -> LakeTable:
+    """Return the table of a ``table_id`` with its generation."""
+    return LakeTable(table_id_of(text), generation_of(text))
 
 
 def arrow_batches(

@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
-from changelane.apply.table_mapping import LakeTable
 from changelane.errors import ApplyError, ConfigError, MissingViewsError, UnknownNameError
 from changelane.pipeline.config import Pipeline, load, with_tables
 from changelane.schema import TableId, option_for_table
@@ -21,7 +20,7 @@ from changelane.spark.apply.applier import Applier, is_small_batch
 from changelane.spark.lake import lake_of
 from changelane.spark.lake.interface import TABLES, Lake, Marker, name_of
 from changelane.spark.lake.uncommitted import UncommittedLake, VersionedLake
-from changelane.spark.rows.schema import generation_of, table_id_of
+from changelane.spark.rows.schema import lake_table_of, table_id_of
 from changelane.spark.run.tables import applier_of
 from changelane.spark.runtime.sql import quoted
 from changelane.spark.state import history_tombstones, tombstones
@@ -177,7 +176,7 @@ def _names_of(
         if not name.startswith(f"{TABLES}/") or not lake.exists(name):
             continue  # such as a folder whose table is not created yet
         if table_id := lake.properties(name).get("table"):
-            lake_table = LakeTable(table_id_of(table_id), generation_of(table_id))
+            lake_table = lake_table_of(table_id)
             names[name] = ddl_log.table_mapping.current_name(lake_table)
     return names
 
