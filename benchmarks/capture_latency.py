@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from capture_snapshot import changelane, fill_postgres, open_server, write_pipeline
-from race_streams import commits
+from race_streams import commits, wait_for_rows
 
 _FIRST_ROWS: Final = 10_000
 _TRANSACTIONS: Final = 25
@@ -45,26 +45,18 @@ def delays(server: Any, table: Path, job: Any, *, rate: int, seconds: int) -> li
     with server.connect("shop") as connection:
         start_s = time.time()
         for number in range(seconds * _TRANSACTIONS):
+            # a steady rate, whatever the transactions take
             time.sleep(max(0.0, start_s + number / _TRANSACTIONS - time.time()))
             at = _change(connection, rows + 1, count)
             rows += count
             committed_at[rows] = at
-    _await_rows(table, rows, job)
+    wait_for_rows("delta", table, rows, job, _LIMIT_S)
     table_commits = commits("delta", table)
     return [
         next(commit.at for commit in table_commits if commit.rows >= inserted) - at
         for inserted, at in committed_at.items()
         if at >= start_s + seconds / 2
     ]
-
-
-def _await_rows(table: Path, rows: int, job: Any) -> None:
-    deadline_s = time.monotonic() + _LIMIT_S
-    while max((commit.rows for commit in commits("delta", table)), default=0) < rows:
-        job.check()
-        if time.monotonic() > deadline_s:
-            raise SystemExit(f"the table has less than {rows:,} rows after {_LIMIT_S:.0f} s")
-        time.sleep(0.5)
 
 
 def main(arguments_of_command: Sequence[str]) -> None:
@@ -88,7 +80,7 @@ def main(arguments_of_command: Sequence[str]) -> None:
         job = changelane(server, folder, "run", str(file))
         table = folder / "lake" / "tables" / "shop.public.orders"
         try:
-            _await_rows(table, _FIRST_ROWS, job)
+            wait_for_rows("delta", table, _FIRST_ROWS, job, _LIMIT_S)
             before = job.processor_seconds
             values = delays(server, table, job, rate=arguments.rate, seconds=arguments.seconds)
             processor = job.processor_seconds - before

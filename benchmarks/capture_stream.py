@@ -22,6 +22,7 @@ _TRANSACTION: Final = 1000
 _WARM: Final = 30_000
 _LIMIT_S: Final = 900.0
 _POLL_S: Final = 0.05
+"""The pause between two counts: an error of the measured time, and load beside it, seconds."""
 
 
 class Rate(NamedTuple):

@@ -16,7 +16,7 @@ import orders
 import readers
 import topics
 from process_tree import Job
-from race_tables import LATEST, PEERS, Peer, Source, check
+from race_tables import LATEST, PEERS, Source, check
 
 SMALL_BATCH: Final = 1000
 _POLL_S: Final = 0.5
@@ -88,12 +88,18 @@ def _delta(folder: Path) -> Iterator[Commit]:
 
 
 def _iceberg(folder: Path) -> Iterator[Commit]:
+    for at, summary in _summaries(folder):
+        yield Commit(at, int(summary["total-records"]))
+
+
+def _summaries(folder: Path) -> Iterator[tuple[float, dict[str, str]]]:
+    """Yield the time and the current snapshot's summary of each version of an Iceberg table."""
     for path in (folder / "metadata").glob("v*.metadata.json"):
         metadata = json.loads(path.read_text("utf-8"))
         current = metadata.get("current-snapshot-id")
         for snapshot in metadata.get("snapshots", ()):
             if snapshot["snapshot-id"] == current:
-                yield Commit(path.stat().st_mtime, int(snapshot["summary"]["total-records"]))
+                yield path.stat().st_mtime, snapshot["summary"]
 
 
 def _paimon(folder: Path) -> Iterator[Commit]:
@@ -124,12 +130,8 @@ def _delta_details(folder: Path) -> Iterator[tuple[float, str]]:
 
 
 def _iceberg_details(folder: Path) -> Iterator[tuple[float, str]]:
-    for path in (folder / "metadata").glob("v*.metadata.json"):
-        metadata = json.loads(path.read_text("utf-8"))
-        current = metadata.get("current-snapshot-id")
-        for snapshot in metadata.get("snapshots", ()):
-            if snapshot["snapshot-id"] == current:
-                yield path.stat().st_mtime, snapshot["summary"].get("changelane.details", "{}")
+    for at, summary in _summaries(folder):
+        yield at, summary.get("changelane.details", "{}")
 
 
 _LOG_DETAILS: Final[dict[str, Callable[[Path], Iterator[tuple[float, str]]]]] = {
@@ -162,7 +164,7 @@ def small_batches(
     stream.send(shop.inserts(rows))
     job = Job(peer.command(Source(servers, stream.topic, period_s), folder), folder / "log")
     try:
-        _wait_for(peer, folder, rows, job)
+        wait_for_rows(peer.kind, folder / peer.table, rows, job)
         load = job.processor_seconds
         for _ in range(3):
             _send(stream, shop.updates(SMALL_BATCH), period_s)
@@ -207,7 +209,7 @@ def latency(
     jobs, counted = [job], folder / "counted"
     sent_at: list[float] = []
     try:
-        _wait_for(peer, folder, rate, job)
+        wait_for_rows(peer.kind, folder / peer.table, rate, job)
         if peer.reads_latest:
             reader = [sys.executable, str(_READER), str(folder / "run.yaml"), orders.TABLE]
             jobs.append(Job([*reader, peer.kind], counted))
@@ -222,7 +224,7 @@ def latency(
             sent_at.append(time.time())
         used = sum(running.processor_seconds for running in jobs) - middle
         total = rate + len(sent_at) * (rate // pieces)
-        _wait_for(peer, folder, total, job)
+        wait_for_rows(peer.kind, folder / peer.table, total, job)
         for running in jobs:
             running.check()
     finally:
@@ -263,12 +265,15 @@ def _visible_at(table: list[Commit], rows: int) -> float:
     return next(commit.at for commit in table if commit.rows >= rows)
 
 
-def _wait_for(peer: Peer, folder: Path, rows: int, job: Job) -> None:
-    deadline = time.monotonic() + _LIMIT_S
-    while (
-        max((commit.rows for commit in commits(peer.kind, folder / peer.table)), default=0) < rows
-    ):
+def wait_for_rows(kind: str, table: Path, rows: int, job: Job, limit_s: float = _LIMIT_S) -> None:
+    """Wait until a table that only gets inserts has some rows.
+
+    Raises:
+        SystemExit: The job ended, or the table has fewer rows after *limit_s*.
+    """
+    deadline = time.monotonic() + limit_s
+    while max((commit.rows for commit in commits(kind, table)), default=0) < rows:
         job.check()
         if time.monotonic() > deadline:
-            raise SystemExit(f"the table has less than {rows:,} rows after {_LIMIT_S:,.0f} s")
+            raise SystemExit(f"the table has less than {rows:,} rows after {limit_s:,.0f} s")
         time.sleep(_POLL_S)
