@@ -120,7 +120,8 @@ def is_applied_while_the_shop_sells(server: PostgresServer) -> bool:
     """Run the pipeline until the lake has the last order; return whether it came so far."""
     sold: Counter[str] = Counter()
     with pipeline_of(server) as process:
-        wait_for_order(process, FIRST_ORDER)
+        if not wait_for_order(process, FIRST_ORDER):
+            return False
         with selling(server, sold) as sales:
             sales.join(SECONDS_OF_SALES / 2)
             kill_capture(process)

@@ -111,7 +111,7 @@ def _headroom_findings(
             severity="warning",
             defect="position_headroom",
             about=about,
-            problem=f"{headroom_text(headroom)}",
+            problem=headroom_text(headroom),
             consequence="then changes are lost",
             advice="run the pipeline now, or increase binlog_expire_logs_seconds",
         )
