@@ -17,15 +17,13 @@ import pytest
 
 pytest.importorskip("jpype", reason="jpype1 is not installed: changelane[capture]")
 
+from captured_tables import SMALL_CHUNKS, CapturedTables
 from mariadb_server import MariadbServer
-from snapshot_records import lake_rows, records_of
+from snapshot_records import lake_rows
 
-from changelane.capture.database_capture import DatabaseCapture
 from changelane.capture.requested_tables import request_tables
-from changelane.capture.segment_store import CaptureLog
 from changelane.capture.snapshot.plan import SnapshotProgress
 from changelane.capture.snapshot.table_requests import read_requests
-from changelane.capture.storage import LocalFolder
 from changelane.errors import ConfigError
 from changelane.pipeline.mysql_source import MariadbSource
 from changelane.schema import TableId
@@ -35,13 +33,13 @@ WAIT_S: Final = 240.0
 COLUMNS: Final = ("shop", "id", "v", "note")
 
 
-class Shop:
+class Shop(CapturedTables):
     """A database, and captures of it."""
 
     def __init__(self, server: MariadbServer, database: str, folder: Path) -> None:
         self.server = server
         self.database = database
-        self.source = MariadbSource(
+        source = MariadbSource(
             host=server.host,
             port=server.port,
             database=database,
@@ -50,33 +48,12 @@ class Shop:
             sslmode="disable",
             tables=[f"{database}.*"],
             segments=str(folder / "log"),
-            publish_interval="1 second",
-            memory="256m",
-            snapshot_readers=1,
-            snapshot_chunk_rows=100,
+            **SMALL_CHUNKS,
         )
-        self.log = CaptureLog(LocalFolder(folder / "log"))
-        self.notes: list[str] = []
+        super().__init__(source, folder, WAIT_S)
 
     def run(self, *statements: str) -> list[tuple[Any, ...]]:
         return self.server.run(*statements, database=self.database)
-
-    @contextmanager
-    def captured(self, source: MariadbSource | None = None) -> Iterator[DatabaseCapture]:
-        from changelane.spark.runtime.jars import fetch_debezium
-
-        jars = fetch_debezium("mariadb")
-        with DatabaseCapture(source or self.source, jars, notify=self.notes.append) as capture:
-            capture.start(is_until_now=True)
-            yield capture
-
-    def wait_for_requests(self, capture: DatabaseCapture) -> None:
-        deadline = time.monotonic() + WAIT_S
-        while requests := read_requests(self.log.folder):
-            capture.check()
-            assert not [request.error for request in requests if request.error], self.notes
-            assert time.monotonic() < deadline, self.notes
-            time.sleep(0.1)
 
     def make(self, name: str) -> None:
         quoted = f"`{name.replace('`', '``')}`"
@@ -119,10 +96,6 @@ class Shop:
         rows = Counter(self.run(f"SELECT {', '.join(COLUMNS)} FROM {quoted}"))
         assert lake_rows(self.log, TableId(self.database, None, name), COLUMNS) == rows, name
 
-    def reads_of(self, name: str) -> int:
-        records = [r for r in records_of(self.log) if r.value and '"op":"r"' in r.value]
-        return sum(f'"table":"{name}"' in (record.value or "") for record in records)
-
 
 @pytest.fixture
 def shop(mariadb_server: MariadbServer, tmp_path: Path) -> Iterator[Shop]:
@@ -135,9 +108,9 @@ def test_tables_that_the_capture_newly_covers_are_read_while_rows_change(shop: S
     shop.make("orders")
     shop.make("other")
     first = msgspec.structs.replace(shop.source, tables=[f"{shop.database}.orders"])
-    with shop.captured(first) as capture:
+    with shop.captured(first, is_until_now=True) as capture:
         capture.wait_until_now()
-    with shop.changing("orders", "other"), shop.captured() as capture:
+    with shop.changing("orders", "other"), shop.captured(is_until_now=True) as capture:
         shop.make(HOSTILE)
         capture.wait_until_now()
         assert shop.reads_of("other") > 0
@@ -150,14 +123,14 @@ def test_tables_that_the_capture_newly_covers_are_read_while_rows_change(shop: S
             )
             shop.wait_for_requests(capture)
             time.sleep(1)
-    with shop.captured() as capture:
+    with shop.captured(is_until_now=True) as capture:
         capture.wait_until_now()
     for name in ("orders", "other", HOSTILE):
         shop.check(name)
     assert 600 < shop.reads_of("orders") < 600 + 400, "only the range was read again"
 
     shop.run("CREATE TABLE loose (n int)", "INSERT INTO loose VALUES (1)")
-    with pytest.raises(ConfigError, match="--new-snapshot"), shop.captured():
+    with pytest.raises(ConfigError, match="--new-snapshot"), shop.captured(is_until_now=True):
         pass
     with contextlib.suppress(FileNotFoundError):
         assert shop.log.folder.names("snapshot/tables") == []
@@ -167,7 +140,7 @@ def test_tables_that_the_capture_newly_covers_are_read_while_rows_change(shop: S
 def test_a_snapshot_waits_for_prepared_transactions(shop: Shop) -> None:
     """The log has their changes before others see them: rows at a later position are older."""
     shop.make("orders")
-    with shop.captured() as capture:
+    with shop.captured(is_until_now=True) as capture:
         capture.wait_until_now()
         with shop.server.connect(shop.database) as connection, connection.cursor() as cursor:
             for statement in (

@@ -20,17 +20,18 @@ import pytest
 
 pytest.importorskip("jpype", reason="jpype1 is not installed: changelane[capture]")
 
+from captured_tables import SMALL_CHUNKS, CapturedTables
 from postgres_server import PostgresServer
 from snapshot_processes import kill
-from snapshot_records import lake_rows, records_of
+from snapshot_records import lake_rows
 
-from changelane.capture.database_capture import DatabaseCapture, database_findings
+from changelane.capture.database_capture import database_findings
 from changelane.capture.manifest import CapturedRecord
 from changelane.capture.requested_tables import request_tables
 from changelane.capture.segment_store import CaptureLog
 from changelane.capture.snapshot.plan import SnapshotProgress
 from changelane.capture.snapshot.table_requests import read_requests
-from changelane.capture.storage import LocalFolder, folder_of
+from changelane.capture.storage import folder_of
 from changelane.errors import ChangelaneError, ConfigError
 from changelane.pipeline.postgres_source import PostgresSource
 from changelane.schema import TableId
@@ -39,13 +40,13 @@ HOSTILE: Final = "it's n`e.é; \\"
 WAIT_S: Final = 120.0
 
 
-class Shop:
+class Shop(CapturedTables):
     """A database, and captures of it."""
 
     def __init__(self, server: PostgresServer, database: str, folder: Path) -> None:
         self.server = server
         self.database = database
-        self.source = PostgresSource(
+        source = PostgresSource(
             host=server.host,
             port=server.port,
             database=database,
@@ -53,35 +54,14 @@ class Shop:
             password=server.password,
             tables=["public.*"],
             segments=str(folder / "log"),
-            publish_interval="1 second",
-            memory="256m",
-            snapshot_readers=1,
-            snapshot_chunk_rows=100,
+            **SMALL_CHUNKS,
         )
-        self.log = CaptureLog(LocalFolder(folder / "log"))
-        self.notes: list[str] = []
+        super().__init__(source, folder, WAIT_S)
 
     def execute(self, *statements: str) -> None:
         with self.server.connect(self.database) as connection:
             for statement in statements:
                 connection.execute(statement)
-
-    @contextmanager
-    def captured(self, *, is_until_now: bool = False) -> Iterator[DatabaseCapture]:
-        from changelane.spark.runtime.jars import fetch_debezium
-
-        jars = fetch_debezium("postgres")
-        with DatabaseCapture(self.source, jars, notify=self.notes.append) as capture:
-            capture.start(is_until_now=is_until_now)
-            yield capture
-
-    def wait_for_requests(self, capture: DatabaseCapture) -> None:
-        deadline = time.monotonic() + WAIT_S
-        while requests := read_requests(self.log.folder):
-            capture.check()
-            assert not [request.error for request in requests if request.error], self.notes
-            assert time.monotonic() < deadline, self.notes
-            time.sleep(0.1)
 
     def source_rows(self, name: str, columns: str) -> Counter[tuple[Any, ...]]:
         with self.server.connect(self.database) as connection:
@@ -93,10 +73,6 @@ class Shop:
     ) -> Counter[tuple[Any, ...]]:
         table = TableId(self.database, "public", name)
         return lake_rows(self.log, table, columns.split(", "), is_lost)
-
-    def reads_of(self, name: str) -> int:
-        records = [r for r in records_of(self.log) if r.value and '"op":"r"' in r.value]
-        return sum(f'"table":"{name}"' in (record.value or "") for record in records)
 
 
 @pytest.fixture
@@ -250,6 +226,7 @@ def test_a_killed_capture_continues_a_snapshot_at_its_chunk(shop: Shop, tmp_path
     request_tables(shop.source, ["orders"], kind="redo")
     file = tmp_path / "shop.yaml"
     options = {**msgspec.to_builtins(shop.source), "password": "${PGPASSWORD_OF_TEST}"}
+    del options["connect_auth"]  # empty; a file names a variable, or leaves it out
     sink = {"type": "delta", "path": str(tmp_path / "lake")}
     file.write_bytes(msgspec.json.encode({"name": "shop", "source": options, "sink": sink}))
     environment = {**os.environ, "PGPASSWORD_OF_TEST": shop.server.password}

@@ -10,19 +10,17 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from planned_table import OPTIONS, TABLE, store_segment
 
 from changelane.capture import publisher as publisher_module
-from changelane.capture.connectors import ConnectorOptions
 from changelane.capture.manifest import EngineOffset
 from changelane.capture.publication import PublicationLimits, PublicationPlanner
 from changelane.capture.publisher import LogPublisher
 from changelane.capture.repairs import repair_names
-from changelane.capture.segment_file import SegmentFile
 from changelane.capture.segment_store import CaptureLog, SegmentWriter, segment_name
 from changelane.capture.snapshot import table_snapshots as snapshots_module
 from changelane.capture.snapshot.plan import (
     CompleteChunk,
-    KeyColumn,
     SnapshotChunk,
     SnapshotProgress,
     SnapshotTable,
@@ -34,15 +32,6 @@ from changelane.capture.storage import LocalFolder
 from changelane.pipeline.postgres_source import PostgresSource
 from changelane.schema import TableId
 
-OPTIONS = ConnectorOptions(product="postgres", name="s", host="h", database="d", user="u")
-TABLE = SnapshotTable(
-    schema="public",
-    name="a",
-    columns=("id",),
-    key=(KeyColumn("id", "integer"),),
-    row_bytes=1,
-    version="1",
-)
 CHUNKS = (SnapshotChunk(0, 0, None, ("5",)), SnapshotChunk(1, 0, ("5",), None))
 
 
@@ -120,11 +109,7 @@ class Readers:
 
     def read(self, config: ReaderConfig, chunk: SnapshotChunk) -> ReaderEnd:
         name = segment_name(config.segment_owner, chunk.number)
-        file = SegmentFile(self._spool / name, 0)
-        key = f'"key":"{chunk.number}"'.encode()
-        file.write(b'{"topic":"t","partition":0,%b,"value":"a","headers":[]}' % key)
-        segment = file.close()
-        self._folder.put(self._spool / name, f"segments/{name}")
+        segment = store_segment(self._folder, self._spool, name, str(chunk.number))
         progress = SnapshotProgress(self._folder)
         progress.complete(config.plan, CompleteChunk(chunk.number, (segment,)))
         return ReaderEnd()

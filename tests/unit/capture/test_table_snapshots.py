@@ -7,20 +7,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from planned_table import OPTIONS, TABLE, store_segment
 
 from changelane.capture import publisher as publisher_module
-from changelane.capture.connectors import ConnectorOptions
 from changelane.capture.manifest import Segment
 from changelane.capture.postgres.tables import Relation
 from changelane.capture.publication import PublicationLimits, PublicationPlanner
 from changelane.capture.publisher import LogPublisher
 from changelane.capture.repairs import Repair, add_repair, repair_names
-from changelane.capture.segment_file import SegmentFile
 from changelane.capture.segment_store import CaptureLog, SegmentWriter, segment_name
 from changelane.capture.snapshot import postgres_table
 from changelane.capture.snapshot.plan import (
     CompleteChunk,
-    KeyColumn,
     SnapshotChunk,
     SnapshotPlan,
     SnapshotProgress,
@@ -38,16 +36,6 @@ from changelane.capture.snapshot.table_snapshots import TableDatabase, TableSnap
 from changelane.capture.storage import LocalFolder
 from changelane.errors import ConfigError
 from changelane.pipeline.postgres_source import PostgresSource
-
-OPTIONS = ConnectorOptions(product="postgres", name="s", host="h", database="d", user="u")
-TABLE = SnapshotTable(
-    schema="public",
-    name="a",
-    columns=("id",),
-    key=(KeyColumn("id", "integer"),),
-    row_bytes=1,
-    version="1",
-)
 
 
 def request_of(table: str, history: int = 0) -> TableRequest:
@@ -107,10 +95,7 @@ def snapshots_of(folder: LocalFolder, work: Path) -> TableSnapshots:
 def complete_segment(folder: LocalFolder, request: TableRequest, spool: Path) -> Segment:
     """The segment of the only chunk of a request, which is complete but not published."""
     name = segment_name(f"{request.id}-1-1", 1)
-    file = SegmentFile(spool / name, 0)
-    file.write(b'{"topic":"t","partition":0,"key":"1","value":"a","headers":[]}')
-    segment = file.close()
-    folder.put(spool / name, f"segments/{name}")
+    segment = store_segment(folder, spool, name, "1")
     plan = SnapshotPlan(
         id=f"{request.id}-1",
         settings="",
