@@ -173,6 +173,8 @@ def test_until_now_ends_when_the_last_statement_has_no_change(
         sslmode="disable",
         tables=["shop.items", "shop.old"],
         segments=str(tmp_path / "log"),
+        heartbeat_interval="1 second",
+        publish_interval="200ms",
     )
     old = "INSERT INTO shop.old VALUES (1, '0050-02-03')"
     server.run("CREATE TABLE shop.old (n INT, d DATE)", old)

@@ -74,8 +74,17 @@ def installed_products() -> list[str]:
 
 
 @contextlib.contextmanager
-def shop_of(product: str, table_format: str, folder: Path) -> Iterator[Shop]:
-    """Start a server of its own with tables, because the kills end it."""
+def shop_of(
+    product: str, table_format: str, folder: Path, tables: Sequence[str] = ("*",)
+) -> Iterator[Shop]:
+    """Start a server of its own with tables, because the kills end it.
+
+    Args:
+        product: One of :data:`PRODUCTS`.
+        table_format: The format of the tables of the lake.
+        folder: The folder of the lake and of the capture log.
+        tables: The captured ones.
+    """
     server: PostgresServer | MariadbServer
     shop: Shop
     if product == "postgres":
@@ -83,13 +92,14 @@ def shop_of(product: str, table_format: str, folder: Path) -> Iterator[Shop]:
             shop = test_capture.Shop(server, database, folder, table_format)
             statements = (*workloads.POSTGRES_CREATE, *workloads.POSTGRES_FIRST, INSTALLATION)
             _create(shop, *statements, "ALTER TABLE events REPLICA IDENTITY FULL")
-            _configure(shop, ddl="event_trigger")
+            captured = [f"public.{table}" for table in tables]
+            _configure(shop, ddl="event_trigger", tables=captured)
             yield shop
     else:
         with MariadbServer() as server, server.new_database("kills") as database:
             shop = test_capture_mariadb.Shop(server, database, folder, table_format)
             _create(shop, *workloads.MARIADB_CREATE, *workloads.MARIADB_FIRST)
-            _configure(shop)
+            _configure(shop, tables=[f"{database}.{table}" for table in tables])
             yield shop
 
 
@@ -345,8 +355,16 @@ def product_of(shop: Shop) -> random_changes.Product:
     return random_changes.MARIADB
 
 
-def differences(spark: SparkSession, shop: Shop) -> list[str]:
-    """Return how the tables of a lake differ from those of the database; entries of quarantine."""
+def differences(
+    spark: SparkSession, shop: Shop, captured: Sequence[str] | None = None
+) -> list[str]:
+    """Return how the tables of a lake differ from those of the database; entries of quarantine.
+
+    Args:
+        spark: The session.
+        shop: The shop.
+        captured: The tables to compare beside ``events``; by default all.
+    """
     schema = "public" if isinstance(shop, test_capture.Shop) else None
 
     def read(table: str) -> DataFrame:
@@ -363,6 +381,8 @@ def differences(spark: SparkSession, shop: Shop) -> list[str]:
     else:
         columns = workloads.columns_of(workloads.MARIADB_KINDS) | altered
         tables = workloads.mariadb_rows(shop.server, shop.database, columns)
+    if captured is not None:
+        tables = {name: rows for name, rows in tables.items() if name in captured}
     found = [
         f"{column}: {len(keys)} rows, such as {sorted(keys)[:5]}"
         for column, keys in capture_lines.differences_of(read, tables, columns).items()
