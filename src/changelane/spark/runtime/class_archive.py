@@ -55,7 +55,7 @@ def creation_settings(part: Path) -> dict[str, str]:
 
     That JVM does not optimize: it runs each class only for a short time.
     """
-    options = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+    options = f"-XX:TieredStopAtLevel=1 {jvm_options.CODE_CACHE}"
     return {JAVA_OPTIONS: f'"-XX:ArchiveClassesAtExit={part}" {_NO_WARNINGS} {options}'}
 
 
