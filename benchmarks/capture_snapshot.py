@@ -89,11 +89,11 @@ def write_pipeline(server: Any, product: str, folder: Path, **parts: Any) -> Pat
     return file
 
 
-def changelane(server: Any, folder: Path, *arguments: str) -> Job:
-    """Start a command with the password of a server."""
+def changelane(server: Any, folder: Path, *arguments: str, log: str = "log.txt") -> Job:
+    """Start a command with the password of a server, whose output goes to a file of the folder."""
     environment = {"BENCHMARK_PASSWORD": server.password, "PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, "-m", "changelane", *arguments]
-    return Job(command, folder / "log.txt", {**os.environ, **environment})
+    return Job(command, folder / log, {**os.environ, **environment})
 
 
 def measure(server: Any, product: str, snapshot: str, readers: int, folder: Path) -> Usage:
