@@ -39,8 +39,9 @@ A batch plans much and calls most methods of Spark a few thousand times. To comp
 takes longer than they run afterwards: a quarter of the processor time of 300,000 messages.
 """
 CODE_CACHE: Final = "-XX:ReservedCodeCacheSize=240m"
-"""The JVM's default with C2. Without C2 it is 48 MB: a run of five tables fills it in 20 seconds, and
-the JVM then interprets all other methods.
+"""The JVM's default with C2. Without C2 it is 48 MB: a run of five tables fills it in 20 seconds.
+
+The JVM then interprets all methods that it has not compiled.
 """
 _NO_OPTIMIZATION: Final = f"-XX:TieredStopAtLevel=1 {CODE_CACHE}"
 """Without C2: 1,000 messages take two thirds of the processor time, millions a third more."""
