@@ -37,7 +37,8 @@ SLOW_LAST = ("spark", "services")
 LONGEST_FIRST = [
     f"test_{name}.py"
     for name in (
-        *("killed_run", "equality", "purge", "kafka_source", "cluster", "admission", "fanout"),
+        *("killed_run", "equality", "purge", "captured_kills", "kafka_source", "cluster"),
+        *("admission", "fanout"),
         "readme_blocks",
         *(
             "latest",

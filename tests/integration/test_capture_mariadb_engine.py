@@ -235,6 +235,7 @@ def test_a_second_capture_with_the_same_server_id_ends_the_first_one_with_a_sent
             assert later.status.state in {"starting", "running"}
 
 
+@pytest.mark.long
 def test_certificates_of_files_reach_the_driver_the_binlog_reader_and_readers_of_snapshots(
     mariadb_server: MariadbServer, tmp_path: Path
 ) -> None:

@@ -48,6 +48,7 @@ def messages(source: DatabaseSource, count: int) -> list[tuple[str, Any]]:
     return operations
 
 
+@pytest.mark.long
 def test_a_real_connector_is_registered_and_its_failure_is_a_line(
     postgres_server: PostgresServer, broker: str, tmp_path: Path
 ) -> None:

@@ -133,7 +133,10 @@ LATE: Final = ["before the checkpoint", "between two tables", "between two table
 @pytest.mark.parametrize(
     ("lake", "places"),
     [
-        *(pytest.param(lake, EARLY, id=f"{lake}-early") for lake in lakes("iceberg")),
+        *(
+            pytest.param(lake, EARLY, id=f"{lake}-early", marks=pytest.mark.long)
+            for lake in lakes("iceberg")
+        ),
         *(pytest.param(lake, LATE, id=f"{lake}-late") for lake in lakes("delta")),
     ],
     indirect=["lake"],

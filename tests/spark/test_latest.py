@@ -113,6 +113,7 @@ def test_views_after_a_crash_between_the_tables_of_a_merge(spark: SparkSession, 
     assert committed(spark, lake) == found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_a_merge_that_begins_while_the_tables_are_read(spark: SparkSession, lake: str) -> None:
     """Its tombstones would move rows of the tables, with the events of neither state."""
@@ -140,6 +141,7 @@ def test_a_merge_that_begins_while_the_tables_are_read(spark: SparkSession, lake
     assert found == {"one": committed(spark, lake)["one"]}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_frames_stay_the_same_while_the_pipeline_goes_on(spark: SparkSession, lake: str) -> None:
     """Their rows are those of one version, whatever is merged, compacted or deleted since."""
