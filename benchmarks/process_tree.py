@@ -4,7 +4,8 @@
 Usage: process_tree.py REPORT COMMAND ...
 
 The command runs as a child of this program, which adopts its orphans (Linux), so that the processor
-time is that of every process until its end. REPORT gets the figures as JSON.
+time is that of every process until its end. The daemon of Spark's Python workers ignores their end,
+so that theirs is sampled. REPORT gets the figures as JSON.
 """
 
 import contextlib
@@ -191,10 +192,46 @@ def resident_mb(root: int) -> dict[str, int]:
     return {role: size >> 20 for role, size in resident.items()}
 
 
-def _sample(peak: dict[str, int], is_over: threading.Event) -> None:
-    while not is_over.wait(_INTERVAL_S):
-        for role, size in resident_mb(os.getpid()).items():
-            peak[role] = max(peak[role], size)
+def _is_child_ignored(parent: int) -> bool:
+    """Whether a process ignores the end of its children: nobody gets their processor time."""
+    try:
+        status = Path(f"/proc/{parent}/status").read_text()
+    except OSError:
+        return False
+    ignored = status.partition("SigIgn:")[2].split(maxsplit=1)[0]
+    return bool(int(ignored, 16) >> (signal.SIGCHLD - 1) & 1)
+
+
+class _Samples(threading.Thread):
+    """Samples the processes below this one until it is stopped.
+
+    Attributes:
+        peak: Role -> the maximum of the resident memory, megabytes.
+        unwaited: Process whose parent ignores its end -> its processor time when it was last seen.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.peak = dict.fromkeys(_ROLES, 0)
+        self.unwaited: dict[int, float] = {}
+        self._is_over = threading.Event()
+
+    def run(self) -> None:
+        while not self._is_over.wait(_INTERVAL_S):
+            for role, size in resident_mb(os.getpid()).items():
+                self.peak[role] = max(self.peak[role], size)
+            processes = running_processes()
+            members = descendants(os.getpid(), processes) - {os.getpid()}
+            parents = {processes[pid].parent for pid in members} & members
+            ignoring = {parent for parent in parents if _is_child_ignored(parent)}
+            for pid in members:
+                if processes[pid].parent in ignoring:
+                    self.unwaited[pid] = processes[pid].processor
+
+    def stop(self) -> None:
+        """Stop, and wait for the last sample."""
+        self._is_over.set()
+        self.join()
 
 
 def measured(command: Sequence[str], output: IO[Any] | None = None) -> Usage:
@@ -202,7 +239,6 @@ def measured(command: Sequence[str], output: IO[Any] | None = None) -> Usage:
     prctl = ctypes.CDLL(None).prctl
     prctl(_SUBREAPER, 1, 0, 0, 0)
     prctl(_PARENT_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
-    peak, is_over = dict.fromkeys(_ROLES, 0), threading.Event()
     started = time.monotonic()
     process = subprocess.Popen(command, stdout=output, start_new_session=True)
 
@@ -210,19 +246,20 @@ def measured(command: Sequence[str], output: IO[Any] | None = None) -> Usage:
         os.killpg(process.pid, signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, end)
-    sampler = threading.Thread(target=_sample, args=(peak, is_over))
-    sampler.start()
-    exit_code = -1
+    samples = _Samples()
+    samples.start()
+    exit_code, waited = -1, set[int]()
     with contextlib.suppress(ChildProcessError):  # all have ended
         while True:
             pid, status = os.wait()
+            waited.add(pid)
             if pid == process.pid:
                 exit_code = process.returncode = os.waitstatus_to_exitcode(status)
     wall = time.monotonic() - started
-    is_over.set()
-    sampler.join()
+    samples.stop()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return Usage(wall, used.ru_utime + used.ru_stime, peak, exit_code)
+    unwaited = sum(seconds for pid, seconds in samples.unwaited.items() if pid not in waited)
+    return Usage(wall, used.ru_utime + used.ru_stime + unwaited, samples.peak, exit_code)
 
 
 def main() -> int:

@@ -128,11 +128,25 @@ def test_the_commits_of_each_format_are_read(benchmark, tmp_path):
     assert streams.commits("delta", tmp_path / "none") == []
 
 
+BURN = "import time; text = b'x' * (100 << 20)\nwhile time.process_time() < 0.7: pass"
+
+
+def test_the_figures_of_a_command_include_children_whose_end_it_ignores(benchmark, tmp_path):
+    process_tree = benchmark("process_tree")
+    parent = f"""
+import contextlib, os, signal, subprocess, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # as the daemon of Spark's Python workers
+with contextlib.suppress(ChildProcessError):
+    os.waitpid(subprocess.Popen([sys.executable, "-c", {BURN!r}]).pid, 0)
+"""
+    usage = process_tree.Job([process_tree.sys.executable, "-c", parent], tmp_path / "log").wait()
+    assert 0.2 <= usage.processor < 1.4  # what it used after the last sample is not known
+
+
 def test_the_figures_of_a_command_include_its_orphans(benchmark, tmp_path):
     process_tree = benchmark("process_tree")
     # the child outlives its parent, which would hide its processor time
-    burn = "import time; text = b'x' * (100 << 20)\nwhile time.process_time() < 0.7: pass"
-    parent = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {burn!r}])"
+    parent = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {BURN!r}])"
     usage = process_tree.Job([process_tree.sys.executable, "-c", parent], tmp_path / "log").wait()
     assert usage.exit_code == 0
     assert usage.processor >= 0.7
