@@ -76,7 +76,7 @@ def test_postgresql_is_the_same_in_the_lake(
         assert "quarantined" not in line.run_command("run")
         tables = workloads.postgres_rows(postgres_server, database)
         columns = workloads.columns_of(workloads.POSTGRES_KINDS)
-        source = Captured(tmp_path, database, "public", tables, columns)
+        source = Captured(tmp_path, database, "public", tables, columns, 52)
         assert differences(spark, tmp_path / "lake", source) == {}
         assert "it runs in Kafka Connect" in line.run_command("check")
         status = json.loads(line.run_command("status", "--output", "json"))
@@ -102,7 +102,7 @@ def test_mariadb_is_the_same_in_the_lake(
         assert "quarantined" not in line.run_command("run")
         tables = workloads.mariadb_rows(mariadb_server, database)
         columns = workloads.columns_of(workloads.MARIADB_KINDS)
-        source = Captured(tmp_path, database, None, tables, columns)
+        source = Captured(tmp_path, database, None, tables, columns, 53)
         assert differences(spark, tmp_path / "lake", source) == {}
 
 
