@@ -249,10 +249,11 @@ def time_ns(ts: int | None) -> int | None:
     """Return ``ts`` in nanoseconds: seconds for rows, milliseconds for statements."""
     if ts is None:
         return None
-    is_milliseconds = ts >= MILLISECONDS_FROM
-    if abs(ts) >= AFTER_LAST_SECOND * (1000 if is_milliseconds else 1):
-        raise DecodeError("out of range", code=ReasonCode.VALUE_OUT_OF_RANGE, path="$.ts")
-    return ts * (_MILLISECOND if is_milliseconds else _SECOND)
+    if -AFTER_LAST_SECOND < ts < MILLISECONDS_FROM:
+        return ts * _SECOND
+    if MILLISECONDS_FROM <= ts < AFTER_LAST_SECOND * 1000:
+        return ts * _MILLISECOND
+    raise DecodeError("out of range", code=ReasonCode.VALUE_OUT_OF_RANGE, path="$.ts")
 
 
 def position_of(text: str, gtid: str | None) -> MySqlPosition:
