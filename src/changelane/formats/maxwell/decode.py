@@ -43,7 +43,7 @@ MILLISECONDS_FROM: Final = 10**11
 AFTER_LAST_SECOND: Final = 253_402_300_800
 """The beginning of the year 10000."""
 
-_SECOND: Final = 1_000_000_000
+SECOND: Final = 1_000_000_000
 _MILLISECOND: Final = 1_000_000
 _MOST_TABLES: Final = 4096
 _MOST_OFFSET: Final = (1 << 64) - 1
@@ -250,7 +250,7 @@ def time_ns(ts: int | None) -> int | None:
     if ts is None:
         return None
     if -AFTER_LAST_SECOND < ts < MILLISECONDS_FROM:
-        return ts * _SECOND
+        return ts * SECOND
     if MILLISECONDS_FROM <= ts < AFTER_LAST_SECOND * 1000:
         return ts * _MILLISECOND
     raise DecodeError("out of range", code=ReasonCode.VALUE_OUT_OF_RANGE, path="$.ts")
@@ -305,7 +305,7 @@ def push_time_ns(push_ts: Any) -> int | None:
         raise DecodeError("not a number", code=ReasonCode.WRONG_TYPE, path="$.push_ts")
     number: decimal.Decimal | int = push_ts
     try:
-        time = _NANOSECONDS.multiply(number, _SECOND)
+        time = _NANOSECONDS.multiply(number, SECOND)
         if -AFTER_LAST_SECOND < number < AFTER_LAST_SECOND and (nanoseconds := int(time)) == time:
             return nanoseconds
     except decimal.Inexact:

@@ -7,7 +7,7 @@ before image of an update has all columns of the row.
 
 import decimal
 from collections.abc import Callable, Hashable
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -22,13 +22,14 @@ from changelane.formats.contract.lane import (
 from changelane.formats.contract.probed_lanes import ProbedLanes
 from changelane.formats.contract.untyped_lanes import EventForm, UntypedLane
 from changelane.formats.maxwell.decode import (
+    MILLISECONDS_FROM,
+    SECOND,
     Reader,
     details_of,
     push_time_ns,
-    time_ns,
     transaction_of,
 )
-from changelane.formats.maxwell.message_key import has_start
+from changelane.formats.maxwell.message_key import NAME_START
 from changelane.formats.maxwell.message_types import OPERATIONS
 from changelane.formats.maxwell.wire import Row, RowMap
 from changelane.message import Message
@@ -47,6 +48,7 @@ class _Probe(msgspec.Struct, gc=False):
     data: dict[str, msgspec.Raw]
 
 
+_Seconds = Annotated[int, msgspec.Meta(ge=0, lt=MILLISECONDS_FROM)]
 _POINT: Final = ord(".")
 _UNITS: Final = [10 ** (20 - size) if 12 <= size <= 20 else 0 for size in range(21)]
 """The nanoseconds of the last digit of ``push_ts``, by the size of its text."""
@@ -78,10 +80,12 @@ def _reader(
 ) -> ReadChange:
     database, table = opened.table.database or "", opened.table.name or ""
     lane_key = opened.key
-    is_update_partial = reader.updated_holds is not _FULL
     is_partial = opened.op is _UPDATE and opened.after_holds is not _FULL
+    has_plain_updates = (
+        not reader.is_old_partial and (reader.updated_holds is not _FULL) is is_partial
+    )
     key_of, images_of, position_of = reader.key, reader.images, reader.position
-    is_before, has_whole_before = event_form.before_check(), not reader.is_old_partial
+    is_before = event_form.before_check()
     names, has_details = list(event_form.names or ()), event_form.has_details
     push_time_of = _push_time if has_details else _check_push_time
     column_count = len(event_form.columns)
@@ -92,6 +96,7 @@ def _reader(
         key_columns = first_wire.primary_key_columns
         if key_columns is None:
             key_start = reader.key_start(first.key, database, table)
+    key_size = len(key_start or b"")
 
     def read(value: bytes, message_key: bytes | None) -> PlainChange | None:
         wire = decode(value)
@@ -101,15 +106,21 @@ def _reader(
         if not has_names or (
             columns != key_columns
             if columns is not None
-            else key_start is None or message_key is None or not has_start(message_key, key_start)
+            else key_start is None
+            or message_key is None
+            # as has_start, without a call
+            or not message_key.startswith(key_start)
+            or message_key.find(NAME_START, key_size) >= 0
         ):
             key = key_of(wire, database, table, data, message_key)
             if key is not lane_key and key != lane_key:
                 return None
-        if op is _UPDATE and has_names and has_whole_before:
-            before, after = {**data, **old} if old else data.copy(), data
-            if is_partial is not is_update_partial or len(before) != column_count:
-                return None
+        if op is _UPDATE and has_names and has_plain_updates:
+            before, after = data.copy(), data
+            if old:
+                before |= old
+                if len(before) != column_count:
+                    return None
         else:
             before, after, _, after_holds = images_of(op, data, old, lane_key)
             if (op is _UPDATE and after_holds is not _FULL) is not is_partial:
@@ -129,7 +140,7 @@ def _reader(
             position,
             transaction,
             xid,
-            time_ns(wire.ts),
+            None if wire.ts is None else wire.ts * SECOND,
             push_time_of(bytes(wire.push_ts)),
             has_details and bool(details_of(wire, {}, has_position=position is not None)),
         )
@@ -143,6 +154,7 @@ def _decoder(database: str, table: str) -> Callable[[bytes], Any]:
         "database": literal(database),
         "table": literal(table),
         "type": (Literal[tuple(OPERATIONS)],),
+        "ts": (_Seconds | None, None),
         "push_ts": (msgspec.Raw, msgspec.Raw()),
         # the values of the key are details, which limit nested values
         "primary_key": (list[int | str | None] | None, None),

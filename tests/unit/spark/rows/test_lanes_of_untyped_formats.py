@@ -548,7 +548,7 @@ def test_plain_rows_of_maxwell(options: dict[str, Any]) -> None:
         maxwell("insert", order(), key=None),
         maxwell("insert", order(), primary_key_columns=["id"], primary_key=[1, "a"], push_ts=1.5),
         maxwell("insert", order(), xoffset=3, push_ts=1477053234.734),
-        maxwell("update", order(), {"note": "b"}, push_ts=1477053234.734001, ts=-1),
+        maxwell("update", order(), {"note": "b"}, push_ts=1477053234.734001),
         maxwell("insert", order(), xid=None, commit=None, push_ts=1477053234),
     ):
         assert count("maxwell-json", [one] * 3, options) == 2
@@ -571,6 +571,8 @@ def test_plain_rows_of_maxwell(options: dict[str, Any]) -> None:
         maxwell("insert", order(), position="far"),
         maxwell("insert", order(), ts=10**18),
         maxwell("insert", order(), ts=-(10**12)),
+        maxwell("insert", order(), ts=-1),
+        maxwell("insert", order(), ts=10**12),
         maxwell("insert", order(), push_ts="soon"),
         maxwell("insert", order(), push_ts="1477053234.734"),
         maxwell("insert", order(), push_ts=True),
