@@ -111,8 +111,7 @@ class _Opened:
             and not (names and reader.is_whole(op) is is_partial)
         }
         requires_position = reader.options.order == "transaction"
-        read_time, check_time = TIMES
-        process_time_of = read_time if has_details else check_time
+        read_time, read_first_time = TIMES
         if self._declared is None:
             decode = self._decoder(operations, Row, Row)
             images_of = self._untyped_images(event_form)
@@ -126,8 +125,11 @@ class _Opened:
             before, after = images_of(op, message, value)
             details = details_of((message, {}, {})) if has_details else {}
             timestamp, commit_timestamp = metadata.timestamp, metadata.commit_timestamp
-            process_time = None if timestamp is None else process_time_of(timestamp)
-            source_time = None if commit_timestamp is None else read_time(commit_timestamp)
+            if has_details:
+                process_time = None if timestamp is None else read_time(timestamp)
+                source_time = None if commit_timestamp is None else read_time(commit_timestamp)
+            else:
+                process_time, source_time = None, read_first_time(commit_timestamp, timestamp)
             transaction = position = None
             if (
                 metadata.transaction_id is not None

@@ -92,9 +92,7 @@ def _reader(
     if lane_key is not None and not is_before(dict.fromkeys(lane_key)):
         raise NotPlainError
     is_lane_key_first = lane_key is not None and lane_key == names[: len(lane_key)]
-    read_time, check_time = reader.times
-    has_details = event_form.has_details
-    process_time_of = read_time if has_details else check_time
+    (read_time, read_first_time), has_details = reader.times, event_form.has_details
 
     def read(value: bytes, _key: bytes | None) -> PlainChange | None:
         message = decode(value)
@@ -123,8 +121,9 @@ def _reader(
             op, before, after = change_of(operation, message)
             if is_partial or list((before if op is _DELETE else after) or ()) != names:
                 return None
-        details = details_of(meta, {}) if has_details else {}
-        position = transaction = None
+        details, position, transaction = None, None, None
+        if has_details:
+            details = details_of(meta, {})
         if (
             meta.scn is not None
             or meta.trans is not None
@@ -132,7 +131,12 @@ def _reader(
             or meta.size is not None
             or meta.idx is not None
         ):
-            position, transaction = coordinates_of(meta, details)
+            position, transaction = coordinates_of(meta, {} if details is None else details)
+        if has_details:
+            time = None if meta.time is None else read_time(meta.time)
+            process_time = None if meta.posttime is None else read_time(meta.posttime)
+        else:
+            time, process_time = read_first_time(meta.time, meta.posttime), None
         return (
             op._value_,
             before,
@@ -140,9 +144,9 @@ def _reader(
             position,
             transaction,
             None,
-            None if meta.time is None else read_time(meta.time),
-            None if meta.posttime is None else process_time_of(meta.posttime),
-            has_details and bool(details),
+            time,
+            process_time,
+            bool(details),
         )
 
     return read

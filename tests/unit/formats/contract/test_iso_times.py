@@ -14,7 +14,7 @@ SECONDS = "2024-10-27T02:30:59"  # in Berlin, this hour repeats
 @pytest.mark.parametrize("zone", [dt.UTC, ZoneInfo("Europe/Berlin")], ids=str)
 @pytest.mark.parametrize("offset", ["", "Z", "+05:30"])
 def test_fractions(zone: dt.tzinfo, offset: str) -> None:
-    read, check = time_reader(zone)
+    read, read_first = time_reader(zone)
     moment = dt.datetime.fromisoformat(SECONDS + offset)
     moment = moment if moment.tzinfo else moment.replace(tzinfo=zone)
     whole = int(moment.timestamp()) * 10**9
@@ -22,7 +22,10 @@ def test_fractions(zone: dt.tzinfo, offset: str) -> None:
     for digits in range(1, 10):
         text = "123456789"[:digits]
         assert read(f"{SECONDS}.{text}{offset}") == whole + int(text.ljust(9, "0"))
-        check(f"{SECONDS}.{text}{offset}")
+        for other in (None, SECONDS, f"{SECONDS}.{text}{offset}", f"{SECONDS}.123Z"):
+            assert read_first(f"{SECONDS}.{text}{offset}", other) == read(
+                f"{SECONDS}.{text}{offset}"
+            )
 
 
 @pytest.mark.parametrize(
@@ -37,8 +40,12 @@ def test_fractions(zone: dt.tzinfo, offset: str) -> None:
     ],
 )
 def test_texts_that_are_no_times(text: str) -> None:
-    read, check = time_reader(dt.UTC)
+    read, read_first = time_reader(dt.UTC)
     read(f"{SECONDS}.1234567Z")  # a known second
-    for function in (read, check):
-        with pytest.raises(ValueError):  # noqa: PT011 - the reason is not used
-            function(text)
+    others = [f"{SECONDS}.{'1' * digits}{zone}" for digits in range(1, 10) for zone in ("", "Z")]
+    with pytest.raises(ValueError):  # noqa: PT011 - the reason is not used
+        read(text)
+    for other in (None, *others):
+        for pair in ((text, other), (other, text)):
+            with pytest.raises(ValueError):  # noqa: PT011 - as above
+                read_first(*pair)
