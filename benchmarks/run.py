@@ -490,7 +490,12 @@ def _reading_rate(codec: Codec, records: list[Message]) -> float | None:
         with suppress(Exception):  # few messages are not plain
             if read(message.value, message.key) is not None:
                 plain.append((message.value, message.key))
-    return len(plain) * rate(lambda pairs: [read(value, key) for value, key in pairs], [plain])
+
+    def read_all(pairs: list[tuple[bytes | None, bytes | None]]) -> None:
+        for value, key in pairs:
+            read(value, key)  # frees the images at once, as the parse does
+
+    return len(plain) * rate(read_all, [plain])
 
 
 PARTS: dict[str, Callable[[], None]] = {

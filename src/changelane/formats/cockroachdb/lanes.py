@@ -27,13 +27,15 @@ from changelane.formats.cockroachdb.decode import (
 )
 from changelane.formats.cockroachdb.wire import Envelope
 from changelane.formats.contract import json
-from changelane.formats.contract.column_values import Read, lane_column
+from changelane.formats.contract.column_values import Read, lane_column, read_fraction
 from changelane.formats.contract.lane import (
+    Kinds,
     LaneColumn,
     NotPlainError,
     PlainChange,
     ReadChange,
     literal,
+    plain_class,
 )
 from changelane.formats.contract.probed_lanes import ProbedLanes
 from changelane.message import Message
@@ -224,7 +226,7 @@ class CockroachDbLane:
     def _decoder(self, row: Any) -> Callable[[bytes], Any]:
         """Return the decoder of a message; an error = the message is not plain."""
         first = self._envelope
-        kinds: dict[str, tuple[Any, ...]] = {
+        kinds: Kinds = {
             "after": (row | None,),
             "before": (row | UnsetType | None, UNSET),
             "key": (Any, None),
@@ -235,33 +237,15 @@ class CockroachDbLane:
             "source": (_Source,) if self._source else (None, None),
             "ts_ns": (int | None, None),
         }
-        plain = _class_of(kinds)
+        plain = plain_class(kinds)
         if self._is_nested:
             schema = {} if self._schema is None else {"schema": (Raw,)}
-            plain = _class_of({"payload": (plain,)} | schema)
-        number = _fraction if self.is_named else decimal.Decimal
+            plain = plain_class({"payload": (plain,)} | schema)
+        number = read_fraction if self.is_named else decimal.Decimal
         return msgspec.json.Decoder(plain, float_hook=number).decode
-
-
-def _fraction(text: str) -> decimal.Decimal:
-    """Return a number of an image without types.
-
-    Raises:
-        NotPlainError: The event path may interpret a number in exponent form as a whole one.
-    """
-    if "e" in text or "E" in text:
-        raise NotPlainError
-    return decimal.Decimal(text)
 
 
 def _lane_column(column: Column, readers: Mapping[str, Read]) -> LaneColumn:
     if isinstance(column.type, Json):
         return LaneColumn(column, Any, json_text)
     return lane_column(column, readers[column.name])
-
-
-def _class_of(kinds: dict[str, tuple[Any, ...]]) -> Any:
-    fields: list[Any] = [(name, *kind) for name, kind in kinds.items()]
-    return msgspec.defstruct(
-        "PlainEnvelope", fields, kw_only=True, forbid_unknown_fields=True, gc=False
-    )

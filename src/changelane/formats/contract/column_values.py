@@ -149,6 +149,22 @@ def lane_column(column: Column, read: Read) -> LaneColumn:
             return LaneColumn(column, Any, read)
 
 
+_MOST_DIGITS: Final = 100
+
+read_fraction: Final = decimal.Context(
+    prec=_MOST_DIGITS,
+    Emax=_MOST_DIGITS - 2,
+    clamp=1,
+    traps=[decimal.Clamped, decimal.Rounded, decimal.InvalidOperation],
+).create_decimal
+"""Reads a JSON number with a fraction or an exponent in a lane of columns without types.
+
+It raises an exception for a number that :func:`whole_unless_fraction` may make an integer, and for
+one of more than 100 digits: with ``clamp``, the greatest exponent of the context is ``Emax - prec +
+1``, which is -1. A function in Python takes as long as the rest of such a number.
+"""
+
+
 def whole_unless_fraction(value: Value) -> Value:
     """Return a JSON value, with a whole number in exponent form as an integer.
 

@@ -11,7 +11,7 @@ and the readers of their values (:class:`LaneColumn`). A lane accepts fewer mess
 path. If anything about a message is in doubt, the message is not plain and takes the event path.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from operator import attrgetter, itemgetter
 from typing import Any, Final, Literal, Protocol, TypeVar, runtime_checkable
 
@@ -186,9 +186,40 @@ def read_one(
     return read
 
 
-def literal(value: Any) -> tuple[Any, ...]:
+Kind = tuple[Any, ...]
+"""The type of a field, and its default if it has one."""
+
+Kinds = dict[str, Kind]
+"""The fields of a class in the order of messages, in which msgspec finds them fastest.
+
+msgspec compares a text with those of a ``Literal`` type without making it.
+"""
+
+
+def literal(value: Any) -> Kind:
     """Return the type of a field with one value, and its default if the value is null."""
     return (None, None) if value is None else (Literal[value],)
+
+
+def kinds_of(wire: type[msgspec.Struct]) -> Kinds:
+    """Return the fields of a wire class whose defaults are constants, if they have one."""
+    return {
+        field.name: (field.type,) if field.required else (field.type, field.default)
+        for field in msgspec.structs.fields(wire)
+    }
+
+
+def plain_class(kinds: Kinds, rename: Literal["kebab"] | Mapping[str, str] | None = None) -> Any:
+    """Return the class of plain messages, or of a part of them; it rejects other fields.
+
+    Args:
+        kinds: The fields.
+        rename: The names of fields in messages, as in :func:`msgspec.defstruct`.
+    """
+    fields: list[Any] = [(name, *kind) for name, kind in kinds.items()]
+    return msgspec.defstruct(
+        "PlainPart", fields, rename=rename, kw_only=True, forbid_unknown_fields=True, gc=False
+    )
 
 
 def attribute(index: int) -> str:

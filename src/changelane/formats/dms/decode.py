@@ -25,7 +25,7 @@ from changelane.event import (
 from changelane.formats.contract import json
 from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.contract.declared_tables import DeclaredTable, DeclaredTables
-from changelane.formats.contract.iso_times import reader
+from changelane.formats.contract.iso_times import time_reader
 from changelane.formats.dms.before_images import Split
 from changelane.formats.dms.table_definitions import schema_of
 from changelane.formats.dms.wire import KnownMetadata, Loaded, Row, TableDefinition
@@ -61,7 +61,8 @@ _MAX_TABLES: Final = 4096
 _IDS: Final = 1 << 64
 _ROWS: Final = 1 << 32
 _MOST: Final = (1 << 63) - 1
-_TIME: Final = reader(dt.UTC)
+TIMES: Final = time_reader(dt.UTC)
+"""The reader of the times in ``metadata``."""
 
 # module names, because a look-up in the enum class is as slow as reading a number
 _UPDATE: Final = Op.UPDATE
@@ -173,7 +174,7 @@ class Reader:
                 "a key column is missing", code=ReasonCode.MISSING_FIELD, path="$.data"
             )
         details = details_of(loaded)
-        process_time, source_time = times_of(metadata)
+        process_time, source_time = _times_of(metadata)
         transaction, position = self.coordinates(op, metadata, source_time, details)
         images: tuple[Image | None, Image | None] = (before, data)
         before_holds, after_holds = _UNKNOWN, _UNKNOWN
@@ -267,7 +268,7 @@ class Reader:
         definition = None if table_def is None else _definition(table_def)
         if control_fields:
             details["control"] = control_fields
-        time, source_time = times_of(metadata)
+        time, source_time = _times_of(metadata)
         transaction, position = self._coordinates(metadata, source_time, details)
         table = self._table(metadata)
         if action is None:
@@ -366,7 +367,7 @@ def _unknown_operation() -> DecodeError:
     )
 
 
-def times_of(metadata: KnownMetadata) -> tuple[int | None, int | None]:
+def _times_of(metadata: KnownMetadata) -> tuple[int | None, int | None]:
     """Return the times of the message and of the commit.
 
     Raises:
@@ -375,9 +376,9 @@ def times_of(metadata: KnownMetadata) -> tuple[int | None, int | None]:
     timestamp, commit = metadata.timestamp, metadata.commit_timestamp
     field = "timestamp"
     try:
-        process_time = None if timestamp is None else _TIME(timestamp)
+        process_time = None if timestamp is None else TIMES.read(timestamp)
         field = "commit-timestamp"
-        return process_time, None if commit is None else _TIME(commit)
+        return process_time, None if commit is None else TIMES.read(commit)
     except ValueError:
         path = f"$.metadata.{field}"
         raise DecodeError("not a time", code=ReasonCode.WRONG_TYPE, path=path) from None

@@ -7,25 +7,33 @@ columns that are NULL, its before image is an object with all columns, and the r
 all columns, of which one beside the key has a value.
 """
 
-from collections.abc import Callable, Hashable
-from typing import Any, Final
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Final, Literal
 
 import msgspec
 
 from changelane.event import DataChange, Op
+from changelane.formats.contract.column_values import read_fraction
 from changelane.formats.contract.declared_tables import DeclaredTable
-from changelane.formats.contract.lane import NotPlainError, PlainChange, ReadChange
+from changelane.formats.contract.lane import (
+    NotPlainError,
+    PlainChange,
+    ReadChange,
+    kinds_of,
+    literal,
+    plain_class,
+)
 from changelane.formats.contract.probed_lanes import ProbedLanes
 from changelane.formats.contract.untyped_lanes import EventForm, UntypedLane
 from changelane.formats.dms.before_images import Place, columns_split
 from changelane.formats.dms.decode import (
     OPERATIONS,
+    TIMES,
     Reader,
     deleted_row,
     details_of,
-    times_of,
 )
-from changelane.formats.dms.wire import KnownMetadata, decoder, message_class
+from changelane.formats.dms.wire import KnownMetadata, Row
 from changelane.message import Message
 
 _DELETE: Final = Op.DELETE
@@ -89,7 +97,7 @@ class _Opened:
 
     def reader(self, event_form: EventForm) -> ReadChange:
         """Return the reader of events."""
-        reader, owner, table, opened = self._reader, self._owner, self._table, self._change
+        reader, opened = self._reader, self._change
         is_partial = opened.schema is None and not reader.is_whole(opened.op)
         has_details, names, coordinates = (
             event_form.has_details,
@@ -103,23 +111,25 @@ class _Opened:
             and not (names and reader.is_whole(op) is is_partial)
         }
         requires_position = reader.options.order == "transaction"
+        read_time, read_first_time = TIMES
         if self._declared is None:
-            decode = decoder(message_class(reader.options.before_field, KnownMetadata))
+            decode = self._decoder(operations, Row, Row)
             images_of = self._untyped_images(event_form)
         else:
-            decode, images_of = self._typed_images(self._declared, event_form)
+            decode, images_of = self._typed_images(self._declared, event_form, operations)
 
         def read(value: bytes, _key: bytes | None) -> PlainChange | None:
             message = decode(value)
             metadata = message.metadata
-            if metadata.record_type != "data" or message.control is not None:
-                return None
-            if metadata.table_name != table or metadata.schema_name != owner:
-                return None
             op = operations[metadata.operation]
             before, after = images_of(op, message, value)
             details = details_of((message, {}, {})) if has_details else {}
-            process_time, source_time = times_of(metadata)
+            timestamp, commit_timestamp = metadata.timestamp, metadata.commit_timestamp
+            if has_details:
+                process_time = None if timestamp is None else read_time(timestamp)
+                source_time = None if commit_timestamp is None else read_time(commit_timestamp)
+            else:
+                process_time, source_time = None, read_first_time(commit_timestamp, timestamp)
             transaction = position = None
             if (
                 metadata.transaction_id is not None
@@ -161,8 +171,31 @@ class _Opened:
 
         return images
 
+    def _decoder(self, operations: Iterable[str], row: Any, before: Any) -> Callable[[bytes], Any]:
+        """Return the decoder of data records of the table; an error = the record is not plain.
+
+        Args:
+            operations: The operations.
+            row: The class of rows.
+            before: The class of before images.
+        """
+        metadata = kinds_of(KnownMetadata) | {
+            "record_type": (Literal["data"],),
+            "operation": (Literal[tuple(operations)],),
+            "schema_name": literal(self._owner),
+            "table_name": literal(self._table),
+        }
+        kinds = {
+            "data": (row,),
+            "before": (before | None, None),
+            "metadata": (plain_class(metadata, "kebab"),),
+            "control": (None, None),
+        }
+        message = plain_class(kinds, {"before": self._reader.options.before_field})
+        return msgspec.json.Decoder(message, float_hook=read_fraction).decode
+
     def _typed_images(
-        self, declared: DeclaredTable, event_form: EventForm
+        self, declared: DeclaredTable, event_form: EventForm, operations: Iterable[str]
     ) -> tuple[Callable[[bytes], Any], ImagesOf]:
         """Return the decoder of messages, and the function to their images."""
         names, key = [column.column.name for column in event_form.columns], self._change.key
@@ -171,7 +204,7 @@ class _Opened:
             raise NotPlainError  # the row may have columns of before images
         options = self._reader.options
         decode, decode_whole = (
-            decoder(message_class(options.before_field, KnownMetadata, row, event_form.row))
+            self._decoder(operations, row, event_form.row)
             for row in (event_form.omitting_row(), event_form.row)
         )
         omits_in_updates = options.omits_nulls and not declared.lobs
@@ -181,7 +214,7 @@ class _Opened:
 
         def images(op: Op, message: Any, value: bytes) -> tuple[Any, Any]:
             row, before = message.data, message.before
-            if row is None or (before is not None and not (op is _UPDATE and has_object)):
+            if before is not None and not (op is _UPDATE and has_object):
                 raise NotPlainError
             if op is _DELETE or (op is _UPDATE and not omits_in_updates):
                 row = decode_whole(value).data

@@ -19,15 +19,17 @@ _Number = int | str
 """DMS writes ids and counts as numbers; a text with other content is kept, too."""
 
 
-class KnownMetadata(msgspec.Struct, rename="kebab", forbid_unknown_fields=True, gc=False):
+class KnownMetadata(
+    msgspec.Struct, kw_only=True, rename="kebab", forbid_unknown_fields=True, gc=False
+):
     """The object ``metadata`` with documented keys only.
 
     The keys from ``transaction_record_id`` on are those of ``IncludeTransactionDetails``.
     """
 
-    operation: str
-    record_type: str
     timestamp: str | None = None
+    record_type: str
+    operation: str
     partition_key_type: str | None = None
     partition_key_value: _Number | None = None
     schema_name: str | None = None
@@ -99,28 +101,23 @@ def _number(text: str) -> Any:
     return number
 
 
-def decoder(kind: Any) -> Callable[[bytes], Any]:
-    """Return the decoder of a wire class, which raises msgspec's errors."""
+def _decoder(kind: Any) -> Callable[[bytes], Any]:
     return msgspec.json.Decoder(kind, float_hook=_number).decode
 
 
-def message_class(
-    before_field: str, metadata_class: type[KnownMetadata], row: Any = Row, before: Any = Row
-) -> Any:
+def _message_class(before_field: str, metadata_class: type[KnownMetadata]) -> Any:
     """Return the wire class of messages, with the fields of :class:`Record`.
 
     Args:
         before_field: The key of the before image in a message.
         metadata_class: The class of ``metadata``.
-        row: The class of rows.
-        before: The class of before images.
     """
     return msgspec.defstruct(
         "Message",
         [
             ("metadata", metadata_class),
-            ("data", row | None, None),
-            ("before", before | None, None),
+            ("data", Row | None, None),
+            ("before", Row | None, None),
             ("control", Row | None, None),
         ],
         rename={"before": before_field},
@@ -139,11 +136,11 @@ def loader(before_field: str) -> Callable[[bytes], Loaded]:
         before_field: The key of the before image in a message.
     """
     known, other = (
-        message_class(before_field, metadata) for metadata in (KnownMetadata, AnyMetadata)
+        _message_class(before_field, metadata) for metadata in (KnownMetadata, AnyMetadata)
     )
     documented = RESERVED | {before_field}
-    decode_known, decode_other = decoder(known), decoder(other)
-    decode_fields, decode_metadata = decoder(Row), decoder(AllMetadata)
+    decode_known, decode_other = _decoder(known), _decoder(other)
+    decode_fields, decode_metadata = _decoder(Row), _decoder(AllMetadata)
 
     def load(value: bytes) -> Loaded:
         try:

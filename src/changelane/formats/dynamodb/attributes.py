@@ -90,13 +90,21 @@ def number(value: Any) -> int | decimal.Decimal:
     Raises:
         DecodeError: It is not a number, or out of range.
     """
+    if value.__class__ is not str:
+        return _number(value)
+    if len(value) <= FEW_DIGITS and value.isascii() and value.isdecimal():
+        return int(value)
+    return fraction(value)
+
+
+def fraction(text: str) -> int | decimal.Decimal:
+    """Return the value of an attribute of the type ``N`` that has other characters than digits.
+
+    Raises:
+        DecodeError: It is not a number, or out of range.
+    """
     # one with few digits needs no check of its range
-    if value.__class__ is str:
-        if len(value) <= FEW_DIGITS and value.isascii() and value.isdecimal():
-            return int(value)
-        if _HAS_FEW_DIGITS(value):
-            return decimal.Decimal(value)
-    return _number(value)
+    return decimal.Decimal(text) if _HAS_FEW_DIGITS(text) else _number(text)
 
 
 def _bytes(value: Any) -> bytes:

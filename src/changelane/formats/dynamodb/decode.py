@@ -67,8 +67,8 @@ _KEY: Final = Completeness.KEY
 _UNKNOWN: Final = Completeness.UNKNOWN
 
 
-ReadItem = Callable[[Any, str, dict[str, str]], dict[str, Value]]
-"""Returns the image of an item at a place, and adds the types of its sets."""
+ReadItem = Callable[[Any, str, str, dict[str, str]], dict[str, Value]]
+"""Returns the image of an item of a record at a place, by its field, and adds its sets' types."""
 
 
 class Reader:
@@ -184,14 +184,14 @@ class Reader:
                     path=f"{path}.dynamodb.NewImage",
                 )
             if old is not None:
-                return read_item(old, f"{path}.dynamodb.OldImage", sets[1]), None
+                return read_item(old, path, "OldImage", sets[1]), None
             if stream.Keys is None:
                 raise DecodeError(
                     "neither key nor old image",
                     code=ReasonCode.MISSING_IMAGE,
                     path=f"{path}.dynamodb.Keys",
                 )
-            return read_item(stream.Keys, f"{path}.dynamodb.Keys", sets[1]), None
+            return read_item(stream.Keys, path, "Keys", sets[1]), None
         if new is None:
             raise DecodeError(
                 "no new image: set the view type of the stream to NEW_AND_OLD_IMAGES or NEW_IMAGE",
@@ -199,17 +199,19 @@ class Reader:
                 path=f"{path}.dynamodb.NewImage",
             )
         if old is None:
-            return None, read_item(new, f"{path}.dynamodb.NewImage", sets[0])
+            return None, read_item(new, path, "NewImage", sets[0])
         if op is _CREATE:
             raise DecodeError(
                 "a new item has no old image",
                 code=ReasonCode.UNEXPECTED_IMAGE,
                 path=f"{path}.dynamodb.OldImage",
             )
-        before = read_item(old, f"{path}.dynamodb.OldImage", sets[1])
-        return before, read_item(new, f"{path}.dynamodb.NewImage", sets[0])
+        before = read_item(old, path, "OldImage", sets[1])
+        return before, read_item(new, path, "NewImage", sets[0])
 
-    def _image(self, attributes: Attributes, path: str, sets: dict[str, str]) -> dict[str, Value]:
+    def _image(
+        self, attributes: Attributes, path: str, field: str, sets: dict[str, str]
+    ) -> dict[str, Value]:
         """Return an image, and add the types of its sets to *sets*."""
         image: dict[str, Value] = {}
         for name, attribute in attributes.items():
@@ -224,7 +226,8 @@ class Reader:
             try:
                 image[name] = number(value) if kind == "N" else self.read_attribute(attribute)
             except DecodeError as error:
-                raise DecodeError(error.reason, code=error.code, path=f"{path}.{name}") from None
+                place = f"{path}.dynamodb.{field}.{name}"
+                raise DecodeError(error.reason, code=error.code, path=place) from None
         return image
 
     def _table(self, record: Record) -> TableId:

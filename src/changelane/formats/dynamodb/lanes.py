@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, Final, Literal
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from changelane.event import DataChange, Op
 from changelane.formats.contract.column_values import Read
@@ -22,11 +22,13 @@ from changelane.formats.contract.lane import (
     NotPlainError,
     PlainChange,
     ReadChange,
+    kinds_of,
     literal,
+    plain_class,
     values_getter,
 )
 from changelane.formats.contract.probed_lanes import ProbedLanes
-from changelane.formats.dynamodb.attributes import FEW_DIGITS, SETS, number
+from changelane.formats.dynamodb.attributes import FEW_DIGITS, SETS, fraction
 from changelane.formats.dynamodb.decode import (
     OPERATIONS,
     Reader,
@@ -41,6 +43,8 @@ from changelane.schema import Column
 from changelane.types import UNKNOWN, String, Value
 
 _Names = dict[str, msgspec.Raw]
+_UPDATE: Final = Op.UPDATE
+_DELETE: Final = Op.DELETE
 _ITEMS: Final = ("Keys", "NewImage", "OldImage")
 _USUAL_KINDS: Final = ("S", "N")
 """The types of attributes of which most items have most."""
@@ -116,55 +120,38 @@ class DynamoDbLane:
 
     def reader(self, row: Any) -> ReadChange:
         """Return the reader of records."""
-        read_images = self._image_reader(row, has_whole_before=False)
-        position_of = self._reader.position_of
-
-        def read(value: bytes, _key: bytes | None) -> PlainChange | None:
-            record, op, before, after, _ = read_images(value)
-            time_ns = time_of(record.dynamodb, "")
-            position = position_of(record, time_ns, "")
-            return op, before, after, position, None, None, time_ns, None, False
-
-        return read
+        return self._read_change(row, has_details=False)
 
     def event_reader(self, row: Any, *, has_positions: bool) -> ReadChange:
         """Return the reader of events (:class:`EventLane`)."""
         del has_positions  # a record has the whole position
-        read_images = self._image_reader(row, has_whole_before=True)
-        position_of = self._reader.position_of
+        return self._read_change(row, has_details=True)
 
-        def read(value: bytes, _key: bytes | None) -> PlainChange | None:
-            record, op, before, after, sets = read_images(value)
-            time_ns = time_of(record.dynamodb, "")
-            has_details = bool(details_of(Loaded(record, {}, {}), sets))
-            position = position_of(record, time_ns, "")
-            return op, before, after, position, None, None, time_ns, None, has_details
-
-        return read
-
-    def _image_reader(self, row: Any, *, has_whole_before: bool) -> Callable[[bytes], Any]:
-        """Return the reader of records: record, operation, images and the types of their sets.
-
-        It raises an exception if a record is not plain.
+    def _read_change(self, row: Any, *, has_details: bool) -> ReadChange:
+        """Return the reader of records.
 
         Args:
             row: The class of the images.
-            has_whole_before: The old item of an update has all attributes.
+            has_details: The records become events: they state whether they have details, and the
+                old item of an update has all attributes.
         """
         decode, images, read_item = self._decoder(), self._reader.images, self._item_reader()
+        position_of = self._reader.position_of
         key_names, key_columns, is_declared = self._key_names, self._key_columns, not self.is_named
         names = tuple(column.column.name for column in self.columns)
         name_set, column_count = frozenset(names), len(names)
         values_of = values_getter(names, self.columns, is_named=True)
+        no_names: frozenset[str] = frozenset()
+        has_sets = not SETS.isdisjoint(self._kinds)
+        no_sets: tuple[dict[str, str], dict[str, str]] = ({}, {})
 
-        def image_of(image: dict[str, Any] | None, *, may_lack_columns: bool = False) -> Any:
-            if image is None:
-                return None
+        def image_of(image: dict[str, Any], part_of: frozenset[str]) -> Any:
+            """Return an image with all columns, or without types with a part of these names."""
             for name in key_columns:
-                if image.get(name) is None:
+                if image[name] is None:
                     raise NotPlainError
             if not is_declared:
-                if tuple(image) != names and not (may_lack_columns and image.keys() < name_set):
+                if tuple(image) != names and not image.keys() < part_of:
                     raise NotPlainError
                 return image
             if len(image) == column_count:
@@ -173,18 +160,32 @@ class DynamoDbLane:
                 raise NotPlainError
             return row(*map(image.get, names))
 
-        def read(value: bytes) -> Any:
+        def read(value: bytes, _key: bytes | None) -> PlainChange | None:
             record = decode(value)
             op, stream = OPERATIONS[record.eventName], record.dynamodb
             if (None if stream.Keys is None else tuple(stream.Keys)) != key_names:
-                raise NotPlainError
-            if is_declared and op is Op.DELETE and not stream.OldImage:
-                raise NotPlainError
-            sets: tuple[dict[str, str], dict[str, str]] = ({}, {})
+                return None
+            if is_declared and op is _DELETE and not stream.OldImage:
+                return None
+            sets = ({}, {}) if has_sets else no_sets
             before, after = images(op, stream, "", sets, read_item)
-            may_lack_columns = op is Op.UPDATE and not has_whole_before
-            old = image_of(before, may_lack_columns=may_lack_columns)
-            return record, op._value_, old, image_of(after), sets
+            if before is not None:
+                has_part = op is _UPDATE and not has_details
+                before = image_of(before, name_set if has_part else no_names)
+            if after is not None:
+                after = image_of(after, no_names)
+            time_ns = time_of(stream, "")
+            return (
+                op._value_,
+                before,
+                after,
+                position_of(record, time_ns, ""),
+                None,
+                None,
+                time_ns,
+                None,
+                has_details and bool(details_of(Loaded(record, {}, {}), sets)),
+            )
 
         return read
 
@@ -192,72 +193,62 @@ class DynamoDbLane:
         """Return the reader of items, whose attributes are objects; see :meth:`_decoder`."""
         kinds, read_attribute = self._kinds, self._reader.read_attribute
         values_of, unset = msgspec.structs.astuple, UNSET
-        has_others, unset_count = len(kinds) > len(_USUAL_KINDS), len(kinds) - 1
+        other_count = len(kinds) - len(_USUAL_KINDS)
+
+        def other_value(values: tuple[Any, ...], name: str, sets: dict[str, str]) -> Value:
+            """Return the value of an attribute with one of the types that few items have."""
+            ((kind, value),) = (
+                (kind, value)
+                for kind, value in zip(kinds, values, strict=True)
+                if value is not unset and value is not None
+            )
+            if kind in SETS:
+                sets[name] = kind
+            return read_attribute({kind: value})
 
         def read_item(
-            attributes: dict[str, Any], _path: str, sets: dict[str, str]
+            attributes: dict[str, Any], _path: str, _field: str, sets: dict[str, str]
         ) -> dict[str, Value]:
             image: dict[str, Value] = {}
             for name, attribute in attributes.items():
                 text, digits = attribute.S, attribute.N
-                if has_others:
+                if other_count:
                     values = values_of(attribute)
-                    if values.count(unset) != unset_count:
-                        raise NotPlainError
-                    if text is unset and digits is unset:
-                        ((kind, value),) = (
-                            (kind, value)
-                            for kind, value in zip(kinds, values, strict=True)
-                            if value is not unset
-                        )
-                        if kind in SETS:
-                            sets[name] = kind
-                        image[name] = read_attribute({kind: value})
+                    type_count = other_count - values.count(unset)
+                    if type_count:
+                        if type_count > 1 or text is not None or digits is not None:
+                            raise NotPlainError
+                        image[name] = other_value(values, name, sets)
                         continue
-                if digits is unset:
-                    if text is unset:
+                if digits is None:
+                    if text is None:
                         raise NotPlainError
                     image[name] = text
-                elif text is not unset:
+                elif text is not None:
                     raise NotPlainError
                 elif digits.isdecimal() and digits.isascii() and len(digits) <= FEW_DIGITS:
                     image[name] = int(digits)
                 else:
-                    image[name] = number(digits)
+                    image[name] = fraction(digits)
             return image
 
         return read_item
 
     def _decoder(self) -> Callable[[bytes], Any]:
         """Return the decoder of a record; an error = the record is not plain."""
-        kinds: dict[str, tuple[Any, ...]] = {
-            field.name: (field.type, field.default)
-            for field in msgspec.structs.fields(Record)
-            if field.default is not msgspec.NODEFAULT
-        }
+        kinds = kinds_of(Record)
         place = {name: getattr(self._record, name) for name in ("tableName", "eventSourceARN")}
         kinds |= {name: literal(value) for name, value in place.items()}
-        usual = dict.fromkeys(_USUAL_KINDS, (str | UnsetType, UNSET))
-        attribute = _class_of(dict.fromkeys(self._kinds, (Any, UNSET)) | usual)
-        stream_kinds: dict[str, tuple[Any, ...]] = {
-            field.name: (field.type, field.default)
-            for field in msgspec.structs.fields(StreamRecord)
-        }
+        usual = dict.fromkeys(_USUAL_KINDS, (str, None))  # null is no value of an attribute
+        attribute = plain_class(dict.fromkeys(self._kinds, (Any, UNSET)) | usual)
         item: Any = dict[str, attribute]  # type: ignore[valid-type]
         items = dict.fromkeys(_ITEMS, (item | None, None))
         kinds |= {
             "eventName": (Literal[tuple(OPERATIONS)],),
-            "dynamodb": (_class_of(stream_kinds | items),),
+            "dynamodb": (plain_class(kinds_of(StreamRecord) | items),),
             "userIdentity": (None, None),
         }
-        return msgspec.json.Decoder(_class_of(kinds), float_hook=decimal.Decimal).decode
-
-
-def _class_of(kinds: dict[str, tuple[Any, ...]]) -> Any:
-    fields: list[Any] = [(name, *kind) for name, kind in kinds.items()]
-    return msgspec.defstruct(
-        "PlainPart", fields, kw_only=True, forbid_unknown_fields=True, gc=False
-    )
+        return msgspec.json.Decoder(plain_class(kinds), float_hook=decimal.Decimal).decode
 
 
 def _declared_column(column: Column, read: Read) -> LaneColumn:

@@ -43,7 +43,7 @@ MILLISECONDS_FROM: Final = 10**11
 AFTER_LAST_SECOND: Final = 253_402_300_800
 """The beginning of the year 10000."""
 
-_SECOND: Final = 1_000_000_000
+SECOND: Final = 1_000_000_000
 _MILLISECOND: Final = 1_000_000
 _MOST_TABLES: Final = 4096
 _MOST_OFFSET: Final = (1 << 64) - 1
@@ -249,10 +249,11 @@ def time_ns(ts: int | None) -> int | None:
     """Return ``ts`` in nanoseconds: seconds for rows, milliseconds for statements."""
     if ts is None:
         return None
-    is_milliseconds = ts >= MILLISECONDS_FROM
-    if abs(ts) >= AFTER_LAST_SECOND * (1000 if is_milliseconds else 1):
-        raise DecodeError("out of range", code=ReasonCode.VALUE_OUT_OF_RANGE, path="$.ts")
-    return ts * (_MILLISECOND if is_milliseconds else _SECOND)
+    if -AFTER_LAST_SECOND < ts < MILLISECONDS_FROM:
+        return ts * SECOND
+    if MILLISECONDS_FROM <= ts < AFTER_LAST_SECOND * 1000:
+        return ts * _MILLISECOND
+    raise DecodeError("out of range", code=ReasonCode.VALUE_OUT_OF_RANGE, path="$.ts")
 
 
 def position_of(text: str, gtid: str | None) -> MySqlPosition:
@@ -304,7 +305,7 @@ def push_time_ns(push_ts: Any) -> int | None:
         raise DecodeError("not a number", code=ReasonCode.WRONG_TYPE, path="$.push_ts")
     number: decimal.Decimal | int = push_ts
     try:
-        time = _NANOSECONDS.multiply(number, _SECOND)
+        time = _NANOSECONDS.multiply(number, SECOND)
         if -AFTER_LAST_SECOND < number < AFTER_LAST_SECOND and (nanoseconds := int(time)) == time:
             return nanoseconds
     except decimal.Inexact:

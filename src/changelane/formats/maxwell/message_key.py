@@ -18,7 +18,8 @@ from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.maxwell.wire import Row
 
 _PREFIX: Final = "pk."
-_NAME: Final = b'"pk.'
+NAME_START: Final = b'"pk.'
+"""The start of the name of a key column in a message key."""
 _MOST_KEYS: Final = 4096
 _NAMESPACE: Final = uuid.UUID("6ba7b811-9dad-11d1-80b4-00c04fd430c8")  # RFC 9562: URLs
 
@@ -71,7 +72,7 @@ class KeyReader:
 
 def has_start(message_key: bytes, start: bytes) -> bool:
     """Return whether a message key has the one column whose name is at the end of a start."""
-    return message_key.startswith(start) and message_key.find(_NAME, len(start)) < 0
+    return message_key.startswith(start) and message_key.find(NAME_START, len(start)) < 0
 
 
 def names_in(message_key: bytes, database: str, table: str) -> tuple[str, ...]:

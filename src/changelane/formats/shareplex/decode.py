@@ -3,7 +3,7 @@
 
 import datetime as dt
 import re
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -15,7 +15,6 @@ from changelane.event import (
     Completeness,
     Control,
     DataChange,
-    Details,
     HalfUpdate,
     Image,
     Key,
@@ -26,7 +25,7 @@ from changelane.event import (
     Transaction,
     Truncate,
 )
-from changelane.formats.contract.iso_times import reader
+from changelane.formats.contract.iso_times import time_reader
 from changelane.formats.shareplex.operations import Operation, operation_of
 from changelane.formats.shareplex.wire import SCNS, AnyMeta, Change, KnownMeta, Row, load
 from changelane.position import ScnPosition
@@ -86,13 +85,14 @@ class Reader:
 
     Attributes:
         text_only: Values must be text or null.
+        times: The reader of the times in ``meta``.
     """
 
     def __init__(self, options: ReadOptions) -> None:
         self.text_only = options.text_only
         self._is_strict = options.is_strict
         self._completeness = _COMPLETENESS[options.key_image]
-        self._read_time = reader(options.zone)
+        self.times = time_reader(options.zone)
         self._tables: dict[str, TableId] = {}
 
     def __call__(self, value: bytes) -> ChangeEvent:
@@ -114,8 +114,8 @@ class Reader:
     # -- rows ----------------------------------------------------------------------------------
 
     def _row(self, operation: Operation, message: Change, row: Row) -> DataChange:
-        op, images = change_of(operation, message)
-        return self._change(op, images, message.meta, row)
+        op, before, after = change_of(operation, message)
+        return self._change(op, (before, after), message.meta, row)
 
     def _half(self, operation: Operation, message: Change, row: Row) -> HalfUpdate:
         if message.data is None and message.key is None:
@@ -135,7 +135,8 @@ class Reader:
         before_completeness, after_completeness = self.completeness(op, before)
         if before is not None and before_completeness is Completeness.KEY:
             key = Key(tuple(before), KeyOrigin.PAYLOAD)
-        coordinates = Coordinates(meta, row)
+        details = details_of(meta, row)
+        position, transaction = coordinates_of(meta, details)
         return DataChange(
             op,
             self._table(meta.table),
@@ -143,14 +144,14 @@ class Reader:
             before,
             after,
             None,
-            coordinates.position,
-            coordinates.transaction,
+            position,
+            transaction,
             SOURCE,
-            self.time(meta.time, "time"),
-            self.time(meta.posttime, "posttime"),
+            self._time(meta.time, "time"),
+            self._time(meta.posttime, "posttime"),
             before_completeness,
             after_completeness,
-            coordinates.details,
+            details or NO_DETAILS,
         )
 
     def completeness(self, op: Op, before: Image | None) -> tuple[Completeness, Completeness]:
@@ -170,30 +171,32 @@ class Reader:
                 code=ReasonCode.UNKNOWN_OPERATION,
                 path="$.meta.op",
             )
-        coordinates = Coordinates(meta, row)
+        details = details_of(meta, row)
+        position, transaction = coordinates_of(meta, details)
         return Control(
             meta.op,
             None,
             self._table(meta.table),
-            coordinates.position,
+            position,
             SOURCE,
-            self.time(meta.time, "time"),
-            self.time(meta.posttime, "posttime"),
-            {**coordinates.details, **coordinates.transaction_details()},
+            self._time(meta.time, "time"),
+            self._time(meta.posttime, "posttime"),
+            details | _transaction_details(transaction),
         )
 
     def _truncate(self, message: Change, row: Row) -> Truncate:
         meta, data = message.meta, dict(message.data or {})
-        coordinates = Coordinates(meta, row)
+        details = details_of(meta, row)
+        position, transaction = coordinates_of(meta, details)
         return Truncate(
             self._table(meta.table),
             _statement(data),
-            coordinates.position,
-            coordinates.transaction,
+            position,
+            transaction,
             SOURCE,
-            self.time(meta.time, "time"),
-            self.time(meta.posttime, "posttime"),
-            {**coordinates.details, **_row_details(data, message.key)},
+            self._time(meta.time, "time"),
+            self._time(meta.posttime, "posttime"),
+            details | _row_details(data, message.key),
         )
 
     def _ddl(self, operation: Operation, message: Change, row: Row) -> SchemaChange | Truncate:
@@ -208,24 +211,25 @@ class Reader:
             if action == "truncate":
                 return self._truncate(message, row)
             sql = _statement(data)
-        coordinates = Coordinates(meta, row)
+        details = details_of(meta, row)
+        position, transaction = coordinates_of(meta, details)
         return SchemaChange(
             self._table(meta.table),
             action,
             sql,
-            position=coordinates.position,
+            position=position,
             source=SOURCE,
-            source_time_ns=self.time(meta.time, "time"),
-            process_time_ns=self.time(meta.posttime, "posttime"),
+            source_time_ns=self._time(meta.time, "time"),
+            process_time_ns=self._time(meta.posttime, "posttime"),
             # a schema change has no field for its transaction
             details={
-                **coordinates.details,
-                **coordinates.transaction_details(),
+                **details,
+                **_transaction_details(transaction),
                 **_row_details(data, message.key),
             },
         )
 
-    def time(self, text: str | None, field: str) -> int | None:
+    def _time(self, text: str | None, field: str) -> int | None:
         """Return a time of ``meta`` in nanoseconds.
 
         Raises:
@@ -234,7 +238,7 @@ class Reader:
         if text is None:
             return None
         try:
-            return self._read_time(text)
+            return self.times.read(text)
         except (ValueError, OverflowError):
             path = f"$.meta.{field}"
             raise DecodeError("not a time", code=ReasonCode.WRONG_TYPE, path=path) from None
@@ -248,8 +252,8 @@ class Reader:
         return table
 
 
-def change_of(operation: Operation, message: Change) -> tuple[Op, Images]:
-    """Return the operation and the images of a row change.
+def change_of(operation: Operation, message: Change) -> tuple[Op, Image | None, Image | None]:
+    """Return the operation, the before and the after image of a row change.
 
     Raises:
         DecodeError: The message has no columns, or an image that the operation does not have.
@@ -259,63 +263,67 @@ def change_of(operation: Operation, message: Change) -> tuple[Op, Images]:
         raise DecodeError("no columns", code=ReasonCode.MISSING_FIELD, path="$.data")
     if operation is _UPDATED:
         # "missing in data is unchanged": the after image is `key` overlaid with `data`
-        return _UPDATE, (before, data if before is None else {**before, **data})
+        return _UPDATE, before, data if before is None else {**before, **data}
     if before:
         # Quest KB 4376090: `key` exists for updates only, by design
         raise DecodeError(
             "only an update has this field", code=ReasonCode.UNEXPECTED_FIELD, path="$.key"
         )
-    return (_CREATE, (None, data)) if operation is _INSERTED else (_DELETE, (data, None))
+    return (_CREATE, None, data) if operation is _INSERTED else (_DELETE, data, None)
 
 
-class Coordinates:
-    """The position of an operation, its position in the transaction, and its other details."""
+def coordinates_of(
+    meta: Meta, details: dict[str, Any]
+) -> tuple[ScnPosition | None, Transaction | None]:
+    """Return the position of an operation, and its position in the transaction.
 
-    __slots__ = ("details", "position", "transaction")
+    Numbers that the event has no field for are added to *details*.
 
-    position: ScnPosition | None
-    transaction: Transaction | None
-    details: Details
+    Raises:
+        DecodeError: A number is out of range, or the numbers contradict each other.
+    """
+    seq, size = meta.seq, meta.size
+    if meta.idx is not None and meta.idx != f"{seq}/{size}":
+        seq, size = _with_idx(meta.idx, seq, size)
+    if seq is not None and size is not None and seq > size:
+        raise DecodeError("greater than the size of its transaction", path="$.meta.seq")
+    position = transaction = None
+    if meta.scn is not None:
+        # all operations of a transaction have one SCN: their numbers order them
+        position = ScnPosition(_scn(meta.scn), tx_seq=seq or 0)
+    if meta.trans is not None:
+        last = None if seq is None or size is None else seq == size
+        transaction = Transaction(meta.trans, seq, None, size, last)
+    else:
+        if seq is not None and position is None:
+            details["seq"] = seq
+        if size is not None:
+            details["size"] = size
+    return position, transaction
 
-    def __init__(self, meta: Meta, row: Row) -> None:
-        seq, size = meta.seq, meta.size
-        if meta.idx is not None and meta.idx != f"{seq}/{size}":
-            seq, size = _with_idx(meta.idx, seq, size)
-        if seq is not None and size is not None and seq > size:
-            raise DecodeError("greater than the size of its transaction", path="$.meta.seq")
-        details = row
-        if meta.userid is not None:
-            details["userid"] = meta.userid
-        if meta.rowid is not None:
-            details["rowid"] = meta.rowid
-        if meta.host is not None:
-            details["host"] = meta.host
-        if meta.queue is not None:
-            details["queue"] = meta.queue
-        if meta.source is not None:
-            details["source"] = meta.source
-        self.position = None
-        if meta.scn is not None:
-            # all operations of a transaction have one SCN: their numbers order them
-            self.position = ScnPosition(_scn(meta.scn), tx_seq=seq or 0)
-        self.transaction = None
-        if meta.trans is not None:
-            last = None if seq is None or size is None else seq == size
-            self.transaction = Transaction(meta.trans, seq, None, size, last)
-        else:
-            if seq is not None and meta.scn is None:
-                details["seq"] = seq
-            if size is not None:
-                details["size"] = size
-        self.details = details or NO_DETAILS
 
-    def transaction_details(self) -> dict[str, object]:
-        """Return the transaction as details, with the names of the message."""
-        transaction = self.transaction
-        if transaction is None:
-            return {}
-        fields = {"trans": transaction.id, "seq": transaction.order, "size": transaction.size}
-        return {name: value for name, value in fields.items() if value is not None}
+def details_of(meta: Meta, fields: Row) -> Row:
+    """Return the undocumented fields of ``meta``, and those that have no place in an event."""
+    details = fields
+    if meta.userid is not None:
+        details["userid"] = meta.userid
+    if meta.rowid is not None:
+        details["rowid"] = meta.rowid
+    if meta.host is not None:
+        details["host"] = meta.host
+    if meta.queue is not None:
+        details["queue"] = meta.queue
+    if meta.source is not None:
+        details["source"] = meta.source
+    return details
+
+
+def _transaction_details(transaction: Transaction | None) -> Row:
+    """Return a transaction as details, with the names of the message."""
+    if transaction is None:
+        return {}
+    fields = {"trans": transaction.id, "seq": transaction.order, "size": transaction.size}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _with_idx(idx: str, seq: int | None, size: int | None) -> tuple[int, int]:

@@ -20,12 +20,12 @@ SCNS: Final = 1 << 128
 _Count = Annotated[int, msgspec.Meta(ge=1, le=(1 << 63) - 1)]
 
 
-class KnownMeta(msgspec.Struct, forbid_unknown_fields=True):
+class KnownMeta(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, gc=False):
     """The part ``meta`` with documented keys only."""
 
-    op: str
     time: str | None = None
     userid: int | str | None = None
+    op: str
     scn: int | str | None = None
     rowid: str | None = None
     trans: str | None = None
@@ -43,7 +43,7 @@ class AnyMeta(KnownMeta, forbid_unknown_fields=False):
     """The part ``meta`` with any keys; :class:`AllMeta` reads the undocumented ones."""
 
 
-class KnownChange(msgspec.Struct, forbid_unknown_fields=True):
+class KnownChange(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """A message to read, with documented keys only: the usual case."""
 
     meta: KnownMeta

@@ -17,13 +17,17 @@ from msgspec import UNSET, UnsetType
 from changelane.event import DataChange, Op, Transaction
 from changelane.formats.contract.column_values import lane_column
 from changelane.formats.contract.lane import (
+    Kind,
+    Kinds,
     NotPlainError,
     PlainChange,
     ReadChange,
     ReadChanges,
     attribute,
     compiled_function,
+    kinds_of,
     literal,
+    plain_class,
     read_one,
 )
 from changelane.formats.contract.probed_lanes import ProbedLanes
@@ -37,10 +41,6 @@ from changelane.formats.spanner.decode import (
 )
 from changelane.formats.spanner.wire import PlainRecord
 from changelane.message import Message
-
-Kind = tuple[Any, ...]
-"""The type of a field, and its default if it has one."""
-Kinds = dict[str, Kind]
 
 _IDENTITY: Final = ("table_name", "mod_type", "value_capture_type")
 
@@ -186,15 +186,11 @@ class SpannerLane:
             case _:
                 new, old = nothing, whole if self._has_old_rows else nothing
         keys = (self._values_class(self._keys),)
-        mod: Any = _class_of({"keys": keys, "new_values": new, "old_values": old})
-        kinds: Kinds = {
-            field.name: (field.type, field.default)
-            for field in msgspec.structs.fields(PlainRecord)
-            if field.default is not msgspec.NODEFAULT
-        }
+        mod: Any = plain_class({"keys": keys, "new_values": new, "old_values": old})
+        kinds = kinds_of(PlainRecord)
         kinds |= {name: literal(getattr(self._record, name)) for name in _IDENTITY}
         kinds |= {"mods": (list[mod],), "column_types": (msgspec.Raw,)}
-        record = _class_of(kinds)
+        record = plain_class(kinds)
         return msgspec.json.Decoder(record, float_hook=decimal.Decimal).decode
 
     def _values_class(self, indexes: Iterable[int], *, is_whole: bool = True) -> Any:
@@ -204,14 +200,7 @@ class SpannerLane:
             json = self.columns[index].json | None
             kinds[attribute(index)] = (json,) if is_whole else (json | UnsetType, UNSET)
         rename = {attribute(index): self.columns[index].column.name for index in indexes}
-        return _class_of(kinds, rename)
-
-
-def _class_of(kinds: Kinds, rename: dict[str, str] | None = None) -> Any:
-    fields: list[Any] = [(name, *kind) for name, kind in kinds.items()]
-    return msgspec.defstruct(
-        "PlainPart", fields, rename=rename, kw_only=True, forbid_unknown_fields=True, gc=False
-    )
+        return plain_class(kinds, rename)
 
 
 _START: Final = (

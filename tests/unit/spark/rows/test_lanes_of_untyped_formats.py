@@ -122,6 +122,12 @@ def test_plain_records_of_dms(options: dict[str, Any]) -> None:
         assert count("aws-dms-json", [one] * 3, options, images=False) == 2
 
 
+@pytest.mark.parametrize("qty", [-0.25, 1e-7])
+def test_plain_fractions_of_dms(qty: float) -> None:
+    times = {"timestamp": None, "transaction-record-id": None}
+    assert count("aws-dms-json", [dms("insert", order(qty=qty), **times)] * 3) == 2
+
+
 @pytest.mark.parametrize("options", [{}, TYPED])
 @pytest.mark.parametrize(
     "other",
@@ -132,6 +138,7 @@ def test_plain_records_of_dms(options: dict[str, Any]) -> None:
         dms("insert", order(), more=1),
         dms("insert", order(), **{"table-name": "other"}),
         dms("insert", order(), timestamp="soon"),
+        dms("insert", order(qty=1e22)),
         dms("update", order(), {"more": 1}),
         dms("delete", {"id": 1}),
         dms("delete", None, order()),
@@ -470,6 +477,7 @@ def test_plain_operations_of_shareplex(options: dict[str, Any]) -> None:
         shareplex("upd", order()),
         shareplex("del", order(), scn=None, trans="1:2"),
         shareplex("ins", order(), idx="1/2", userid=7, rowid="AAA"),
+        shareplex("ins", order(), trans=None, scn=None, idx=None),
     ):
         assert count("shareplex-json", [one] * 3, options) == 2
         assert count("shareplex-json", [one] * 3, options, images=False) == 2
@@ -487,6 +495,9 @@ def test_plain_operations_of_shareplex(options: dict[str, Any]) -> None:
         shareplex("ins", order(), scn="far"),
         shareplex("ins", order(), time="soon"),
         shareplex("ins", order(), idx="2/2"),
+        shareplex("ins", order(), seq=3),
+        shareplex("ins", order(), posttime="soon"),
+        shareplex("ins", None),
         shareplex("ins", order(), more=1),
         shareplex("upd", order(note="b"), {"more": 1}),
         shareplex("del", {"id": 1}),
@@ -504,9 +515,13 @@ def test_updates_of_shareplex_with_other_completeness() -> None:
     assert count("shareplex-json", [inserted, inserted, whole], {"key_image": "full"}) == 2
     assert count("shareplex-json", [inserted, inserted, unknown], {"key_image": "full"}) == 1
     for options in ({"key_image": "key"}, {"dialect": "native"}, {}):
-        for key in ({"id": 1}, {"id": 1, "qty": 1}):
+        for key, other in (
+            ({"id": 1}, shareplex("upd", {"qty": 2}, {"id": 1, "note": 1})),
+            ({"id": 1, "qty": 1}, shareplex("upd", {"qty": 2, "note": 1}, {"id": 1})),
+        ):
             partial = shareplex("upd", {"note": [[1]], "qty": 1}, key)
             assert count("shareplex-json", [partial] * 3, options) == 2
+            assert count("shareplex-json", [partial, partial, other], options) == 2 - bool(options)
             assert count("shareplex-json", [partial] * 3, options, images=False) == 2
     number = shareplex("ins", order(qty=1))
     assert count("shareplex-json", [number] * 3, {"dialect": "native"}) == 2
@@ -532,6 +547,9 @@ def test_plain_rows_of_maxwell(options: dict[str, Any]) -> None:
         maxwell("insert", order(), key=["shop", "orders", [{"id": 1}]]),
         maxwell("insert", order(), key=None),
         maxwell("insert", order(), primary_key_columns=["id"], primary_key=[1, "a"], push_ts=1.5),
+        maxwell("insert", order(), xoffset=3, push_ts=1477053234.734),
+        maxwell("update", order(), {"note": "b"}, push_ts=1477053234.734001),
+        maxwell("insert", order(), xid=None, commit=None, push_ts=1477053234),
     ):
         assert count("maxwell-json", [one] * 3, options) == 2
         assert count("maxwell-json", [one] * 3, options, images=False) == 2
@@ -545,13 +563,21 @@ def test_plain_rows_of_maxwell(options: dict[str, Any]) -> None:
         maxwell("insert", order(), {"note": "b"}),
         maxwell("insert", {"note": "a", "id": 1, "qty": 2}),
         maxwell("insert", order(), table="items"),
+        maxwell("insert", order(), database=None),
         maxwell("insert", order(), key=MAXWELL_KEY | {"pk.note": "a"}),
         maxwell("insert", order(), key="other"),
         maxwell("insert", order(), primary_key_columns=["note"]),
         maxwell("insert", order(), primary_key=[[1]]),
         maxwell("insert", order(), position="far"),
         maxwell("insert", order(), ts=10**18),
+        maxwell("insert", order(), ts=-(10**12)),
+        maxwell("insert", order(), ts=-1),
+        maxwell("insert", order(), ts=10**12),
         maxwell("insert", order(), push_ts="soon"),
+        maxwell("insert", order(), push_ts="1477053234.734"),
+        maxwell("insert", order(), push_ts=True),
+        maxwell("insert", order(), push_ts=1e300),
+        maxwell("insert", order(), push_ts=1e-20),
         maxwell("insert", order(), xoffset=-1),
         maxwell("insert", order(), encrypted={}),
         maxwell("insert", order(), reason="too large"),
