@@ -302,6 +302,24 @@ def lists_sent_columns_only(event: DataChange) -> bool:
     return event.op is Op.UPDATE and event.after_holds is Completeness.CHANGED
 
 
+def has_partial_after(event: DataChange) -> bool:
+    """Whether the table may have columns that the after image of an update lacks.
+
+    Without a schema, an image has all columns if the format says so. If that is unknown, it has all
+    columns of the table if it has all columns of a full before image.
+    """
+    after, before = event.after, event.before
+    if event.op is not Op.UPDATE or after is None:
+        return False
+    if event.schema is not None:
+        return event.after_holds is Completeness.CHANGED
+    if event.after_holds is not Completeness.UNKNOWN:
+        return event.after_holds is not Completeness.FULL
+    if before is None or not is_complete(before, None, event.before_holds):
+        return True
+    return not before.keys() <= after.keys()
+
+
 INCREMENTAL_SNAPSHOT: Final = "incremental"
 """The kind of snapshot whose rows are part of the stream (``source.snapshot``)."""
 
@@ -373,6 +391,17 @@ def key_of(event: DataChange, image: Image) -> Image | None:
             return None
         values[name] = value
     return values
+
+
+def moved_row(before: Image, after: Image) -> Image:
+    """Return the row at its new key: a column that the after image lacks did not change.
+
+    Args:
+        before: The before image of a key change.
+        after: Its after image.
+    """
+    known = {name: value for name, value in after.items() if value is not UNAVAILABLE}
+    return {**after, **before, **known}
 
 
 def is_key_change(event: DataChange) -> bool:

@@ -17,7 +17,7 @@ from changelane.testing import (
     check_pair,
     golden,
 )
-from changelane.testing.conformance import EFFORT
+from changelane.testing.conformance import EFFORT, check_honesty
 from changelane.types import (
     Array,
     Bits,
@@ -188,6 +188,7 @@ MINIMUM = {
         operations=frozenset({Op.CREATE, Op.UPDATE, Op.DELETE}),
         before=True,
         partial_before=True,
+        partial_after=True,
         absent=True,
         types=frozenset({String}),
         key_change=True,
@@ -258,6 +259,7 @@ MINIMUM = {
         kinds=frozenset({"truncate", "control"}),
         before=True,
         partial_before=True,
+        partial_after=True,
         absent=True,
         types=frozenset({Integer, String}),
         key=True,
@@ -306,6 +308,7 @@ MINIMUM = {
         before=True,
         absent=True,
         unavailable=True,
+        partial_after=True,
         partial_schema=True,
         schema=SchemaDetail.SOURCE_TYPES,
         types=frozenset(SQL_TYPES | {Array, Bits, Interval, Json, Text, TimeTz, Uuid, Xml}),
@@ -412,6 +415,7 @@ MINIMUM = {
         operations=frozenset({Op.CREATE, Op.UPDATE, Op.DELETE}),
         before=True,
         partial_before=True,
+        partial_after=True,
         absent=True,
         partial_schema=True,
         schema=SchemaDetail.SOURCE_TYPES,
@@ -558,6 +562,7 @@ MINIMUM = {
         ),
         before=True,
         partial_before=True,
+        partial_after=True,
         absent=True,
         unavailable=True,
         schema=SchemaDetail.FULL,
@@ -591,6 +596,29 @@ def run(check, name, *arguments):
 @pytest.mark.parametrize("check", EVENT_CHECKS, ids=lambda check: check.__name__)
 def test_format(check, name):
     run(check, name)
+
+
+OPTIONS = [
+    ("arcion-json", {"after_image": "updated"}),
+    ("aws-dms-json", {"absent": "unchanged", "nulls": "written"}),
+    ("canal-json", {"dialect": "flink"}),
+    ("canal-json", {"dialect": "ticdc"}),
+    ("cdl-json", {"before_image": "full"}),
+    ("datahub-blob", {"missing_columns": "null"}),
+    ("debezium-flat-json", {"delete_tombstone_handling_mode": "rewrite"}),
+    ("debezium-json", {"before_image": "full"}),
+    ("decoderbufs", {"replica_identity": "full"}),
+    ("lindorm-json", {"schema": "none"}),
+    ("maxwell-json", {"row_image": "full"}),
+    ("ogg-json", {"row_image": "full"}),
+    ("shareplex-json", {"dialect": "native"}),
+    ("shareplex-json", {"key_image": "full"}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), OPTIONS)
+def test_format_with_options(name, options):
+    check_honesty(get_codec(name, **options), examples=5)
 
 
 @pytest.mark.parametrize("name", MINIMUM)

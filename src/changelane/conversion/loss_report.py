@@ -236,6 +236,8 @@ def _images(carries: Carries) -> Iterator[ChangeEvent]:
         yield _change(Op.UPDATE, before=None, after=full | {"note": UNAVAILABLE})
     if carries.key_change:
         yield _change(Op.UPDATE, after=full | {"id": 2})
+    if carries.partial_after:
+        yield _change(Op.UPDATE, before=None, after={"id": 1}, schema=None)
     if carries.schema is SchemaDetail.NONE:
         completeness = Completeness.FULL
         yield _change(Op.UPDATE, schema=None, before_holds=completeness, after_holds=completeness)

@@ -14,7 +14,7 @@ import msgspec
 
 from changelane.codec import Codec, Encoded, get_codec
 from changelane.errors import ConfigError, EncodeError
-from changelane.event import ChangeEvent, DataChange, HalfUpdate, Op, is_key_change
+from changelane.event import ChangeEvent, DataChange, HalfUpdate, Op, is_key_change, moved_row
 from changelane.message import Message
 from changelane.schema import TableId
 from changelane.types import UNAVAILABLE
@@ -165,13 +165,7 @@ def split_key_change(event: ChangeEvent) -> tuple[ChangeEvent, ...]:
     """
     if not isinstance(event, DataChange) or not is_key_change(event):
         return (event,)
-    before, after = event.before or {}, event.after or {}
-    # a key column that the after image lacks did not change, nor did an unavailable column
-    columns = () if event.key is None else event.key.columns
-    after = {name: before[name] for name in columns if name not in after} | {
-        name: before.get(name, value) if value is UNAVAILABLE else value
-        for name, value in after.items()
-    }
+    after = moved_row(event.before or {}, event.after or {})
     deletion = msgspec.structs.replace(event, op=Op.DELETE, after=None)
     return deletion, msgspec.structs.replace(event, op=Op.CREATE, before=None, after=after)
 

@@ -5,7 +5,7 @@ import datetime as dt
 import decimal
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
 
@@ -14,8 +14,19 @@ import msgspec
 from changelane.codec import Codec
 from changelane.conversion.join_update_halves import JoinHalves
 from changelane.conversion.stateful import run
-from changelane.event import ChangeEvent, DataChange, HalfUpdate, Image, Key, Tombstone, Truncate
+from changelane.event import (
+    ChangeEvent,
+    DataChange,
+    HalfUpdate,
+    Image,
+    Key,
+    Op,
+    Tombstone,
+    Truncate,
+    has_partial_after,
+)
 from changelane.formats.contract.capabilities import Carries, SchemaDetail
+from changelane.formats.contract.losses import Loss
 from changelane.message import Message
 from changelane.schema import TableSchema
 from changelane.types import Bits, InstantType, Time, Timestamp, TimeTz, Value
@@ -168,6 +179,48 @@ def _schemas(
                 got_flag, want_flag = getattr(got_column, flag), getattr(want_column, flag)
                 if want_flag is not None and got_flag != want_flag:
                     yield f"schema.{got_column.name}.{flag}: {got_flag!r} instead of {want_flag!r}"
+
+
+def explains(difference: str, losses: Iterable[Loss]) -> bool:
+    """Return whether one of the losses may be the cause of a difference."""
+    causes = _CAUSES.get(_group(difference), _EVENT_LOSSES)
+    return any(_group(field) in causes for field, _ in losses)
+
+
+def _group(field: str) -> str:
+    """Return the group of a loss, or the part of an event in which a difference is."""
+    return re.split("[.:]", field)[0]
+
+
+_EVENT_LOSSES: Final = frozenset({"event", "half", "operation", "key_change", "pair", "other_key"})
+_VALUE_LOSSES: Final = frozenset(
+    {"absent", "column", "null", "schema", "type", "unavailable", "value"}
+)
+_CAUSES: Final = {
+    "op": _EVENT_LOSSES,
+    "key": frozenset({"key", "schema"}),
+    "before": _VALUE_LOSSES | {"before"},
+    "after": _VALUE_LOSSES | {"after"},
+    "schema": _VALUE_LOSSES | {"before", "after"},
+    "table": frozenset({"table", "event"}),
+    "position": frozenset({"position"}),
+    "transaction": frozenset({"transaction"}),
+    "source": frozenset({"source"}),
+    "source_time_ns": frozenset({"source_time"}),
+    "process_time_ns": frozenset({"process_time"}),
+    "details": frozenset({"details"}),
+    "ddl": frozenset({"ddl", "event"}),
+    "action": frozenset({"action", "event"}),
+}
+"""The part of an event -> the groups of losses that may change it."""
+
+
+def is_whole_update(event: ChangeEvent) -> bool:
+    """Return whether an event is an update whose after image has all columns of its table."""
+    if not isinstance(event, DataChange) or event.op is not Op.UPDATE or event.after is None:
+        return False
+    names = frozenset(event.after) if event.schema is None else event.schema.names
+    return names <= event.after.keys() and not has_partial_after(event)
 
 
 def decode_all(codec: Codec, messages: Sequence[Message]) -> list[ChangeEvent]:

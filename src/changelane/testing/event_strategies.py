@@ -230,8 +230,10 @@ def data_changes(draw: st.DrawFn, carries: Carries) -> DataChange:
         rows = st.just(row)
     names_key = carries.requires_key or (carries.key and draw(st.integers(0, 4)) > 0)
     images = draw(_images(op, rows, key, carries))
-    completeness = Completeness.UNKNOWN if has_schema else Completeness.FULL
+    completeness = after_holds = Completeness.UNKNOWN if has_schema else Completeness.FULL
     before, after = images.get("before"), images.get("after")
+    if op is Op.UPDATE and not has_schema and carries.partial_after:
+        after_holds = draw(st.sampled_from([Completeness.FULL, Completeness.UNKNOWN]))
     return DataChange(
         op,
         draw(tables(carries)),
@@ -241,7 +243,7 @@ def data_changes(draw: st.DrawFn, carries: Carries) -> DataChange:
         schema=schema,
         transaction=draw(transactions(carries)),
         before_holds=Completeness.UNKNOWN if before is None else completeness,
-        after_holds=Completeness.UNKNOWN if after is None else completeness,
+        after_holds=Completeness.UNKNOWN if after is None else after_holds,
         **draw(origins(carries, op)),
     )
 

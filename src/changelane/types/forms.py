@@ -73,6 +73,12 @@ def _document(value: Value) -> Value:
     return value if document is None or not _has_levels(document, _MOST_NESTED) else document
 
 
+def _container(value: Value) -> Value:
+    """Return the JSON of a text; the text itself if it is a JSON string, which has its quotes."""
+    document = _document(value)
+    return value if isinstance(document, str) else document
+
+
 def _members(pairs: list[tuple[str, Value]]) -> dict[str, Value]:
     members = dict(pairs)
     if len(members) < len(pairs):
@@ -153,6 +159,7 @@ FORMS: Final[dict[str, tuple[str, Form]]] = {
     "bit_number": ("a number", _bit_number),
     "labels": ("an array of its labels", _always(_labels)),
     "document": ("a JSON document", _always(_document)),
+    "container": ("a JSON document, or as text with quotes", _always(_container)),
     "sql": ("text with a space before the time", _sql_text),
     "sql_utc": ("text with a space before the time, and a zone", _sql_text_with_zone),
 }

@@ -259,7 +259,12 @@ def test_rows_of_one_key_share_a_partition_whatever_else_they_hold(key, other, c
     "event",
     [
         change(after={"id": "17", "note": "x"}),
-        change(Op.UPDATE, before=None, after={"id": "17", "note": "x"}),
+        change(
+            Op.UPDATE,
+            before=None,
+            after={"id": "17", "note": "x"},
+            after_holds=Completeness.FULL,
+        ),
         change(Op.DELETE, before={"id": "18", "note": None}, after=None),
         SchemaChange(TABLE, "drop", "DROP TABLE t_user", source=SOURCE),
     ],

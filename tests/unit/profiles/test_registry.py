@@ -215,3 +215,8 @@ def test_an_unavailable_value_of_a_moved_row_comes_from_its_old_row_or_is_a_loss
     assert losses["key_change"] == (
         "a column whose value the producer did not send is unknown in the new row"
     )
+
+
+def test_a_column_that_the_new_row_of_a_moved_row_lacks_did_not_change():
+    moved = change(Op.UPDATE, before={"id": 1, "name": "a"}, after={"id": 2})
+    assert b'"a"' in sent("arcion", "arcion-json", moved)[-1].value

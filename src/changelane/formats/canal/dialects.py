@@ -161,7 +161,7 @@ def carries(dialect: Dialect) -> Carries:
         operations=dialect.operations,
         kinds=frozenset(kinds | ({"watermark"} if dialect.has_commit_ts else set())),
         before=True,
-        absent=True,
+        absent=has_types,
         absent_means=AbsentMeans.UNCHANGED,
         schema=SchemaDetail.SOURCE_TYPES if has_types else SchemaDetail.NONE,
         types=TYPES if has_types else untyped,

@@ -24,7 +24,7 @@ from changelane.formats.canal.decode import SECONDS_BELOW
 from changelane.formats.canal.dialects import Dialect
 from changelane.formats.canal.table_plan import NULL, TablePlan, WriteOptions
 from changelane.formats.canal.wire import JsonRow, WrittenMessage
-from changelane.formats.contract import json
+from changelane.formats.contract import json, tidb_time_stamps
 from changelane.formats.contract.format import Report
 from changelane.position import SequencePosition
 from changelane.schema import TableId, TableSchema
@@ -95,17 +95,18 @@ class Writer:
                 return None
             case _:
                 raise EncodeError(f"Canal has no message for {type(event).__name__}")
-        return json.dumps(self._shaped(message, event) if self._dialect.keys else message)
+        return json.dumps(self._shaped(message, event, report) if self._dialect.keys else message)
 
-    def _shaped(self, message: WrittenMessage, event: ChangeEvent) -> dict[str, Any]:
+    def _shaped(
+        self, message: WrittenMessage, event: ChangeEvent, report: Report
+    ) -> dict[str, Any]:
         """Return a message with the keys of the dialect, in their order."""
         details: Details = getattr(event, "details", NO_DETAILS)
         shaped: dict[str, Any] = {}
         for key in self._dialect.keys:
             match key:
                 case "_tidb":
-                    position = getattr(event, "position", None)
-                    time = position.value if isinstance(position, SequencePosition) else None
+                    time = tidb_time_stamps.value_of(getattr(event, "position", None), report)
                     name = "watermarkTs" if isinstance(event, Watermark) else "commitTs"
                     value: object = ticdc.extension_of(time, name, details.get("_tidb"))
                     if not value:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from changelane.errors import EncodeError
 from changelane.event import ChangeEvent, DataChange, Image, Op
 from changelane.formats.cockroachdb.avro_columns import ColumnWriter, column_writer_of
-from changelane.formats.cockroachdb.encode import PARTIAL, add_times, topic_of
+from changelane.formats.cockroachdb.encode import add_times, topic_of
 from changelane.formats.contract import json
 from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.contract.format import Report
@@ -61,8 +61,6 @@ class AvroWriter:
             images["before"] = None if event.op is Op.CREATE else event.before
         images["after"] = None if is_delete else row
         schema_names = () if event.schema is None else event.schema.names
-        if not is_delete and event.after_holds in PARTIAL:
-            report(("absent", "a missing column is read as NULL"))
         if is_delete and len(schema_names) > len(row):
             report(("schema", "a delete has the types of its row only"))
         times: dict[str, Any] = {}

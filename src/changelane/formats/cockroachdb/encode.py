@@ -2,10 +2,10 @@
 """Change events to messages of CockroachDB's changefeeds, in the envelope ``wrapped``."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from changelane.errors import EncodeError
-from changelane.event import ChangeEvent, Completeness, DataChange, Image, Key, Op, Watermark
+from changelane.event import ChangeEvent, DataChange, Image, Key, Op, Watermark
 from changelane.formats.cockroachdb.decode import table_of
 from changelane.formats.cockroachdb.timestamps import is_time_stamp, text_of
 from changelane.formats.contract import json
@@ -17,9 +17,6 @@ from changelane.formats.debezium_envelope.registry.avro_styles import (
 )
 from changelane.message import Message
 from changelane.schema import TableId, option_for_table
-
-PARTIAL: Final = frozenset({Completeness.CHANGED, Completeness.KEY})
-"""The completeness of images that may lack columns."""
 
 
 class Writer:
@@ -70,8 +67,6 @@ class Writer:
             for value in (image or {}).values()
         ):
             report(("type:unknown", "a whole number in exponent form is read as an integer"))
-        if not is_delete and event.after_holds in PARTIAL:
-            report(("absent", "a missing column is read as NULL"))
         add_times(event, message, report)
         topic = topic_of(event.table, report)
         return Message(

@@ -20,6 +20,7 @@ from changelane.event import (
     Op,
     Source,
     Transaction,
+    has_partial_after,
     is_complete,
     is_key_change,
     lists_sent_columns_only,
@@ -49,6 +50,7 @@ class CachedReduction(msgspec.Struct, frozen=True, gc=False):
         plan: The reduction of its images; ``None`` without a schema.
         fills: Whether missing columns of the images before and after become NULL.
         has_before: Whether the reduced change has a before image; likewise the others.
+        after_holds: The completeness of the after image; ``None`` = that of the change.
     """
 
     parts: tuple[object, ...]
@@ -64,6 +66,7 @@ class CachedReduction(msgspec.Struct, frozen=True, gc=False):
     has_position: bool
     has_details: bool
     has_completeness: bool
+    after_holds: Completeness | None
 
 
 class CachedReducer:
@@ -100,6 +103,7 @@ class CachedReducer:
             type(position),
             event.key is None,
             lists_sent_columns_only(event),
+            schema is None and has_partial_after(event),
             None if before is None else op is _UPDATE and _before_kind(event),
             None if transaction is None else empty_fields(transaction),
             bool(details),
@@ -141,7 +145,7 @@ class CachedReducer:
             source_ns,
             process_ns,
             event.before_holds if cached.has_completeness else _UNKNOWN,
-            event.after_holds if cached.has_completeness else _UNKNOWN,
+            event.after_holds if cached.after_holds is None else cached.after_holds,
             details if cached.has_details else NO_DETAILS,
         )
         return (reduced,), all_losses
@@ -162,6 +166,8 @@ class CachedReducer:
         reduced_event, schema = reduced[0], event.schema
         plan = None if schema is None else self.reducer.plan(schema)
         is_delete = event.op is _DELETE
+        has_completeness = reduced_event.schema is None or lists_sent_columns_only(reduced_event)
+        keeps_after_holds = has_completeness and reduced_event.after_holds is event.after_holds
         cached = CachedReduction(
             (event.op, schema, event.table, event.source),
             reduced_event.op,
@@ -175,7 +181,8 @@ class CachedReducer:
             reduced_event.key is not None,
             reduced_event.position is not None,
             reduced_event.details is event.details,
-            reduced_event.schema is None or lists_sent_columns_only(reduced_event),
+            has_completeness,
+            None if keeps_after_holds else reduced_event.after_holds,
         )
         image_losses: dict[Loss, None] = {}
         if reduced_event.before is not None and event.before is not None:

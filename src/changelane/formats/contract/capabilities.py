@@ -92,6 +92,7 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
         delete_partial: A delete may have a partial image.
         absent: A missing column is distinct from NULL.
         unavailable: The format has a marker for :data:`~changelane.types.UNAVAILABLE`.
+        partial_after: Updates without a schema keep a partial after image.
         partial_schema: The schema of an update may list the columns of its image only
             (:func:`~changelane.event.lists_sent_columns_only`).
         absent_means: The decoder's interpretation of a missing column.
@@ -134,6 +135,7 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
     delete_partial: bool = True
     absent: bool = False
     unavailable: bool = False
+    partial_after: bool = False
     partial_schema: bool = False
     absent_means: AbsentMeans = AbsentMeans.UNCHANGED
     schema: SchemaDetail = SchemaDetail.NONE

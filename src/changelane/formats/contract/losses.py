@@ -21,6 +21,10 @@ Loss = tuple[str, str]
 """(field, reason); neither contains a value of a row."""
 
 
+PARTIAL_ROW: Final[Loss] = ("absent", "readers take the columns of the update for a whole row")
+"""The loss of an update that may lack columns, in a message that does not show it."""
+
+
 class LossClass(StrEnum):
     """The kind of content that is lost."""
 

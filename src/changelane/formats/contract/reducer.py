@@ -19,14 +19,16 @@ from changelane.event import (
     Tombstone,
     Transaction,
     TransactionMarker,
+    has_partial_after,
     is_complete,
     is_key_change,
     key_of,
     lists_sent_columns_only,
+    moved_row,
 )
 from changelane.formats.contract.capabilities import Carries, SchemaDetail, SchemaPlan
 from changelane.formats.contract.identity_cache import Memo
-from changelane.formats.contract.losses import Loss
+from changelane.formats.contract.losses import PARTIAL_ROW, Loss
 from changelane.position import Position
 from changelane.schema import TableId, TableSchema
 from changelane.types import UNAVAILABLE, Bytes, Unavailable, Value
@@ -38,6 +40,9 @@ _PARTIAL_SCHEMA: Final = (
     "absent",
     "readers take the columns of the update for all columns of the table",
 )
+
+
+_LACKING_ROW: Final = ("absent", "the new row of a key change lacks a column, read as NULL")
 
 Reduced = tuple[tuple[ChangeEvent, ...], tuple[Loss, ...]]
 
@@ -122,26 +127,15 @@ class Reducer:
 
     def _data(self, event: DataChange, losses: dict[Loss, None]) -> Iterator[DataChange]:
         carries = self._carries
-        op = event.op
-        if op not in carries.operations:
-            if op is Op.READ and Op.CREATE in carries.operations:
-                losses["operation:r", "written as an insert"] = None
-                op = Op.CREATE
-            else:
-                losses[f"operation:{op.value}", "the format has no such operation"] = None
-                return
-        before, after, schema = event.before, event.after, event.schema
-        key_change = before is not None and op is Op.UPDATE and is_key_change(event)
-        split = key_change and not carries.key_change
-        if before is not None and op is Op.UPDATE:
-            partial = not is_complete(before, schema, event.before_holds)
-            may_lack = carries.partial_before or (key_change and carries.key_change_partial)
-            if not carries.before or (partial and not may_lack):
-                if key_change:
-                    split = True
-                else:
-                    losses["before", "a partial image" if partial else "not written"] = None
-                    before = None
+        op = self._operation(event.op, losses)
+        if op is None:
+            return
+        after, schema = event.after, event.schema
+        before, is_split = self._before(event, op, losses)
+        if is_split and before is not None and after is not None:
+            after = moved_row(before, after)
+            if schema is not None and carries.absent and not schema.names <= after.keys():
+                losses[_LACKING_ROW] = None
         before_holds, after_holds = event.before_holds, event.after_holds
         if schema is not None:
             plan = self.plan(schema)
@@ -156,6 +150,9 @@ class Reducer:
         else:
             before = None if before is None else self.untyped(before, losses)
             after = None if after is None else self.untyped(after, losses)
+        if schema is None and not carries.partial_after and has_partial_after(event):
+            losses[PARTIAL_ROW] = None
+            after_holds = Completeness.FULL
         key = event.key
         if key is not None and not carries.key:
             losses["key", "the format does not name key columns"] = None
@@ -182,11 +179,39 @@ class Reducer:
             after_holds,
             self._details(event.details, event.source, losses),
         )
-        if not split:
+        if not is_split:
             yield reduced
             return
         losses["key_change", "written as a delete and an insert"] = None
         yield from self._halves(event, reduced)
+
+    def _operation(self, op: Op, losses: dict[Loss, None]) -> Op | None:
+        """Return the written operation; ``None`` if the format has none."""
+        operations = self._carries.operations
+        if op in operations:
+            return op
+        if op is Op.READ and Op.CREATE in operations:
+            losses["operation:r", "written as an insert"] = None
+            return Op.CREATE
+        losses[f"operation:{op.value}", "the format has no such operation"] = None
+        return None
+
+    def _before(
+        self, event: DataChange, op: Op, losses: dict[Loss, None]
+    ) -> tuple[Image | None, bool]:
+        """Return the written before image, and whether a key change is written as two changes."""
+        carries, before = self._carries, event.before
+        if before is None or op is not Op.UPDATE:
+            return before, False
+        key_change = is_key_change(event)
+        partial = not is_complete(before, event.schema, event.before_holds)
+        may_lack = carries.partial_before or (key_change and carries.key_change_partial)
+        if carries.before and (may_lack or not partial):
+            return before, key_change and not carries.key_change
+        if not key_change:
+            losses["before", "a partial image" if partial else "not written"] = None
+            return None, False
+        return before, True
 
     def _keeps_partial_schema(self, event: DataChange, losses: dict[Loss, None]) -> bool:
         """Return whether the reduced event states that its schema lacks columns of the table."""

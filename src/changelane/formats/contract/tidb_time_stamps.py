@@ -49,6 +49,16 @@ def time_ns(time_stamp: int | None) -> int | None:
     return None if time_stamp is None else milliseconds(time_stamp) * _MILLISECOND
 
 
+def value_of(position: Position | None, report: Report) -> int | None:
+    """Return the time stamp of a position; ``None`` if it is not one of TiDB, which is reported."""
+    if not isinstance(position, SequencePosition):
+        return None
+    if position.row == 0 and 0 <= position.value <= _MAX:
+        return position.value
+    report(("position", "not a time stamp of TiDB"))
+    return None
+
+
 def time_stamp_of(
     position: Position | None, source_time_ns: int | None, report: Report
 ) -> int | None:
@@ -56,12 +66,7 @@ def time_stamp_of(
 
     Reports a source time that is not that of the time stamp, because messages have no other.
     """
-    time_stamp: int | None = None
-    if isinstance(position, SequencePosition):
-        if position.row == 0 and 0 <= position.value <= _MAX:
-            time_stamp = position.value
-        else:
-            report(("position", "not a time stamp of TiDB"))
+    time_stamp = value_of(position, report)
     if time_ns(time_stamp) != source_time_ns:
         report(("source_time", "readers take it from the position"))
     return time_stamp

@@ -77,7 +77,7 @@ class DataHubBlob:
             kinds=frozenset({"half", "schema", "truncate", "transaction", "watermark", "control"}),
             before=True,
             partial_before=True,
-            absent=True,
+            absent=options.missing_columns == "absent",
             absent_means=(
                 AbsentMeans.NULL if options.missing_columns == "null" else AbsentMeans.UNCHANGED
             ),

@@ -23,7 +23,8 @@ from changelane.reason_codes import ReasonCode
 FULL_LOAD: Final = -1
 """The sequence of every row of a full load."""
 
-_SEQUENCE: Final = re.compile(rf"[0-9]{{1,36}}|{FULL_LOAD}")
+_MOST_DIGITS: Final = 36
+_SEQUENCE: Final = re.compile(rf"[0-9]{{1,{_MOST_DIGITS}}}|{FULL_LOAD}")
 
 
 def read_sequence(value: str | int | None, path: str) -> int | None:
@@ -48,8 +49,8 @@ def sequence_of(position: Position | None, report: Report) -> int | None:
         return None
     if position.row:
         report(("position.row", "a sequence has no rows"))
-    if position.value < FULL_LOAD:
-        report(("position", "a sequence consists of digits"))
+    if not FULL_LOAD <= position.value < 10**_MOST_DIGITS:
+        report(("position", f"a sequence consists of at most {_MOST_DIGITS} digits"))
         return None
     return position.value
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from changelane.errors import EncodeError
-from changelane.event import ChangeEvent, Completeness, DataChange, Op
+from changelane.event import ChangeEvent, DataChange, Op
 from changelane.formats.contract import json
 from changelane.formats.contract.details import add_further, take_documented
 from changelane.formats.contract.format import Report
@@ -21,7 +21,6 @@ from changelane.formats.datastream.positions import coordinates
 from changelane.formats.datastream.wire import EVENT_FIELDS, METADATA_FIELDS, Row
 from changelane.message import Message
 
-_PARTIAL: Final = frozenset({Completeness.CHANGED, Completeness.KEY})
 _TIME: Final = writer(dt.UTC, digits=3, zulu=False)
 _STREAM_METHODS: Final = {
     "mysql": "mysql-cdc-binlog",
@@ -57,8 +56,6 @@ def encode(event: ChangeEvent, report: Report) -> Message:
     row = event.before if is_delete else event.after
     if row is None:
         raise EncodeError("the change has no row image")
-    if event.op is Op.UPDATE and event.after_holds in _PARTIAL:
-        report(("absent", "a missing column is read as NULL"))
     details = dict(event.details)
     known = take_documented(details, _DETAILS, report)
     key = None if event.key is None else event.key.columns

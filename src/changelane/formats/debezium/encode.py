@@ -23,12 +23,14 @@ from changelane.event import (
 )
 from changelane.formats.contract import json
 from changelane.formats.contract.format import Report
+from changelane.formats.contract.losses import PARTIAL_ROW
 from changelane.formats.contract.row_writing import RowWriting
 from changelane.formats.debezium_envelope import blocks, other_events_writer
 from changelane.formats.debezium_envelope.fillers import may_have_fillers, report_possible_fillers
 from changelane.formats.debezium_envelope.message_key import NEW_KEY, OLD_KEY, other_key_name
 from changelane.formats.debezium_envelope.options import (
     FILLER_PRODUCTS,
+    BeforeImage,
     Options,
     Tombstones,
 )
@@ -146,7 +148,9 @@ class Encoder:
         details = event.details
         writer = self._writers.of(event)
         placeholders: Any = details.get("placeholders", _NOTHING)
-        fillers: Any = details.get("fillers")
+        # with full before images, readers take a filler for a value
+        is_full = self._options.before_image is BeforeImage.FULL
+        fillers: Any = None if is_full else details.get("fillers")
         before = after = None
         if fillers is None and event.op is Op.DELETE and self._may_have_fillers(event):
             fillers = _NOTHING
@@ -167,6 +171,8 @@ class Encoder:
         has_schema = self._options.schemas_enable and event.schema is not None
         if event.schema is not None and not has_schema:
             report(("schema", "column types are not written (schemas_enable is false)"))
+            if event.op is Op.UPDATE and not writer.fields.keys() <= (after or {}).keys():
+                report(PARTIAL_ROW)
         if before is not None and self._may_have_fillers(event):
             report_possible_fillers(event, before, writer, report, has_schema=has_schema)
         _report_coordinates(event, report)
@@ -182,7 +188,7 @@ class Encoder:
                 rows = writer.struct(before, name, "before"), writer.struct(after, name, "after")
                 block = self._writers.add_block(shape, _envelope(event, rows, base, payload))
         row = key_row(event.key, before, after)
-        key = self._writers.key(event, row, writer, base if has_schema else None)
+        key = self._writers.key(event, row, writer, base if has_schema else None, report)
         return Message(wrapped(block, payload), key, headers, topic or None)
 
     def _may_have_fillers(self, event: DataChange) -> bool:

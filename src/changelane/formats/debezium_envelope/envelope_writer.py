@@ -13,6 +13,7 @@ import msgspec
 from changelane.errors import EncodeError
 from changelane.event import DataChange, Op, Tombstone
 from changelane.formats.contract.format import Report
+from changelane.formats.contract.losses import PARTIAL_ROW
 from changelane.formats.debezium_envelope.blocks import field_schemas, fields_in, schema_of_value
 from changelane.formats.debezium_envelope.row_writers import Fields, RowWriters
 from changelane.formats.debezium_envelope.rows.connect_schema import UNSET, Schema, struct
@@ -153,9 +154,11 @@ class MemberWriter:
             block = self._block(images, payload, parts, base)
         elif event.schema is not None:
             report(("schema", "column types are not written"))
+            if event.op is Op.UPDATE and not writer.fields.keys() <= (after or {}).keys():
+                report(PARTIAL_ROW)
         row = key_row(event.key, before, after)
         key_base = base if has_schema and layout.has_key_schema else None
-        key = self._writers.key(event, row, writer, key_base, parts.key)
+        key = self._writers.key(event, row, writer, key_base, report, columns=parts.key)
         return Message(wrapped(block, payload), key, topic=parts.topic)
 
     def tombstone(self, event: Tombstone, report: Report) -> Message:

@@ -66,6 +66,8 @@ class RowWriters:
         row: Mapping[str, Any] | None,
         writer: RowWriter,
         base: str | None,
+        report: Report,
+        *,
         columns: Sequence[str] | None = None,
     ) -> bytes | None:
         """Return the message key of a row change; ``None`` where the row lacks a column of it.
@@ -75,6 +77,7 @@ class RowWriters:
             row: The JSON of the row.
             writer: The writer of the row.
             base: The name of the table in the name of the schema; ``None`` for no schema.
+            report: Called if the row lacks a column of the key.
             columns: The key columns of an event without a key.
         """
         if "key" in event.details:
@@ -86,6 +89,7 @@ class RowWriters:
         try:
             values = {name: row[name] for name in columns}
         except KeyError:
+            report(("key", "the row lacks one of its columns"))
             return None
         return self._key(writer, values, base)
 

@@ -19,6 +19,7 @@ from changelane.event import (
 )
 from changelane.formats.contract.format import Report
 from changelane.formats.contract.lane import NotPlainError
+from changelane.formats.contract.losses import PARTIAL_ROW
 from changelane.formats.contract.row_writing import RowWriting
 from changelane.formats.debezium_envelope import blocks, other_events_writer
 from changelane.formats.debezium_envelope.message_key import NEW_KEY, other_key_name
@@ -163,10 +164,13 @@ class Encoder:
         blocks.report_snapshot(event, report)
         has_schema = self._options.schemas_enable and event.schema is not None
         block = None
+        lacks_columns = not writer.fields.keys() <= row.keys()
+        if lacks_columns and event.op is Op.UPDATE:
+            report(PARTIAL_ROW)
         if has_schema:
             for loss in writer.losses:
                 report(loss)
-            if not writer.fields.keys() <= row.keys():
+            if lacks_columns:
                 report(("schema", "columns that a row lacks are not written"))
             product = event.source.product
             shape = (writer, base, product, tuple(row), added)
@@ -179,7 +183,7 @@ class Encoder:
                 report(("schema", "column types are not written (schemas_enable is false)"))
             if is_other_event(payload, self._decoder.names):
                 report(("event:data", "read as a message of another kind, because of its fields"))
-        key = self._writers.key(event, row, writer, base if has_schema else None)
+        key = self._writers.key(event, row, writer, base if has_schema else None, report)
         return Message(wrapped(block, payload), key, headers, topic or None)
 
     def _without_names(self, image: Image, report: Report) -> Image:
@@ -255,7 +259,7 @@ class Encoder:
         row = writer.write(before, report, _NOTHING)
         topic, base = _topic(event)
         has_schema = self._options.schemas_enable and event.schema is not None
-        key = self._writers.key(event, row, writer, base if has_schema else None)
+        key = self._writers.key(event, row, writer, base if has_schema else None, report)
         if key is None:
             report(("operation:d", "a tombstone needs a key"))
             return ()

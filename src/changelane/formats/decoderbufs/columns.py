@@ -227,7 +227,7 @@ def column_writer(kind: LogicalType) -> Callable[[Any], Datum] | None:
             return lambda value: (_BYTES, value)
         case Text("point"):
             return _written_point
-        case Interval() | TimeTz():
+        case Interval() | TimeTz() | Text("money"):
             return None
     write = writer(kind)
     if write is None:

@@ -9,6 +9,7 @@ from changelane.event import ChangeEvent, DataChange, Image, Op, Transaction, Tr
 from changelane.formats.contract.format import Report
 from changelane.formats.contract.identity_cache import Memo
 from changelane.formats.contract.postgres_columns import WrittenColumn, written_column
+from changelane.formats.contract.postgres_text import type_text
 from changelane.formats.contract.postgres_type_numbers import number_of
 from changelane.formats.contract.protobuf import dumps
 from changelane.formats.decoderbufs.columns import TEXT_NUMBER, column_reader, column_writer
@@ -61,8 +62,6 @@ class Writer:
         after = None if event.op is Op.DELETE else event.after
         if before is not None and not self._is_full and None in before.values():
             report(("before", "a column with NULL is read as not sent"))
-        if before is not None and self._is_full and not before.keys() >= set(columns):
-            report(("before", "a missing column is read as NULL"))
         fields: dict[str, Any] = {"op": _OPS[event.op], "table": _qualified(event.table)}
         names = [
             *columns,
@@ -70,6 +69,8 @@ class Writer:
         ]
         if not names:
             raise EncodeError("decoderbufs has no row without columns")
+        if before is not None and self._is_full and not before.keys() >= set(names):
+            report(("before", "a missing column is read as NULL"))
         if after is not None:
             fields["new_tuple"] = [_datum(n, columns, after, report) for n in names]
             fields["new_typeinfo"] = [_type_info(n, columns, schema) for n in names]
@@ -94,7 +95,7 @@ def _datum(name: str, columns: _Columns, image: Image, report: Report) -> bytes:
     column = columns.get(name, _UNTYPED)
     if column.loss is not None:
         report(column.loss)
-    found = number_of(column.type_text)
+    found = number_of(column.type_text) or number_of(type_text(column.kind) or "")
     fields: dict[str, Any] = {
         "column_name": _quoted(name),
         "column_type": TEXT_NUMBER if found is None else found[0],

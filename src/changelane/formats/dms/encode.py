@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from changelane.errors import EncodeError
-from changelane.event import ChangeEvent, Completeness, DataChange, Image, Key, Op, Transaction
+from changelane.event import ChangeEvent, DataChange, Image, Key, Op, Transaction
 from changelane.formats.contract import json
 from changelane.formats.contract.column_values import whole_unless_fraction
 from changelane.formats.contract.details import add_further
@@ -22,7 +22,6 @@ from changelane.message import Message
 from changelane.schema import TableId, option_for_table
 
 _OPERATIONS: Final = {op: name for name, op in OPERATIONS.items()}
-_PARTIAL: Final = frozenset({Completeness.CHANGED, Completeness.KEY})
 _TIME: Final = writer(dt.UTC, digits=6, zulu=True)
 _DETAILS: Final[dict[str, type | tuple[type, ...]]] = {
     "partition-key-type": str,
@@ -43,7 +42,6 @@ class WriteOptions(msgspec.Struct, frozen=True):
         owner: The part of a table's name in ``schema-name``.
         keys: Table -> columns of its key.
         writes_nulls: NULL columns are written.
-        absent_is_null: Readers interpret a missing column as NULL.
         place: The place of before images.
         before_field: The key of the before image in a message.
         partition_key: The content of the message key.
@@ -53,7 +51,6 @@ class WriteOptions(msgspec.Struct, frozen=True):
     owner: Literal["schema", "database"]
     keys: dict[str, tuple[str, ...]]
     writes_nulls: bool
-    absent_is_null: bool
     place: Place
     before_field: str
     partition_key: PartitionKey
@@ -92,8 +89,6 @@ class Writer:
     def _images(self, event: DataChange, row: Image, report: Report) -> tuple[Row, Row | None]:
         """Return ``data`` and the before image beside it."""
         options = self._options
-        if event.op is Op.UPDATE and event.after_holds in _PARTIAL and options.absent_is_null:
-            report(("absent", "a missing column is read as NULL"))
         data = self._row(row, report)
         before = event.before if event.op is Op.UPDATE else None
         if before is not None and not before:

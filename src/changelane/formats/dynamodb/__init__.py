@@ -55,7 +55,7 @@ __all__ = ["Options", "make"]
 
 _TYPES: Final = JSON_TYPES - {Json} | {Bytes, Year}
 _FORMS: Final[frozenset[tuple[type[LogicalType], str]]] = frozenset(
-    {(Float, "number"), (Decimal, "number"), (Json, "document")}
+    {(Float, "number"), (Decimal, "number"), (Json, "container")}
 )
 
 

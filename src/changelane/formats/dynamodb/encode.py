@@ -26,7 +26,6 @@ from changelane.message import Message
 from changelane.schema import TableId, option_for_table
 
 _NAMES: Final = {op: name for name, op in OPERATIONS.items()}
-_PARTIAL: Final = frozenset({Completeness.CHANGED, Completeness.KEY})
 _NO_SETS: Final[Mapping[str, Any]] = {}
 _RECORD_DETAILS: Final[dict[str, type]] = {
     "awsRegion": str,
@@ -50,8 +49,6 @@ class Writer:
         """Return the message of an event."""
         if not isinstance(event, DataChange):
             raise EncodeError(f"DynamoDB has no record for {type(event).__name__}")
-        if event.op is Op.UPDATE and event.after_holds in _PARTIAL:
-            report(("absent", "a missing attribute is read as NULL"))
         details = dict(event.details)
         sets = _sets(details.pop(SETS, None), report)
         known = take_documented(details, _RECORD_DETAILS, report)
@@ -88,8 +85,8 @@ class Writer:
             precision = MICROSECOND if has_micros else MILLISECOND
             stream["ApproximateCreationDateTime"] = time_us if has_micros else time_us // 1000
         row = event.before if event.op is Op.DELETE else event.after
-        if row is None:
-            raise EncodeError("the change has no row image")
+        if not row:
+            raise EncodeError("the change has no row image, or one without columns")
         keys = self._key_attributes(event, row, report)
         if keys is not None:
             stream["Keys"] = keys

@@ -11,7 +11,7 @@ import msgspec
 from changelane.errors import DecodeError
 from changelane.event import DataChange, Image, Op
 from changelane.formats.contract.format import Report
-from changelane.formats.contract.losses import Loss
+from changelane.formats.contract.losses import PARTIAL_ROW, Loss
 from changelane.formats.debezium_envelope.rows.json_values import bytes_in, bytes_out
 from changelane.formats.lindorm.options import Options, TableKind
 from changelane.position import TimePosition
@@ -291,6 +291,8 @@ def with_schema_types(event: DataChange, report: Report) -> DataChange:
         return event
     for loss in _losses(schema, _column_names(event)):
         report(loss)
+    if event.op is Op.UPDATE and not schema.names <= _column_names(event):
+        report(PARTIAL_ROW)
     texts = {column.name for column in schema.columns if column.type == _UNSIGNED64}
     if not texts:
         return event

@@ -242,8 +242,6 @@ class DebeziumMongoDb:
         key = () if event.key is None else event.key.columns
         if key != (ID,):
             report(("key", "readers return _id"))
-        if event.op is Op.UPDATE and event.after_holds is Completeness.CHANGED:
-            report(("absent", "a missing column is read as a missing field"))
         row = event.before if event.op is Op.DELETE else event.after
         if row is None:
             raise EncodeError("the change has no row image")

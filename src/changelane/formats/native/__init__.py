@@ -136,6 +136,7 @@ class Native:
         ),
         before=True,
         partial_before=True,
+        partial_after=True,
         absent=True,
         unavailable=True,
         partial_schema=True,

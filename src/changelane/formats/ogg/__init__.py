@@ -34,7 +34,7 @@ from changelane.formats.contract.format import Format, Report
 from changelane.formats.ogg.decode import CONNECTOR, TRUNCATE, Reader, op_keys
 from changelane.formats.ogg.encode import Writer
 from changelane.formats.ogg.lanes import lanes_of
-from changelane.formats.ogg.options import Options, Order
+from changelane.formats.ogg.options import Options, Order, RowImage
 from changelane.formats.ogg.wire import SCHEMA, documents_of, load
 from changelane.message import Message
 from changelane.schema import TableId
@@ -106,6 +106,7 @@ def _carries(options: Options) -> Carries:
         kinds=frozenset({"truncate", "control"}),
         before=True,
         partial_before=True,
+        partial_after=options.row_image is not RowImage.FULL,
         absent=True,
         types=_TYPES,
         forms=_FORMS,

@@ -29,6 +29,7 @@ from changelane.event import (
     Op,
     Source,
     Tombstone,
+    is_key_change,
 )
 from changelane.formats.contract import json
 from changelane.formats.contract.capabilities import AbsentMeans, Carries
@@ -42,7 +43,7 @@ from changelane.formats.plain.changelog_wire import (
     Change,
 )
 from changelane.formats.plain.lanes import changelog_lanes
-from changelane.formats.plain.tables import FORMS, TYPES, Keys, Tables, report_missing, typed
+from changelane.formats.plain.tables import FORMS, TYPES, Keys, Tables, typed
 from changelane.message import Message
 from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId
@@ -139,10 +140,10 @@ class Changelog:
                     report(("half", "read as an update without a before image"))
                 return (self._message(kind, change, report),)
             case DataChange(op=Op.UPDATE):
-                report_missing(event, report)
                 after = self._message(AFTER, event, report)
                 if event.before is None:
                     return (after,)
+                self._report_key_change(event, report)
                 first_half = msgspec.structs.replace(event, op=Op.DELETE)
                 return self._message(BEFORE, first_half, report), after
             case DataChange():
@@ -150,6 +151,14 @@ class Changelog:
                 return (self._message(kind, event, report),)
             case _:
                 raise EncodeError(f"Flink's changelog has no message for {type(event).__name__}")
+
+    def _report_key_change(self, event: DataChange, report: Report) -> None:
+        """Report a change of the declared key: readers do not join its rows."""
+        _, declared = self._tables.of(event.table.name)
+        if declared is not None and declared.key is not None:
+            update = msgspec.structs.replace(event, key=declared.key)
+            if is_key_change(update):
+                report(("key_change", "read as a delete and an update"))
 
     def _message(self, kind: str, change: DataChange, report: Report) -> Message:
         row = change.before if change.op is Op.DELETE else change.after

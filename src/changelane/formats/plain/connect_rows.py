@@ -146,4 +146,4 @@ class ConnectWriter:
         if block is None:
             fields = tuple(writer.fields[name] for name in row)
             block = self._writers.add_block(shape, struct(fields, name=f"{base}.Value"))
-        return wrapped(block, row), self._writers.key(event, row, writer, base)
+        return wrapped(block, row), self._writers.key(event, row, writer, base, report)

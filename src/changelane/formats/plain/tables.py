@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from changelane.errors import DecodeError
-from changelane.event import Completeness, DataChange, Key, Op
+from changelane.event import Key
 from changelane.formats.contract import json
 from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.contract.capabilities import JSON_TYPES
@@ -37,7 +37,6 @@ WRAPPED: Final = frozenset({"schema", "payload"})
 """The names in a key or a row of Kafka Connect with its schema."""
 
 _MAX_TABLES: Final = 4096
-_PARTIAL: Final = frozenset({Completeness.CHANGED, Completeness.KEY})
 
 Row = dict[str, Any]
 
@@ -104,12 +103,6 @@ def typed(
         for name in declared.schema.names - image.keys():
             image[name] = None
     return image, declared.schema_with(image), declared.key
-
-
-def report_missing(event: DataChange, report: Report) -> None:
-    """Report that columns are missing in the new row: readers interpret them as NULL."""
-    if event.op is Op.UPDATE and event.after_holds in _PARTIAL:
-        report(("absent", "a missing column is read as NULL"))
 
 
 _decode_row: Final = msgspec.json.Decoder(Row, float_hook=decimal.Decimal).decode

@@ -49,7 +49,6 @@ from changelane.formats.plain.tables import (
     Row,
     Tables,
     load_row,
-    report_missing,
     typed,
     with_key,
 )
@@ -177,7 +176,6 @@ class Plain:
             raise EncodeError("the change has no row image")
         if event.op is not Op.UPDATE:
             report((f"operation:{event.op.value}", "read as an update, which may be an insert"))
-        report_missing(event, report)
         key = _key_row(event.key, event.after)
         return (self._message(event, event.after, key, topic, report),)
 

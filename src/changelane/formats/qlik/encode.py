@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from changelane.errors import EncodeError
-from changelane.event import ChangeEvent, Completeness, DataChange, Image, Op
+from changelane.event import ChangeEvent, DataChange, Image, Op
 from changelane.formats.contract import json
 from changelane.formats.contract.details import add_further
 from changelane.formats.contract.format import Report
@@ -21,7 +21,6 @@ from changelane.position import SequencePosition
 from changelane.schema import TableId, option_for_table
 
 _OPERATIONS: Final = {op: name for name, op in OPERATIONS.items()}
-_PARTIAL: Final = frozenset({Completeness.CHANGED, Completeness.KEY})
 _TIME: Final = writer(dt.UTC, digits=3, zulu=False)
 _HEADERS: Final = frozenset(Headers.__struct_fields__)
 _MESSAGE: Final = frozenset(DataMessage.__struct_fields__)
@@ -66,15 +65,13 @@ class Writer:
         if event.source.snapshot != (REFRESH if event.op is Op.READ else None):
             report(("source.snapshot", "read as REFRESH in a full load, otherwise as none"))
         row = event.before if event.op is Op.DELETE else event.after
-        if row is None:
-            raise EncodeError("the change has no row image")
+        if not row:
+            raise EncodeError("the change has no row image, or one without columns")
         columns = option_for_table(self._options.keys, event.table)
         if event.key is not None and event.key.columns != columns:
             report(("key", "readers take it from the option schemas"))
         if columns is not None and any(row.get(name) is None for name in columns):
             raise EncodeError("the row lacks a key column of the option schemas")
-        if event.op is Op.UPDATE and event.after_holds in _PARTIAL:
-            report(("absent", "a missing column is read as NULL"))
         topic = self._topic(event.table, report)
         before = event.before if event.op is Op.UPDATE else None
         details = dict(event.details)

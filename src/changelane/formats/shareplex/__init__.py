@@ -149,6 +149,7 @@ def _carries(options: Options, *, names_key: bool) -> Carries:
         kinds=frozenset({"truncate", "schema"} if options.ddl else ()),
         before=True,
         partial_before=True,
+        partial_after=options.key_image != "full",
         absent=True,
         types=_TEXTS | {Integer, Unknown} if is_native else _TEXTS,
         forms=frozenset(forms.items()),

@@ -121,6 +121,8 @@ class Writer:
             old_value = before.get(name, _ABSENT)
             if old_value is not value and not _is_same(old_value, value):
                 data[name] = value
+        if old is not None and not after.keys() <= data.keys() | old.keys():
+            report(("after", "only the key and the changed columns are written"))
         return data, dict(old or {})
 
     def _identification(self, event: DataChange, after: Image, report: Report) -> Image | None:

@@ -75,6 +75,7 @@ class Spanner:
         before=True,
         partial_before=True,
         absent=True,
+        partial_after=True,
         partial_schema=True,
         schema=SchemaDetail.SOURCE_TYPES,
         types=_TYPES,

@@ -6,7 +6,7 @@ import decimal
 from typing import Any, Final
 
 from changelane.errors import EncodeError
-from changelane.event import ChangeEvent, Completeness, DataChange, Image, Op
+from changelane.event import ChangeEvent, DataChange, Image, Op, has_partial_after
 from changelane.formats.contract import json
 from changelane.formats.contract.details import add_further, other_content, take_documented
 from changelane.formats.contract.format import Report
@@ -167,8 +167,7 @@ def _fitting_types(event: DataChange, schema: TableSchema, report: Report) -> tu
         key = frozenset(() if event.key is None else event.key.columns)
         is_key = before is not None and before.keys() <= key
         return (NEW_ROW, NEW_VALUES) if is_key else (NEW_ROW_AND_OLD_VALUES, OLD_AND_NEW_VALUES)
-    is_changed = event.after_holds is Completeness.CHANGED
-    is_whole = after is not None and names <= after.keys() and not is_changed
+    is_whole = after is not None and names <= after.keys() and not has_partial_after(event)
     if event.op is Op.CREATE:
         if not is_whole:
             report(("absent", "the values of a new row are all its columns"))

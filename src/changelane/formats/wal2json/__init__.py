@@ -60,6 +60,7 @@ class Wal2Json:
         partial_before=True,
         absent=True,
         unavailable=True,
+        partial_after=True,
         partial_schema=True,
         schema=SchemaDetail.SOURCE_TYPES,
         types=TYPES,

@@ -101,21 +101,21 @@ class Writer:
 
         Readers skip a key that did not change.
         """
-        before, after = event.before, event.after or {}
+        before, after = event.before, _sent(event.after or {})
         if before is None:
-            values = {name: after.get(name, UNAVAILABLE) for name in key}
-            is_key = bool(key) and UNAVAILABLE not in values.values() and len(key) < len(after)
+            values = {name: after[name] for name in key if name in after}
+            is_key = bool(key) and len(values) == len(key) < len(after)
             return _written_row(values, columns, report) if is_key else None
         written = _written_row(before, columns, report)
         if not written:
             report(("before", "an image without columns is not written"))
             return None
-        new, old = _sent(after), _sent(before)
+        old = _sent(before)
         if len(old) < len(before):
             report(("before", "an unavailable value of the old row is not written"))
-        if set(old) == set(key) and len(old) < len(new) and old.items() <= new.items():
+        if set(old) == set(key) and len(old) < len(after) and old.items() <= after.items():
             report(("before", "readers skip an image of a key that did not change"))
-        elif not old.keys() <= new.keys():
+        elif not old.keys() <= after.keys():
             report(("after", "readers take columns of the old row only as unchanged"))
         return written
 

@@ -333,3 +333,12 @@ def test_messages_of_flink_cdc_are_read(corpus):
 def test_canal_has_no_keys_of_the_others():
     more = {"batchId": 3, "_tidb": {"rowkey": "x"}}
     assert set(lost(change(details=more), "canal")) == {"details.batchId", "details._tidb"}
+
+
+@pytest.mark.parametrize("position", [SequencePosition(1 << 64), SequencePosition(5, 1)], ids=str)
+def test_a_position_that_is_no_time_stamp_of_tidb_is_a_loss(position):
+    codec = get_codec("canal-json", dialect="ticdc")
+    event = DataChange(Op.CREATE, TableId("shop", None, "t"), after={"id": "1"}, position=position)
+    encoded = codec.encode(event, on_loss="ignore")
+    assert ("position", "not a time stamp of TiDB") in encoded.losses
+    assert codec.decode(encoded.messages[0])[0].position is None

@@ -167,3 +167,30 @@ def test_a_partial_before_image_of_a_key_change_may_be_carried_as_that_of_a_dele
         (reduced,), losses = Reducer(carries)(event)
         assert reduced.before == kept
         assert bool(losses) == (kept is None)
+
+
+@pytest.mark.parametrize(
+    "holds", [Completeness.UNKNOWN, Completeness.CHANGED, Completeness.KEY], ids=str
+)
+def test_a_row_that_may_lack_columns_is_a_loss_where_readers_take_it_for_a_whole_one(holds):
+    event = change(schema=None, before=None, after={"id": 1, "n": 2}, after_holds=holds)
+    (reduced,), losses = reduce(event)
+    assert reduced.after_holds is Completeness.FULL
+    assert [field for field, _ in losses] == ["absent"]
+    assert reduce(event, partial_after=True) == ((event,), ())
+
+
+def test_a_row_with_all_columns_of_a_full_before_image_lacks_none():
+    event = change(schema=None, before_holds=Completeness.FULL)
+    assert reduce(event) == ((event,), ())
+
+
+def test_the_new_row_of_a_split_key_change_has_the_values_that_did_not_change():
+    event = change(after={"id": 2, "note": UNAVAILABLE})
+    (_, inserted), losses = reduce(event, key_change=False)
+    assert inserted.after == {"id": 2, "note": "a", "n": 2}
+    assert [field for field, _ in losses] == ["key_change"]
+    event = change(before={"id": 1, "note": "a"}, after={"id": 2})
+    (_, inserted), losses = reduce(event, key_change=False)
+    assert inserted.after == {"id": 2, "note": "a"}
+    assert [field for field, _ in losses] == ["absent", "key_change"]

@@ -60,6 +60,7 @@ def alike(draw: st.DrawFn) -> list[DataChange]:
             "position": st.sampled_from([None, first.position, OffsetPosition("t", 0, 1)]),
             "details": st.sampled_from([{}, {"source": {"a": 1}}]),
             "before_holds": st.sampled_from(Completeness),
+            "after_holds": st.sampled_from(Completeness),
             "schema": st.sampled_from([first.schema, None]),
         }
         for name in draw(st.sets(st.sampled_from(sorted(more)), max_size=3)):

@@ -481,11 +481,12 @@ def test_columns_are_written_in_the_producer_s_spelling_or_the_right_one():
 
 
 def test_an_update_that_no_sequence_joins_is_a_delete_and_an_insert():
-    event = change("u", None)
+    event = change("u", None, after_holds=Completeness.FULL)
     assert [told["_operation_type_"] for told in written(event, on_loss="warn")] == ["D", "I"]
     assert losses(event).keys() == {"operation:u"}
-    assert losses(change("u", before=None)).keys() == {"before"}
-    (told,) = written(change("u", None, before=None))
+    event = change("u", before=None, after_holds=Completeness.FULL)
+    assert losses(event).keys() == {"before"}
+    (told,) = written(change("u", None, before=None, after_holds=Completeness.FULL))
     assert (told["_operation_type_"], told["_sequence_id_"]) == ("U", None)
 
 

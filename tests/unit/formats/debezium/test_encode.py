@@ -464,3 +464,25 @@ def test_columns_of_mysql_are_written_as_its_connector_writes_them():
     (back,) = get_codec("debezium-json").decode(encoded.messages[0])
     assert back.after == change.after
     assert [column.type for column in back.schema.columns][:2] == [Integer(8), types["mi"][0]]
+
+
+def test_readers_of_full_before_images_get_no_fillers():
+    hidden = dict.fromkeys(("total", "at", "note"), UNAVAILABLE)
+    event = change(Op.DELETE, before={"id": 1, **hidden}, details={"fillers": {"note": ""}})
+    codec = get_codec("debezium-json", before_image="full")
+    encoded = codec.encode(event, on_loss="ignore")
+    (back, *_) = codec.decode(encoded.messages[0])
+    assert not {"", None} & set(back.before.values())
+    assert "unavailable" in dict(encoded.losses)
+
+
+@pytest.mark.parametrize("name", ["debezium-json", "debezium-flat-json", "arcion-json"])
+def test_a_key_that_the_row_lacks_is_a_loss(name):
+    event = change(Op.DELETE, before={"note": "x"})
+    assert "key" in dict(get_codec(name).encode(event, on_loss="ignore").losses)
+
+
+def test_an_update_that_lacks_columns_needs_the_schema_block():
+    event = change(Op.UPDATE, before=None, after={"id": 1, "note": "y"})
+    assert "absent" not in lost(event)
+    assert "absent" in lost(event, schemas_enable=False)

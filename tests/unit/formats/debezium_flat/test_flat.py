@@ -511,7 +511,10 @@ def test_an_unavailable_value_is_the_placeholder():
 
 def test_a_column_that_a_row_lacks_is_not_in_its_schema_and_a_reported_loss_of_it():
     event = change(Op.UPDATE, after={"id": 4})
-    assert losses(event, flat()) == {"schema": "columns that a row lacks are not written"}
+    assert losses(event, flat()) == {
+        "absent": "readers take the columns of the update for a whole row",
+        "schema": "columns that a row lacks are not written",
+    }
     (one,) = written(event, on_loss="warn")
     names = [field["field"] for field in json.loads(one.value)["schema"]["fields"]]
     assert "name" not in names

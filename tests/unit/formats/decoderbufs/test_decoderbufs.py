@@ -13,7 +13,16 @@ from changelane.event import DataChange, Key, KeyOrigin, Op, Transaction, Transa
 from changelane.formats.contract.protobuf import dumps
 from changelane.formats.decoderbufs.wire import DATUM, POINT, ROW, TYPE_INFO
 from changelane.schema import Column, TableId, TableSchema
-from changelane.types import UNAVAILABLE, Float, Instant, InstantType, Integer, String, Timestamp
+from changelane.types import (
+    UNAVAILABLE,
+    Float,
+    Instant,
+    InstantType,
+    Integer,
+    String,
+    Text,
+    Timestamp,
+)
 
 CODEC = get_codec("decoderbufs")
 FULL = get_codec("decoderbufs", replica_identity="full", keys={"t": ["id"]})
@@ -208,3 +217,15 @@ def test_what_readers_do_not_see_is_a_loss():
     ):
         with pytest.raises(EncodeError):
             CODEC.encode(wrong, on_loss="ignore")
+
+
+@pytest.mark.parametrize(
+    ("kind", "source_type", "value"),
+    [(Integer(32), "INT", 1), (Float(32), "float", 95.5), (Text("money"), "money", "$1.50")],
+    ids=str,
+)
+def test_a_column_of_a_type_without_a_number_is_read_again(kind, source_type, value):
+    schema = TableSchema((Column("v", kind, source_type),))
+    event = DataChange(Op.DELETE, TableId(name="t"), before={"v": value}, schema=schema)
+    (message,) = CODEC.encode(event, on_loss="ignore").messages
+    assert CODEC.decode(message)[0].before == {"v": value}

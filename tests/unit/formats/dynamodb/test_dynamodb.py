@@ -284,6 +284,7 @@ def event_with(kind, row_value, key=("id",)):
     [
         (Bytes(), b"\x01", {"B": "AQ=="}),
         (Json(), '{"a":[1.50,null]}', {"M": {"a": {"L": [{"N": "1.50"}, {"NULL": True}]}}}),
+        (Json(), '"{}"', {"S": '"{}"'}),
         (String(), '{"a":1}', {"S": '{"a":1}'}),
     ],
 )
@@ -299,3 +300,16 @@ def test_a_change_without_key_is_a_loss_and_one_with_a_null_key_is_refused():
     assert ("key", "a record of DynamoDB has a key") in encoded.losses
     with pytest.raises(EncodeError, match="key column"):
         get_codec("dynamodb-json").encode(event_with(String(), None, key=("v",)))
+
+
+@pytest.mark.parametrize("text", ['"{}"', "{}", "null", "1.50", "true", '"null"'])
+def test_declared_json_comes_back(text):
+    codec = get_codec("dynamodb-json", schemas={"t": {"id": "string key", "v": "json"}})
+    (message,) = codec.encode(event_with(Json(), text)).messages
+    assert codec.decode(message)[0].after["v"] == text
+
+
+def test_an_item_without_attributes_is_refused():
+    event = DataChange(Op.CREATE, TableId(name="t"), after={})
+    with pytest.raises(EncodeError, match="without columns"):
+        get_codec("dynamodb-json").encode(event, on_loss="ignore")

@@ -111,7 +111,7 @@ def test_rows_without_a_key_have_an_id_that_follows_from_the_message():
         ),
         ({"id": 1, "a": 1}, {"id": 1, "a": 1}, None, set()),
         ({"id": 1, "a": 1}, {"id": 2, "a": 1}, {"id": 1}, set()),
-        (None, {"id": 1, "a": 1}, None, {"before"}),
+        (None, {"id": 1, "a": 1}, None, {"absent", "before"}),
         ({"id": 1}, {"id": 1, "a": 1}, None, {"before"}),
     ],
 )

@@ -9,7 +9,7 @@ from changelane import Message, get_codec
 from changelane.conversion.join_update_halves import JoinHalves, Orphans
 from changelane.conversion.stateful import run
 from changelane.errors import ConfigError, DecodeError
-from changelane.event import DataChange, HalfUpdate, Key, KeyOrigin, Op
+from changelane.event import Completeness, DataChange, HalfUpdate, Key, KeyOrigin, Op
 from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId
 
@@ -110,3 +110,17 @@ def test_the_option_names_the_table():
     }
     with pytest.raises(ConfigError, match="at most three parts"):
         get_codec("changelog-json", table="a.b.c.d")
+
+
+def test_a_change_of_the_declared_key_is_a_loss():
+    event = DataChange(
+        Op.UPDATE,
+        TableId(name="t"),
+        before={"id": 1, "at": None},
+        after={"id": 2, "at": None},
+        before_holds=Completeness.FULL,
+        after_holds=Completeness.FULL,
+    )
+    losses = dict(KEYED.encode(event, on_loss="ignore").losses)
+    assert losses["key_change"] == "read as a delete and an update"
+    assert "key_change" not in dict(CODEC.encode(event, on_loss="ignore").losses)

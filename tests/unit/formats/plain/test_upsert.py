@@ -93,7 +93,7 @@ def test_a_change_of_the_key_deletes_the_old_one():
     messages = CODEC.encode(event, on_loss="warn").messages
     assert [(m.key, m.value) for m in messages] == [
         (b'{"id":1}', None),
-        (b'{"id":2}', b'{"id":2}'),
+        (b'{"id":2}', b'{"id":2,"n":1}'),
     ]
 
 

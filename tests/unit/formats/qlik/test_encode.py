@@ -149,3 +149,8 @@ def test_further_fields_of_a_message_come_back_or_are_a_loss():
     ):
         (name,) = wrong
         assert set(encode(change(details=wrong), on_loss="ignore")[2]) == {f"details.{name}"}
+
+
+def test_a_row_without_columns_is_refused():
+    with pytest.raises(EncodeError, match="without columns"):
+        encode(change(after={}), on_loss="ignore")

@@ -499,3 +499,10 @@ def test_native_dialect_is_pure(check):
         for event in golden.native_events(GOLDEN, name)
     ]
     check(NATIVE, suite)
+
+
+def test_a_column_that_only_the_rows_have_is_a_loss_of_both():
+    images = {"before": {"a": "1", "b": "x", "c": "z"}, "after": {"a": "1", "b": "y", "c": "z"}}
+    message, losses = written(change(Op.UPDATE, key=Key(("a",)), **images), NATIVE)
+    assert (message["data"], message["key"]) == ({"b": "y"}, {"a": "1"})
+    assert losses == ["before", "after"]

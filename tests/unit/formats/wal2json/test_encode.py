@@ -86,3 +86,10 @@ def test_what_wal2json_cannot_express_is_told():
     assert losses(change(Op.CREATE, None, ROW, transaction=Transaction("a"))) == {"transaction.id"}
     with pytest.raises(EncodeError):
         CODEC.encode(DataChange(Op.CREATE, TableId(), after=ROW, schema=SCHEMA))
+
+
+def test_a_key_that_did_not_change_is_no_old_row():
+    schema = TableSchema(SCHEMA.columns[:2])
+    event = change(Op.UPDATE, None, {"id": 1, "note": UNAVAILABLE}, schema)
+    (message,) = CODEC.encode(event, on_loss="ignore").messages
+    assert CODEC.decode(message)[0].before is None

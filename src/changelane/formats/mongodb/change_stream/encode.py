@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from changelane.errors import DecodeError, EncodeError
-from changelane.event import ChangeEvent, Completeness, DataChange, Op
+from changelane.event import ChangeEvent, DataChange, Op
 from changelane.formats.contract import json
 from changelane.formats.contract.details import add_further, other_content, take_documented
 from changelane.formats.contract.format import Report
@@ -52,8 +52,6 @@ class Writer:
         key = () if event.key is None else event.key.columns
         if key != (ID,):
             report(("key", "readers return _id"))
-        if event.op is Op.UPDATE and event.after_holds is Completeness.CHANGED:
-            report(("absent", "a missing column is read as a missing field"))
         if not event.table.name or not event.table.database:
             report(("table.name", "an event has a database and a collection"))
         before, after, identity = self._documents(event, key, report)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from changelane.errors import DecodeError, EncodeError
-from changelane.event import ChangeEvent, Completeness, DataChange, Image, Op
+from changelane.event import ChangeEvent, DataChange, Image, Op
 from changelane.formats.contract import json
 from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.contract.format import Report
@@ -31,7 +31,6 @@ from changelane.types.scalars import parse_zone
 from changelane.types.values import value_text
 
 _NOT_A_VALUE: Final = (ValueError, TypeError, ArithmeticError, AttributeError, DecodeError)
-_PARTIAL: Final = frozenset({Completeness.CHANGED, Completeness.KEY})
 _MAX_SCHEMAS: Final = 1024
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_]|^(?=[0-9])", re.ASCII)
 _CODES: Final = {op: code for code, op in OPERATIONS.items()}
@@ -86,8 +85,6 @@ class Writer:
                 if value is not None:
                     report((field, "a deleted row has no value"))
             return Message(None, key_data, topic=topic)
-        if event.after_holds in _PARTIAL:
-            report(("absent", "readers take the row for a whole one"))
         physical_ms = None if event.source_time_ns is None else event.source_time_ns // 1_000_000
         if physical_ms is None and time_stamp is not None:
             report(("source_time", "readers take it from the time stamp"))

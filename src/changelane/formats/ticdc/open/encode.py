@@ -11,7 +11,6 @@ from changelane.ddl.render import UnwritableError, render
 from changelane.errors import DecodeError, EncodeError
 from changelane.event import (
     ChangeEvent,
-    Completeness,
     DataChange,
     Details,
     Image,
@@ -70,7 +69,6 @@ Write = Callable[[Any], Any]
 
 _NOT_A_VALUE: Final = (ValueError, TypeError, ArithmeticError, AttributeError, DecodeError)
 _NUMBERS: Final = {action: number for number, action in ACTIONS.items()}
-_PARTIAL: Final = frozenset({Completeness.CHANGED, Completeness.KEY})
 _MAX_PLANS: Final = 1024
 _QUOTED: Final = frozenset({CODES["varchar"], CODES["char"]})
 _KEY_DETAILS: Final = ("rid", "ptn")
@@ -131,7 +129,7 @@ class Writer:
                 row["p"] = plan.row(old, report)
             self._check_operation(event, report, has_old_row=old is not None)
             plan.check_columns({**(old or {}), **after}, report)
-            if len(after) < len(plan.names) or event.after_holds in _PARTIAL:
+            if len(after) < len(plan.names):
                 report(("absent", "readers take the row for a whole one"))
         time_stamp = time_stamp_of(event.position, event.source_time_ns, report)
         key = _key(ROW, time_stamp, event.table)

@@ -37,7 +37,6 @@ from changelane.schema import TableId
 
 _TYPES: Final = {op: name for name, op in OPERATIONS.items()}
 _DDL_TYPES: Final = {action: name for name, action in ACTIONS.items()}
-_PARTIAL: Final = frozenset({Completeness.CHANGED, Completeness.KEY})
 _MOST: Final = 1 << 63
 _MILLISECOND: Final = 1_000_000
 _AFTER_TIMES: Final = ("schemaVersion", "handleKeyOnly", "data", "old")
@@ -133,8 +132,6 @@ class Writer:
         old = event.before if event.op in {Op.UPDATE, Op.DELETE} else None
         if (old if event.op is Op.DELETE else data) is None:
             raise EncodeError("the change has no row image")
-        if event.op is not Op.DELETE and event.after_holds in _PARTIAL:
-            report(("absent", "readers take the row for a whole one"))
         is_key_only = event.op is Op.DELETE and event.before_holds is Completeness.KEY
         version = _number(details.get("schemaVersion"))
         if table is not None:
