@@ -33,16 +33,14 @@ from changelane.capture.snapshot.binlog_table import BinlogTables
 from changelane.capture.snapshot.first_load import DatabaseSnapshot, FirstLoad, ReadChunks
 from changelane.capture.snapshot.postgres_snapshot import PostgresSnapshot
 from changelane.capture.snapshot.postgres_table import PostgresTables
+from changelane.capture.snapshot.table_database import TableDatabase
 from changelane.capture.snapshot.table_requests import (
     TableRequest,
     create_request,
     read_requests,
+    state_of,
 )
-from changelane.capture.snapshot.table_snapshots import (
-    StoppedError,
-    TableDatabase,
-    TableSnapshots,
-)
+from changelane.capture.snapshot.table_snapshots import TableSnapshots
 from changelane.capture.storage import Folder, LocalFolder, folder_of
 from changelane.errors import ConfigError
 from changelane.formats.contract.options import milliseconds, seconds
@@ -113,7 +111,11 @@ def _findings(source: DatabaseSource, server: CapturedServer, log: CaptureLog) -
     if recorded is None or has_errors(f for f in findings if f.defect != _NOT_PUBLISHED):
         return findings
     origin = server.origin()
-    requested = {request.table for request in read_requests(log.folder)}
+    requested = {
+        request.table
+        for request in read_requests(log.folder)
+        if state_of(log.folder, request) != "cancelled"
+    }
     findings_of_log = list(other_log_findings(recorded, origin, log.folder.label))
     findings += findings_of_log
     if offset is not None and not has_errors(findings_of_log):
@@ -281,7 +283,7 @@ class DatabaseCapture:
                 )
 
     def _start_table_snapshots(self, connector: ConnectorOptions) -> None:
-        self._tables = table_database_of(self._source, connector, self._check_stop)
+        self._tables = table_database_of(self._source, connector, self._check_table_snapshots)
         self._table_snapshots = TableSnapshots(
             self._tables,
             self._source,
@@ -295,9 +297,9 @@ class DatabaseCapture:
         )
         self._table_snapshots.start()
 
-    def _check_stop(self) -> None:
-        if self._stop.is_set():
-            raise StoppedError
+    def _check_table_snapshots(self) -> None:
+        if self._table_snapshots is not None:
+            self._table_snapshots.check()
 
     def _include(self, name: str) -> bool:
         """Let the engine capture a table from now on; return whether a pattern matches it.

@@ -17,8 +17,8 @@ from changelane.capture.log_origin import (
 )
 from changelane.capture.segment_store import CaptureLog
 from changelane.capture.snapshot.plan import SnapshotTable
+from changelane.capture.snapshot.table_database import check_key
 from changelane.capture.snapshot.table_requests import TableRequest, create_request
-from changelane.capture.snapshot.table_snapshots import check_key
 from changelane.capture.storage import folder_of
 from changelane.errors import ConfigError, UnknownNameError
 from changelane.formats.contract.options import seconds
