@@ -24,15 +24,12 @@ from changelane.capture.log_origin import (
     write_origin,
 )
 from changelane.capture.manifest import EngineOffset
-from changelane.capture.mysql.captured_mysql import CapturedMysql
-from changelane.capture.postgres.captured_postgres import CapturedPostgres
+from changelane.capture.products import captured_server_of, table_database_of
 from changelane.capture.publication import PublicationLimits
 from changelane.capture.segment_store import CaptureLog, SegmentWriter
 from changelane.capture.snapshot.binlog_snapshot import BinlogSnapshot
-from changelane.capture.snapshot.binlog_table import BinlogTables
 from changelane.capture.snapshot.first_load import DatabaseSnapshot, FirstLoad, ReadChunks
 from changelane.capture.snapshot.postgres_snapshot import PostgresSnapshot
-from changelane.capture.snapshot.postgres_table import PostgresTables
 from changelane.capture.snapshot.table_database import TableDatabase
 from changelane.capture.snapshot.table_requests import (
     TableRequest,
@@ -57,36 +54,6 @@ _IDLE_S: Final = 60.0
 _UNTIL_NOW_IDLE_S: Final = 0.5
 _RETENTION_INTERVAL_S: Final = 600.0
 _NOT_PUBLISHED: Final = "publication_lacks_table"
-
-
-def captured_server_of(source: DatabaseSource) -> CapturedServer:
-    """Return the server of a source."""
-    match source:
-        case PostgresSource():
-            return CapturedPostgres(source)
-        case MysqlSource():
-            return CapturedMysql(source)
-        case _:
-            raise ConfigError(f"no capture of {source.type_name}")
-
-
-def table_database_of(
-    source: DatabaseSource, options: ConnectorOptions, check: Callable[[], None] = lambda: None
-) -> TableDatabase:
-    """Return the tables of a source for snapshots of single tables.
-
-    Args:
-        source: The database.
-        options: The options of its connector.
-        check: Called during waits; it raises to stop them.
-    """
-    match source:
-        case PostgresSource():
-            return PostgresTables(source, options, check)
-        case MysqlSource():
-            return BinlogTables(source, options)
-        case _:
-            raise ConfigError(f"no snapshots of {source.type_name}")
 
 
 def database_findings(source: DatabaseSource) -> list[Finding]:

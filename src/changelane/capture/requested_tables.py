@@ -9,12 +9,12 @@ from typing import Literal
 import msgspec
 
 from changelane.capture.captured_server import CapturedServer
-from changelane.capture.database_capture import captured_server_of, table_database_of
 from changelane.capture.log_origin import (
     continuation_findings,
     other_log_findings,
     read_origin,
 )
+from changelane.capture.products import captured_server_of, table_database_of
 from changelane.capture.segment_store import CaptureLog
 from changelane.capture.snapshot.plan import SnapshotTable
 from changelane.capture.snapshot.table_database import check_key

@@ -196,7 +196,7 @@ def started_capture(
 def _capture_by_connect(source: DatabaseSource, *, until_now: bool, replaces: bool) -> None:
     """Register the connector of a source with ``connect_url``, and show its state."""
     from changelane.capture.connector_figures import connector_lines, read_connector_figures
-    from changelane.capture.database_capture import captured_server_of
+    from changelane.capture.products import captured_server_of
 
     connect_capture = connect_capture_of(source, _note)
     connect_capture.start(replaces=replaces)
@@ -210,7 +210,7 @@ def _capture_by_connect(source: DatabaseSource, *, until_now: bool, replaces: bo
 def connect_capture_of(source: DatabaseSource, notify: Callable[[str], None]) -> "ConnectCapture":
     """Return the capture of a source with ``connect_url``, which is not started."""
     from changelane.capture.connect_capture import ConnectCapture
-    from changelane.capture.database_capture import captured_server_of
+    from changelane.capture.products import captured_server_of
 
     return ConnectCapture(source, captured_server_of(source), notify=notify)
 
@@ -219,7 +219,7 @@ def _print_config(source: DatabaseSource) -> None:
     """Print the connector for Kafka Connect, and the source that reads its topics."""
     from changelane.capture.connect_capture import source_connector
     from changelane.capture.connect_config import kafka_source_text, secret_keys
-    from changelane.capture.database_capture import captured_server_of
+    from changelane.capture.products import captured_server_of
 
     connector = source_connector(source, captured_server_of(source))
     click.echo(msgspec.json.format(msgspec.json.encode(connector)))
