@@ -17,6 +17,7 @@ from changelane.capture.engine import CaptureEngine, CaptureError, CaptureStatus
 from changelane.capture.engine_config import EngineConfig
 from changelane.capture.finding import Finding, has_errors, reject_errors
 from changelane.capture.log_origin import (
+    LogOrigin,
     continuation_findings,
     new_tables,
     other_log_findings,
@@ -24,6 +25,7 @@ from changelane.capture.log_origin import (
     write_origin,
 )
 from changelane.capture.manifest import EngineOffset
+from changelane.capture.partition_changes import partition_findings, with_known_partitions
 from changelane.capture.products import captured_server_of, table_database_of
 from changelane.capture.publication import PublicationLimits
 from changelane.capture.segment_store import CaptureLog, SegmentWriter
@@ -39,7 +41,7 @@ from changelane.capture.snapshot.table_requests import (
 )
 from changelane.capture.snapshot.table_snapshots import TableSnapshots
 from changelane.capture.storage import Folder, LocalFolder, folder_of
-from changelane.errors import ConfigError
+from changelane.errors import ChangelaneError, ConfigError
 from changelane.formats.contract.options import milliseconds, seconds
 from changelane.pipeline.database_source import DatabaseSource
 from changelane.pipeline.mysql_source import MysqlSource
@@ -87,6 +89,7 @@ def _findings(source: DatabaseSource, server: CapturedServer, log: CaptureLog) -
     findings += findings_of_log
     if offset is not None and not has_errors(findings_of_log):
         findings += server.log_findings(recorded, offset)
+        findings += partition_findings(recorded, origin, server.attached_partitions)
         findings += continuation_findings(
             recorded,
             origin,
@@ -157,6 +160,7 @@ class DatabaseCapture:
         self._stop = threading.Event()
         self._next_retention_s = 0.0
         self._shown_reason = ""
+        self._shown_findings: set[str] = set()
 
     @property
     def status(self) -> CaptureStatus:
@@ -199,7 +203,7 @@ class DatabaseCapture:
         if not is_first:
             self._request_new_tables()
         self._check(_findings(source, server, self._log), is_first=is_first)
-        write_origin(self._folder, server.origin())
+        self._record_origin(is_first=is_first)
         heartbeat_s = _UNTIL_NOW_IDLE_S if is_until_now else seconds(source.heartbeat_interval)
         connector = server.connector_options(heartbeat_s=heartbeat_s)
         if is_first and source.snapshot == "spark":
@@ -216,6 +220,22 @@ class DatabaseCapture:
             ),
             snapshot=source.snapshot,
         )
+
+    def _record_origin(self, *, is_first: bool) -> None:
+        """Record the server and the tables, and warn of partitions whose rows the log lacks."""
+        server, recorded, origin = self._server, read_origin(self._folder), self._server.origin()
+        if recorded is not None and not is_first:
+            self._warn_of_partitions(recorded, origin)
+            origin = with_known_partitions(recorded, origin, server.attached_partitions)
+        write_origin(self._folder, origin)
+
+    def _warn_of_partitions(self, recorded: LogOrigin, origin: LogOrigin) -> None:
+        """Show each warning once."""
+        for finding in partition_findings(recorded, origin, self._server.attached_partitions):
+            text = " ".join(finding.text().split())
+            if text not in self._shown_findings:
+                self._shown_findings.add(text)
+                self._notify(text)
 
     def _request_new_tables(self) -> None:
         """Request the rows of tables that were not captured until now, before they are recorded."""
@@ -279,7 +299,8 @@ class DatabaseCapture:
         if engine is None or tables is None or table is None or recorded is None:
             return False
         table_id, connector = tables.table_id(table), engine.config.connector
-        number = self._server.origin().tables.get(name, "")
+        present = self._server.origin()
+        number = present.tables.get(name, "")
         if table_id in connector.tables and recorded.tables.get(name) == number:
             return True
         for statement in self._server.publish([name]):
@@ -289,6 +310,9 @@ class DatabaseCapture:
             engine.restart(msgspec.structs.replace(engine.config, connector=connector))
         # other new tables have rows that nothing reads: only this one is recorded
         origin = msgspec.structs.replace(recorded, tables={**recorded.tables, name: number})
+        if name in present.partitions:
+            partitions = {**recorded.partitions, name: present.partitions[name]}
+            origin = msgspec.structs.replace(origin, partitions=partitions)
         write_origin(self._folder, origin)
         return True
 
@@ -422,8 +446,13 @@ class DatabaseCapture:
             self._shown_reason = status.reason
             self._notify(f"the capture waits and tries again: {status.reason}")
         if time.monotonic() >= self._next_retention_s:
+            is_start = self._next_retention_s == 0
             self._next_retention_s = time.monotonic() + _RETENTION_INTERVAL_S
             self._log.delete_expired(retention_s=seconds(self._source.retention))
+            recorded = read_origin(self._folder)
+            if recorded is not None and not is_start:
+                with contextlib.suppress(ChangelaneError):  # the engine reports it
+                    self._warn_of_partitions(recorded, self._server.origin())
 
     def stop(self) -> None:
         """Stop the capture process after a last publication."""

@@ -75,6 +75,7 @@ def request_tables(
             _check_range(table, lower, upper)
             tables.table(name, tuple(lower), tuple(upper))
     statements = server.publish(selected) if kind == "add" else []
+    partitions = server.origin().partitions
     requests = [
         TableRequest(
             kind=kind,
@@ -83,6 +84,7 @@ def request_tables(
             created_ms=int(time.time() * 1000),
             lower=tuple(lower),
             upper=tuple(upper),
+            partitions=partitions.get(name, {}),
         )
         for name in selected
     ]

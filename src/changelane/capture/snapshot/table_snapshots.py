@@ -27,6 +27,7 @@ import msgspec
 from changelane.capture.connectors import ConnectorOptions
 from changelane.capture.engine import STOP_S, CaptureError
 from changelane.capture.manifest import EngineOffset, Segment
+from changelane.capture.partition_changes import record_partitions
 from changelane.capture.repairs import Repair, add_repair, repair_names, segments_after
 from changelane.capture.segment_store import CaptureLog, ExpiredManifestError
 from changelane.capture.snapshot.first_load import are_equal
@@ -254,6 +255,8 @@ class TableSnapshots:
         if plan.complete_at is None:
             self._look()
         row_count = self._publish(request, plan, progress)
+        if not (request.lower or request.upper):
+            record_partitions(self._folder, request.table, request.partitions)
         self._end(request)
         self._notify(f"{row_count:,} rows of {request.table} were read")
 
