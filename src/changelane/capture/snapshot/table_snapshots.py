@@ -194,6 +194,7 @@ class TableSnapshots:
             self._read_and_publish(request)
         except CancelledError:
             self._discard(request)
+            self._notify(f"the snapshot of {request.table} is cancelled")
         except _DroppedTableError:
             self._end_without_table(request)
 
@@ -206,7 +207,6 @@ class TableSnapshots:
         """Delete what was read for a request that is cancelled, or that another one replaced."""
         self._delete_plan(request)
         self._discarded.add(request.id)
-        self._notify(f"the snapshot of {request.table} is cancelled")
 
     def _end_without_table(self, request: TableRequest) -> None:
         """Record that a table does not exist any more; other tables are captured all the same."""
