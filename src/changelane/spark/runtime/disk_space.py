@@ -22,11 +22,18 @@ def full_disk_sentence(folders: Iterable[str]) -> str:
     """Return why a run failed whose files cannot grow, with the free space of its folders.
 
     Args:
-        folders: The folders that it writes to; those of other machines are left out.
+        folders: The folders that it writes to. Those in object stores are left out, and those on
+            the device of an earlier one.
     """
-    free_bytes = {folder: _free_bytes(folder) for folder in folders}
-    known = sorted((size, folder) for folder, size in free_bytes.items() if size is not None)
-    sizes = ", ".join(f"{size_text(size)} in {folder}" for size, folder in known)
+    free_bytes: dict[int, tuple[int, str]] = {}
+    for folder in folders:
+        existing = _existing_folder(folder)
+        if existing is not None:
+            device = existing.stat().st_dev
+            free_bytes.setdefault(device, (shutil.disk_usage(existing).free, folder))
+    sizes = ", ".join(
+        f"{size_text(size)} in {folder}" for size, folder in sorted(free_bytes.values())
+    )
     return (
         "a file of the run cannot grow, because a disk is full, or a quota or a limit of the size "
         f"of files is reached (free: {sizes or 'unknown'}); free some space and run again, nothing "
@@ -34,14 +41,9 @@ def full_disk_sentence(folders: Iterable[str]) -> str:
     )
 
 
-def _free_bytes(folder: str) -> int | None:
-    """Return the free bytes of the file system of a folder; ``None`` = it is not mounted here."""
-    scheme, separator, rest = folder.partition(":")
-    path = Path(rest if separator and scheme == "file" else folder)
-    if "://" in folder and scheme != "file":
+def _existing_folder(folder: str) -> Path | None:
+    """Return a folder, or the nearest one above it; ``None`` = it is not mounted here."""
+    if "://" in folder and not folder.startswith("file:"):
         return None
-    try:
-        existing = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
-        return shutil.disk_usage(existing).free
-    except OSError:
-        return None
+    path = Path(folder.removeprefix("file:")).absolute()
+    return next((parent for parent in (path, *path.parents) if parent.is_dir()), None)
