@@ -450,7 +450,7 @@ class DatabaseCapture:
             self._next_retention_s = time.monotonic() + _RETENTION_INTERVAL_S
             self._log.delete_expired(retention_s=seconds(self._source.retention))
             recorded = read_origin(self._folder)
-            if recorded is not None and not is_start:
+            if recorded is not None and status.state == "running" and not is_start:
                 with contextlib.suppress(ChangelaneError):  # the engine reports it
                     self._warn_of_partitions(recorded, self._server.origin())
 
