@@ -70,6 +70,7 @@ LONG_PARTS: Final = (
     ),
     (
         *("capture_cluster", "capture_connect", "capture_formats", "full_disk", "mariadb_snapshot"),
+        *("full_lake", "capture_partitions"),
         *("mariadb_table_snapshots", "verify_lakes", "verify_mariadb"),
     ),
 )

@@ -11,10 +11,11 @@ import pytest
 from mariadb_server import MariadbServer
 from postgres_server import PostgresServer
 
-from changelane.capture.database_capture import capture_figures, captured_server_of
+from changelane.capture.database_capture import capture_figures
 from changelane.capture.manifest import EngineOffset
 from changelane.capture.mysql import current_position
 from changelane.capture.mysql.connection import MysqlConnection, connect
+from changelane.capture.products import captured_server_of
 from changelane.errors import ConfigError
 from changelane.pipeline.mysql_source import MariadbSource
 from changelane.pipeline.postgres_source import PostgresSource

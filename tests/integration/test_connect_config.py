@@ -38,7 +38,7 @@ json.dump(errors, sys.stdout)
 def printed(
     folder: Path, source: "Mapping[str, Any]", *options: str
 ) -> "subprocess.CompletedProcess[str]":
-    """Run ``changelane capture --print-config`` with a pipeline."""
+    """Run ``changelane capture config`` with a pipeline."""
     file = folder / "shop.yaml"
     sink = {"type": "delta", "path": str(folder / "lake")}
     content = {
@@ -51,7 +51,7 @@ def printed(
     if source["type"] == "mariadb":
         environment["PASSWORD_OF_TEST"] = MariadbServer.password
     return subprocess.run(
-        [sys.executable, "-m", "changelane", "capture", str(file), "--print-config", *options],
+        [sys.executable, "-m", "changelane", "capture", "config", str(file), *options],
         env=environment,
         capture_output=True,
         text=True,

@@ -16,7 +16,7 @@ from connect_worker import ConnectWorker
 from postgres_server import PostgresServer
 
 from changelane.capture.connector_figures import connector_lines, read_connector_figures
-from changelane.capture.database_capture import captured_server_of
+from changelane.capture.products import captured_server_of
 from changelane.cli import main
 from changelane.cli.capture import connect_capture_of
 from changelane.errors import ConfigError

@@ -15,7 +15,6 @@ import msgspec
 import pytest
 from mariadb_server import MariadbServer
 
-from changelane.capture.database_capture import captured_server_of
 from changelane.capture.finding import Finding
 from changelane.capture.log_origin import LogOrigin
 from changelane.capture.manifest import EngineOffset
@@ -33,6 +32,7 @@ from changelane.capture.mysql import (
 )
 from changelane.capture.mysql.connection import read_rows
 from changelane.capture.mysql.position import log_files
+from changelane.capture.products import captured_server_of
 from changelane.errors import ConfigError, UnreachableError
 from changelane.pipeline.mysql_source import MariadbSource
 

@@ -12,11 +12,12 @@ from child_processes import as_user
 from postgres_server import PostgresServer
 
 from changelane.capture.captured_server import CapturedServer
-from changelane.capture.database_capture import captured_server_of, database_findings
+from changelane.capture.database_capture import database_findings
 from changelane.capture.log_guard import LogError, check_log
 from changelane.capture.log_origin import read_origin, write_origin
 from changelane.capture.manifest import EngineOffset
 from changelane.capture.postgres import current_lsn
+from changelane.capture.products import captured_server_of
 from changelane.capture.segment_store import CaptureLog, SegmentWriter
 from changelane.capture.storage import LocalFolder
 from changelane.pipeline.postgres_source import PostgresSource

@@ -30,7 +30,11 @@ from changelane.capture.manifest import CapturedRecord
 from changelane.capture.requested_tables import request_tables
 from changelane.capture.segment_store import CaptureLog
 from changelane.capture.snapshot.plan import SnapshotProgress
-from changelane.capture.snapshot.table_requests import read_requests
+from changelane.capture.snapshot.table_requests import (
+    cancel_request,
+    read_requests,
+    state_of,
+)
 from changelane.capture.storage import folder_of
 from changelane.errors import ChangelaneError, ConfigError
 from changelane.pipeline.postgres_source import PostgresSource
@@ -259,6 +263,61 @@ def test_a_killed_capture_continues_a_snapshot_at_its_chunk(shop: Shop, tmp_path
     manifests = list(shop.log.manifests_after(0))
     assert names == {segment.name for manifest in manifests for segment in manifest.segments}
     assert shop.log.folder.names("snapshot/tables") == []
+
+
+@pytest.mark.long
+def test_a_cancelled_snapshot_leaves_no_row_and_one_of_a_dropped_table_fails(shop: Shop) -> None:
+    shop.source = msgspec.structs.replace(shop.source, snapshot_chunk_rows=5)
+    make_orders(shop)
+    folder = shop.log.folder
+    with shop.captured() as capture:
+        capture.wait_until_now()
+        (request,) = request_tables(shop.source, ["orders"], kind="redo").requests
+        deadline = time.monotonic() + WAIT_S
+        while len(complete_chunks(shop)) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        cancel_request(folder, request)
+        while SnapshotProgress(folder, request.plan_name).plan() is not None:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert state_of(folder, request) == "cancelled"
+        assert shop.reads_of("orders") == 600, "rows of an incomplete snapshot are visible"
+        capture.check()
+
+        # another one waits for a transaction that writes to the table
+        with shop.server.connect(shop.database) as connection, connection.transaction():
+            connection.execute("UPDATE orders SET v = v + 1 WHERE id = 7")
+            (waiting,) = request_tables(shop.source, ["orders"], kind="redo").requests
+            while sum("orders are read" in note for note in shop.notes) < 2:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            cancel_request(folder, waiting)
+            while sum("orders is cancelled" in note for note in shop.notes) < 2:
+                assert time.monotonic() < deadline, shop.notes
+                time.sleep(0.1)
+        request_tables(shop.source, ["orders"], kind="redo", lower=["a", "1"], upper=["a", "20"])
+        shop.wait_for_requests(capture)
+        capture.wait_until_now()
+    assert 600 < shop.reads_of("orders") < 700
+    columns = "shop, id, v, note"
+    assert shop.lake_rows("orders", columns) == shop.source_rows("orders", columns)
+    names = set(folder.names("segments"))
+    assert names == {s.name for manifest in shop.log.manifests_after(0) for s in manifest.segments}
+
+    (dropped,) = request_tables(shop.source, ["orders"], kind="redo").requests
+    shop.execute("CREATE TABLE other (id int PRIMARY KEY)", "DROP TABLE orders")
+    with shop.captured(is_until_now=True) as capture:
+        capture.wait_until_now()
+        (failed,) = read_requests(folder)
+        assert failed.error == "the table was dropped or renamed at the source"
+        # a table of the same name is another one, which the next capture reads
+        make_orders(shop)
+    assert dropped.id == failed.id
+    with shop.captured(is_until_now=True) as capture:
+        capture.wait_until_now()
+    assert read_requests(folder) == []
+    assert shop.lake_rows("orders", columns) == shop.source_rows("orders", columns)
 
 
 @pytest.mark.long

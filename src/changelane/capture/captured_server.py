@@ -73,6 +73,14 @@ class CapturedServer(Protocol):
         """
         ...
 
+    def attached_partitions(self, numbers: Collection[str]) -> set[str]:
+        """Return which partitions have rows and were tables of their own before.
+
+        Args:
+            numbers: Ids of partitions of :meth:`origin`.
+        """
+        ...
+
     def prepare(self) -> list[str]:
         """Create what the capture needs and the login may create; return the statements."""
         ...

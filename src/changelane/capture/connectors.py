@@ -18,7 +18,7 @@ from changelane.capture.mysql.connection import MysqlConnection
 from changelane.capture.mysql.connection import SslMode as MysqlSslMode
 from changelane.capture.postgres.connection import PostgresConnection, SslMode
 from changelane.capture.postgres.replication import MARKER_PREFIX, PLUGIN
-from changelane.capture.postgres.sql_text import lsn_text
+from changelane.capture.postgres.sql_text import lsn_text, qualified
 from changelane.errors import ConfigError
 from changelane.pipeline.secret_options import is_secret_name
 from changelane.schema import TableId
@@ -34,6 +34,7 @@ HEARTBEAT_TOPIC_PREFIX: Final = "__debezium-heartbeat"
 _SERVER_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
 _PLAIN_CHARACTER: Final = re.compile(r"[A-Za-z0-9_]")
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_]+")
 _PORTS: Final[dict[Product, int]] = {"postgres": 5432, "mysql": 3306, "mariadb": 3306}
 _MYSQL_SSL_MODES: Final[dict[SslMode, MysqlSslMode]] = {
     "disable": "disabled",
@@ -68,6 +69,9 @@ class ConnectorOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         password: The password; never part of a text representation.
         tables: The captured tables; empty = all that the publication (PostgreSQL) or the database
             contains. PostgreSQL: schema and name; MySQL and MariaDB: database and name.
+        parents: Those of them that other tables inherit from; PostgreSQL only.
+        unpublished: Generated columns that the log does not have: schema, table and column;
+            PostgreSQL only.
         slot: The replication slot; PostgreSQL only.
         publication: The publication; PostgreSQL only.
         server_id: The id of the replica; MySQL and MariaDB only. ``None`` = derived from *name*.
@@ -91,6 +95,8 @@ class ConnectorOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     password: str = ""
     port: int | None = None
     tables: tuple[TableId, ...] = ()
+    parents: tuple[TableId, ...] = ()
+    unpublished: tuple[tuple[str, str, str], ...] = ()
     slot: str = "changelane"
     publication: str = "changelane"
     server_id: int | None = None
@@ -172,7 +178,46 @@ def connector_properties(options: ConnectorOptions) -> dict[str, str]:
     if reserved := sorted(filter(_is_reserved, options.properties)):
         msg = f"{', '.join(reserved)}: these properties would change what the capture log contains"
         raise ConfigError(f"{msg}; remove them from debezium")
-    return {**options.properties, **properties}
+    return {**options.properties, **properties, **_excluded_columns(options)}
+
+
+def _excluded_columns(options: ConnectorOptions) -> dict[str, str]:
+    """Return the property that leaves columns out which only a snapshot of the engine would have.
+
+    Later changes of their rows would not change them.
+    """
+    if not options.unpublished or "column.include.list" in options.properties:
+        return {}
+    patterns = [_exact_pattern(".".join(names)) for names in options.unpublished]
+    own_patterns = options.properties.get(_EXCLUDED_COLUMNS)
+    return {_EXCLUDED_COLUMNS: ",".join([own_patterns, *patterns] if own_patterns else patterns)}
+
+
+_EXCLUDED_COLUMNS: Final = "column.exclude.list"
+_SNAPSHOT_SELECTS: Final = "snapshot.select.statement.overrides"
+
+
+def _own_rows(options: ConnectorOptions) -> dict[str, str]:
+    """Return the properties that let a snapshot of the engine read a table without inheriting ones.
+
+    The log has the rows of these with their own names. The list of Debezium has no escapes: tables
+    with other characters in their names are read with the rows of inheriting tables.
+    """
+    parents = [
+        (table.schema, table.name)
+        for table in options.parents
+        if table.schema and table.name and _PLAIN_NAME.fullmatch(f"{table.schema}{table.name}")
+    ]
+    if not parents or _SNAPSHOT_SELECTS in options.properties:
+        return {}
+    select = "SELECT * FROM ONLY"
+    return {
+        _SNAPSHOT_SELECTS: ",".join(f"{schema}.{name}" for schema, name in parents),
+        **{
+            f"{_SNAPSHOT_SELECTS}.{schema}.{name}": f"{select} {qualified(schema, name)}"
+            for schema, name in parents
+        },
+    }
 
 
 _RESERVED_PREFIXES: Final = (
@@ -271,6 +316,7 @@ def _postgres_properties(options: ConnectorOptions) -> dict[str, str]:
             f"SELECT pg_logical_emit_message(true, '{MARKER_PREFIX}', '{HEARTBEAT_CONTENT}')"
         ),
         **_table_filter(options, [(table.schema, table.name) for table in options.tables]),
+        **_own_rows(options),
     }
     files = {
         "database.sslrootcert": options.sslrootcert,

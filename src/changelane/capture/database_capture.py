@@ -17,6 +17,7 @@ from changelane.capture.engine import CaptureEngine, CaptureError, CaptureStatus
 from changelane.capture.engine_config import EngineConfig
 from changelane.capture.finding import Finding, has_errors, reject_errors
 from changelane.capture.log_origin import (
+    LogOrigin,
     continuation_findings,
     new_tables,
     other_log_findings,
@@ -24,27 +25,23 @@ from changelane.capture.log_origin import (
     write_origin,
 )
 from changelane.capture.manifest import EngineOffset
-from changelane.capture.mysql.captured_mysql import CapturedMysql
-from changelane.capture.postgres.captured_postgres import CapturedPostgres
+from changelane.capture.partition_changes import partition_findings, with_known_partitions
+from changelane.capture.products import captured_server_of, table_database_of
 from changelane.capture.publication import PublicationLimits
 from changelane.capture.segment_store import CaptureLog, SegmentWriter
 from changelane.capture.snapshot.binlog_snapshot import BinlogSnapshot
-from changelane.capture.snapshot.binlog_table import BinlogTables
 from changelane.capture.snapshot.first_load import DatabaseSnapshot, FirstLoad, ReadChunks
 from changelane.capture.snapshot.postgres_snapshot import PostgresSnapshot
-from changelane.capture.snapshot.postgres_table import PostgresTables
+from changelane.capture.snapshot.table_database import TableDatabase
 from changelane.capture.snapshot.table_requests import (
     TableRequest,
     create_request,
     read_requests,
+    state_of,
 )
-from changelane.capture.snapshot.table_snapshots import (
-    StoppedError,
-    TableDatabase,
-    TableSnapshots,
-)
+from changelane.capture.snapshot.table_snapshots import TableSnapshots
 from changelane.capture.storage import Folder, LocalFolder, folder_of
-from changelane.errors import ConfigError
+from changelane.errors import ChangelaneError, ConfigError
 from changelane.formats.contract.options import milliseconds, seconds
 from changelane.pipeline.database_source import DatabaseSource
 from changelane.pipeline.mysql_source import MysqlSource
@@ -59,36 +56,6 @@ _IDLE_S: Final = 60.0
 _UNTIL_NOW_IDLE_S: Final = 0.5
 _RETENTION_INTERVAL_S: Final = 600.0
 _NOT_PUBLISHED: Final = "publication_lacks_table"
-
-
-def captured_server_of(source: DatabaseSource) -> CapturedServer:
-    """Return the server of a source."""
-    match source:
-        case PostgresSource():
-            return CapturedPostgres(source)
-        case MysqlSource():
-            return CapturedMysql(source)
-        case _:
-            raise ConfigError(f"no capture of {source.type_name}")
-
-
-def table_database_of(
-    source: DatabaseSource, options: ConnectorOptions, check: Callable[[], None] = lambda: None
-) -> TableDatabase:
-    """Return the tables of a source for snapshots of single tables.
-
-    Args:
-        source: The database.
-        options: The options of its connector.
-        check: Called during waits; it raises to stop them.
-    """
-    match source:
-        case PostgresSource():
-            return PostgresTables(source, options, check)
-        case MysqlSource():
-            return BinlogTables(source, options)
-        case _:
-            raise ConfigError(f"no snapshots of {source.type_name}")
 
 
 def database_findings(source: DatabaseSource) -> list[Finding]:
@@ -113,11 +80,16 @@ def _findings(source: DatabaseSource, server: CapturedServer, log: CaptureLog) -
     if recorded is None or has_errors(f for f in findings if f.defect != _NOT_PUBLISHED):
         return findings
     origin = server.origin()
-    requested = {request.table for request in read_requests(log.folder)}
+    requested = {
+        request.table
+        for request in read_requests(log.folder)
+        if state_of(log.folder, request) != "cancelled"
+    }
     findings_of_log = list(other_log_findings(recorded, origin, log.folder.label))
     findings += findings_of_log
     if offset is not None and not has_errors(findings_of_log):
         findings += server.log_findings(recorded, offset)
+        findings += partition_findings(recorded, origin, server.attached_partitions)
         findings += continuation_findings(
             recorded,
             origin,
@@ -188,6 +160,7 @@ class DatabaseCapture:
         self._stop = threading.Event()
         self._next_retention_s = 0.0
         self._shown_reason = ""
+        self._shown_findings: set[str] = set()
 
     @property
     def status(self) -> CaptureStatus:
@@ -230,7 +203,7 @@ class DatabaseCapture:
         if not is_first:
             self._request_new_tables()
         self._check(_findings(source, server, self._log), is_first=is_first)
-        write_origin(self._folder, server.origin())
+        self._record_origin(is_first=is_first)
         heartbeat_s = _UNTIL_NOW_IDLE_S if is_until_now else seconds(source.heartbeat_interval)
         connector = server.connector_options(heartbeat_s=heartbeat_s)
         if is_first and source.snapshot == "spark":
@@ -247,6 +220,22 @@ class DatabaseCapture:
             ),
             snapshot=source.snapshot,
         )
+
+    def _record_origin(self, *, is_first: bool) -> None:
+        """Record the server and the tables, and warn of partitions whose rows the log lacks."""
+        server, recorded, origin = self._server, read_origin(self._folder), self._server.origin()
+        if recorded is not None and not is_first:
+            self._warn_of_partitions(recorded, origin)
+            origin = with_known_partitions(recorded, origin, server.attached_partitions)
+        write_origin(self._folder, origin)
+
+    def _warn_of_partitions(self, recorded: LogOrigin, origin: LogOrigin) -> None:
+        """Show each warning once."""
+        for finding in partition_findings(recorded, origin, self._server.attached_partitions):
+            text = " ".join(finding.text().split())
+            if text not in self._shown_findings:
+                self._shown_findings.add(text)
+                self._notify(text)
 
     def _request_new_tables(self) -> None:
         """Request the rows of tables that were not captured until now, before they are recorded."""
@@ -281,7 +270,7 @@ class DatabaseCapture:
                 )
 
     def _start_table_snapshots(self, connector: ConnectorOptions) -> None:
-        self._tables = table_database_of(self._source, connector, self._check_stop)
+        self._tables = table_database_of(self._source, connector, self._check_table_snapshots)
         self._table_snapshots = TableSnapshots(
             self._tables,
             self._source,
@@ -295,9 +284,9 @@ class DatabaseCapture:
         )
         self._table_snapshots.start()
 
-    def _check_stop(self) -> None:
-        if self._stop.is_set():
-            raise StoppedError
+    def _check_table_snapshots(self) -> None:
+        if self._table_snapshots is not None:
+            self._table_snapshots.check()
 
     def _include(self, name: str) -> bool:
         """Let the engine capture a table from now on; return whether a pattern matches it.
@@ -310,7 +299,8 @@ class DatabaseCapture:
         if engine is None or tables is None or table is None or recorded is None:
             return False
         table_id, connector = tables.table_id(table), engine.config.connector
-        number = self._server.origin().tables.get(name, "")
+        present = self._server.origin()
+        number = present.tables.get(name, "")
         if table_id in connector.tables and recorded.tables.get(name) == number:
             return True
         for statement in self._server.publish([name]):
@@ -320,6 +310,9 @@ class DatabaseCapture:
             engine.restart(msgspec.structs.replace(engine.config, connector=connector))
         # other new tables have rows that nothing reads: only this one is recorded
         origin = msgspec.structs.replace(recorded, tables={**recorded.tables, name: number})
+        if name in present.partitions:
+            partitions = {**recorded.partitions, name: present.partitions[name]}
+            origin = msgspec.structs.replace(origin, partitions=partitions)
         write_origin(self._folder, origin)
         return True
 
@@ -453,8 +446,13 @@ class DatabaseCapture:
             self._shown_reason = status.reason
             self._notify(f"the capture waits and tries again: {status.reason}")
         if time.monotonic() >= self._next_retention_s:
+            is_start = self._next_retention_s == 0
             self._next_retention_s = time.monotonic() + _RETENTION_INTERVAL_S
             self._log.delete_expired(retention_s=seconds(self._source.retention))
+            recorded = read_origin(self._folder)
+            if recorded is not None and status.state == "running" and not is_start:
+                with contextlib.suppress(ChangelaneError):  # the engine reports it
+                    self._warn_of_partitions(recorded, self._server.origin())
 
     def stop(self) -> None:
         """Stop the capture process after a last publication."""

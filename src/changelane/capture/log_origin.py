@@ -34,6 +34,9 @@ class LogOrigin(msgspec.Struct, frozen=True, kw_only=True):
         log_mark: What identifies the binary log; ``None`` = unknown. MySQL and MariaDB only.
         tables: The captured tables: name, as a pattern of this table only -> the id of the table,
             which changes when it is created again; empty = unknown.
+        partitions: The partitions of captured tables, of all levels, whose rows the log has:
+            table -> id of the partition -> its name. A table is missing if they are unknown.
+            PostgreSQL only.
     """
 
     server: str
@@ -42,6 +45,7 @@ class LogOrigin(msgspec.Struct, frozen=True, kw_only=True):
     tables: dict[str, str]
     timeline: int = 0
     log_mark: LogMark | None = None
+    partitions: dict[str, dict[str, str]] = {}
 
 
 def read_origin(folder: Folder) -> LogOrigin | None:

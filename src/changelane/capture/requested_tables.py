@@ -9,16 +9,16 @@ from typing import Literal
 import msgspec
 
 from changelane.capture.captured_server import CapturedServer
-from changelane.capture.database_capture import captured_server_of, table_database_of
 from changelane.capture.log_origin import (
     continuation_findings,
     other_log_findings,
     read_origin,
 )
+from changelane.capture.products import captured_server_of, table_database_of
 from changelane.capture.segment_store import CaptureLog
 from changelane.capture.snapshot.plan import SnapshotTable
+from changelane.capture.snapshot.table_database import check_key
 from changelane.capture.snapshot.table_requests import TableRequest, create_request
-from changelane.capture.snapshot.table_snapshots import check_key
 from changelane.capture.storage import folder_of
 from changelane.errors import ConfigError, UnknownNameError
 from changelane.formats.contract.options import seconds
@@ -75,6 +75,7 @@ def request_tables(
             _check_range(table, lower, upper)
             tables.table(name, tuple(lower), tuple(upper))
     statements = server.publish(selected) if kind == "add" else []
+    partitions = server.origin().partitions
     requests = [
         TableRequest(
             kind=kind,
@@ -83,6 +84,7 @@ def request_tables(
             created_ms=int(time.time() * 1000),
             lower=tuple(lower),
             upper=tuple(upper),
+            partitions=partitions.get(name, {}),
         )
         for name in selected
     ]

@@ -24,7 +24,7 @@ COMMANDS: Final[dict[str, str]] = {
     "check": "Check a pipeline without writing anything, and show what it would do (Spark).",
     "run": "Apply a pipeline's changes to its tables (Spark).",
     "capture": "Capture a database into its capture log, without applying the changes.",
-    "snapshot": "Show how far the first load of a database is.",
+    "snapshot": "Read rows of single tables again, and show how far snapshots are.",
     "unpause": "Resume paused tables (Spark).",
     "status": "Show a pipeline's tables: rows, position, lag (Spark).",
     "query": "Query the newest rows of a pipeline's tables with SQL (Spark).",

@@ -27,13 +27,14 @@ if TYPE_CHECKING:
     from changelane.capture.snapshot.reader_config import ReaderConfig, ReaderEnd
     from changelane.pipeline.config import Pipeline
 
+_CONFIG: Final = "config"
 _TICK_S: Final = 0.2
 _REPORT_S: Final = 10.0
 """The shortest interval between two reports of an endless capture, seconds."""
 
 
 @click.command()
-@click.argument("file", metavar="PIPELINE.yaml", type=click.Path(dir_okay=False))
+@click.argument("words", metavar="[config] PIPELINE.yaml", nargs=-1, required=True)
 @click.option(
     "--until-now",
     is_flag=True,
@@ -51,22 +52,16 @@ _REPORT_S: Final = 10.0
     help="With connect_url: change a connector of the same name that has another configuration.",
 )
 @click.option(
-    "--print-config",
-    is_flag=True,
-    help="Capture nothing; print the connector for Kafka Connect that does the same.",
-)
-@click.option(
     "--print-sql",
     is_flag=True,
     help="Capture nothing; print the SQL that a superuser runs for `ddl: event_trigger`.",
 )
 def capture(
-    file: str,
+    words: tuple[str, ...],
     *,
     until_now: bool,
     new_snapshot: bool,
     replace_connector: bool,
-    print_config: bool,
     print_sql: bool,
 ) -> None:
     """Capture the database of a pipeline into its capture log, until it is stopped.
@@ -79,22 +74,24 @@ def capture(
     until it runs, and ends; with --until-now it waits until the topics have everything that is
     committed by now.
 
-    With --print-config, stdout is the JSON that creates a connector in a Kafka Connect cluster,
-    without secrets; stderr has the source of a pipeline that reads its topics.
+    `changelane capture config PIPELINE.yaml` captures nothing: stdout is the JSON that creates a
+    connector in a Kafka Connect cluster, without secrets; stderr has the source of a pipeline that
+    reads its topics. A pipeline in a file of the name `config` is `./config`.
 
     Exit codes: 0 stopped, or --until-now is reached; 1 the capture failed; 2 wrong use or
     configuration, or a server that lacks a setting.
     """
+    is_config, file = _parsed(words)
     pipeline = load(file)
     if not isinstance(pipeline.source, DatabaseSource):
         kind = pipeline.source.type_name
         raise ConfigError(f"the source of the pipeline is {kind}, which is not a database")
-    if print_config or print_sql:
+    if is_config or print_sql:
         has_others = until_now or new_snapshot or replace_connector
-        if has_others or (print_config and print_sql):
-            option = "--print-config" if print_config else "--print-sql"
-            raise click.UsageError(f"{option} captures nothing: leave out the other options")
-        if print_config:
+        if has_others or (is_config and print_sql):
+            what = _CONFIG if is_config else "--print-sql"
+            raise click.UsageError(f"{what} captures nothing: leave out the other options")
+        if is_config:
             _print_config(pipeline.source)
         else:
             _print_sql(pipeline.source)
@@ -125,6 +122,25 @@ def capture(
                 running.check()
                 reports.write()
     reports.write(is_last=True)
+
+
+def _parsed(words: tuple[str, ...]) -> tuple[bool, str]:
+    """Return whether the connector is printed, and the file of the pipeline.
+
+    Raises:
+        UsageError: There is another number of words.
+    """
+    match words:
+        case (word,) if word == _CONFIG:
+            raise click.UsageError(
+                f"{_CONFIG} needs PIPELINE.yaml; a pipeline in a file of this name is ./{_CONFIG}"
+            )
+        case (file,):
+            return False, file
+        case (word, file) if word == _CONFIG:
+            return True, file
+        case _:
+            raise click.UsageError("one PIPELINE.yaml is needed")
 
 
 @contextlib.contextmanager
@@ -180,7 +196,7 @@ def started_capture(
 def _capture_by_connect(source: DatabaseSource, *, until_now: bool, replaces: bool) -> None:
     """Register the connector of a source with ``connect_url``, and show its state."""
     from changelane.capture.connector_figures import connector_lines, read_connector_figures
-    from changelane.capture.database_capture import captured_server_of
+    from changelane.capture.products import captured_server_of
 
     connect_capture = connect_capture_of(source, _note)
     connect_capture.start(replaces=replaces)
@@ -194,7 +210,7 @@ def _capture_by_connect(source: DatabaseSource, *, until_now: bool, replaces: bo
 def connect_capture_of(source: DatabaseSource, notify: Callable[[str], None]) -> "ConnectCapture":
     """Return the capture of a source with ``connect_url``, which is not started."""
     from changelane.capture.connect_capture import ConnectCapture
-    from changelane.capture.database_capture import captured_server_of
+    from changelane.capture.products import captured_server_of
 
     return ConnectCapture(source, captured_server_of(source), notify=notify)
 
@@ -203,7 +219,7 @@ def _print_config(source: DatabaseSource) -> None:
     """Print the connector for Kafka Connect, and the source that reads its topics."""
     from changelane.capture.connect_capture import source_connector
     from changelane.capture.connect_config import kafka_source_text, secret_keys
-    from changelane.capture.database_capture import captured_server_of
+    from changelane.capture.products import captured_server_of
 
     connector = source_connector(source, captured_server_of(source))
     click.echo(msgspec.json.format(msgspec.json.encode(connector)))

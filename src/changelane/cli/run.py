@@ -141,11 +141,12 @@ def _run_to_tables(
 ) -> "RunReport":
     try:
         from changelane.spark.run import tables as spark_pipeline
+        from changelane.spark.run.query import full_disk_errors
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
     for note in filter(None, (order_note(pipeline), repeat_note(pipeline))):
         display.show_note(note)
-    with _capture(pipeline, master, display) as check_source:
+    with _capture(pipeline, master, display) as check_source, full_disk_errors(pipeline):
         spark = _session(pipeline, master, display)
         display.start()
         return spark_pipeline.run(
@@ -196,10 +197,11 @@ def _run_to_topics(
     pipeline: Pipeline, master: str | None, display: RunDisplay
 ) -> "DeliveriesReport":
     try:
+        from changelane.spark.run.query import full_disk_errors
         from changelane.spark.sinks.delivery import run_to_topics
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
-    with _capture(pipeline, master, display) as check_source:
+    with _capture(pipeline, master, display) as check_source, full_disk_errors(pipeline):
         spark = _session(pipeline, master, display)
         display.start()
         return run_to_topics(

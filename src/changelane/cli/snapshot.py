@@ -18,9 +18,12 @@ from changelane.capture.snapshot.figures import (
     read_snapshot_figures,
 )
 from changelane.capture.snapshot.table_requests import (
+    RequestState,
     TableRequest,
+    cancel_request,
     read_request,
     read_requests,
+    state_of,
 )
 from changelane.capture.storage import folder_of
 from changelane.conversion.terminal_text import printable
@@ -38,12 +41,19 @@ _WAIT: Final = click.option(
 )
 
 
+_CANCELLED: Final = {
+    "add": "cancelled: rows from before the capture are missing until `snapshot redo` reads them",
+    "redo": "cancelled",
+}
+
+
 class TableSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The snapshot of one table that is requested.
 
     Attributes:
         table: The table.
         kind: ``add`` or ``redo``.
+        state: Whether the rows are still to be read.
         lower, upper: The first values of the keys of a range; empty = no bound.
         error: Why the rows cannot be read; empty = nothing is known to prevent it.
         figures: How far it is; ``None`` = it waits for a capture, or for transactions that write to
@@ -52,6 +62,7 @@ class TableSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     table: str
     kind: Literal["add", "redo"]
+    state: RequestState
     lower: tuple[str, ...]
     upper: tuple[str, ...]
     error: str
@@ -177,8 +188,37 @@ def _errors_at_end(source: DatabaseSource, requests: Sequence[TableRequest]) -> 
             if present.error:
                 errors.append(f"the rows of {request.table} are not read: {present.error}")
                 break
+            if state_of(folder, present) == "cancelled":
+                errors.append(f"the rows of {request.table} are not read: cancelled")
+                break
             time.sleep(_POLL_S)
     return errors
+
+
+@snapshot.command()
+@_FILE
+@click.argument("tables", metavar="TABLE...", nargs=-1, required=True)
+def cancel(file: str, tables: tuple[str, ...]) -> None:
+    """Cancel requests of `add` and `redo` that wait, run or have failed.
+
+    TABLE is the name at the source, or its last part. The capture that runs ends the readers of the
+    table within seconds, and deletes what they read: no row of an incomplete snapshot is visible. A
+    snapshot with all chunks complete is published all the same. A request may be cancelled again.
+
+    The log has the changes of an added table from then on, but the rows from before are missing
+    until `redo` reads them.
+
+    Exit codes: 0 cancelled, or nothing to cancel; 2 wrong use or configuration.
+    """
+    folder = folder_of(_database_of(load(file)).segments)
+    requests = read_requests(folder)
+    for name in tables:
+        matches = [request for request in requests if f".{request.table}".endswith(f".{name}")]
+        if not matches:
+            click.echo(f"no snapshot of {printable(name)} is requested")
+        for request in matches:
+            cancel_request(folder, request)
+            click.echo(f"cancelled: {request.kind} {printable(request.table)}")
 
 
 @snapshot.command()
@@ -199,6 +239,7 @@ def status(file: str, *, output: str) -> None:
             TableSnapshot(
                 table=request.table,
                 kind=request.kind,
+                state=state_of(folder, request),
                 lower=request.lower,
                 upper=request.upper,
                 error=request.error,
@@ -229,6 +270,8 @@ def _show_table(table_snapshot: TableSnapshot, console: Console) -> None:
         state = figures.line
     if table_snapshot.error:
         state = f"failed: {table_snapshot.error}"
+    if table_snapshot.state == "cancelled":
+        state = _CANCELLED[table_snapshot.kind]
     name = escape(printable(table_snapshot.table))
     console.print(f"{table_snapshot.kind} {name}: {escape(printable(state))}", soft_wrap=True)
 

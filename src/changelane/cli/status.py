@@ -84,7 +84,7 @@ def _connector_figures(source: Source) -> ConnectorFigures | None:
     """Return the state of a source's connector in Kafka Connect; ``None`` = it has none."""
     if not isinstance(source, DatabaseSource) or source.connect_url is None:
         return None
-    from changelane.capture.database_capture import captured_server_of
+    from changelane.capture.products import captured_server_of
 
     return read_connector_figures(source, captured_server_of(source))
 

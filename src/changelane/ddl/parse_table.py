@@ -222,8 +222,8 @@ def alter_table(cursor: Cursor) -> Iterator[Change]:
 def _action(cursor: Cursor, table: TableId) -> Iterator[Change]:
     start = cursor.peek().start
     word = cursor.next().upper
-    if word in _REMOVALS and cursor.peek().upper in _PARTITIONS:
-        raise UnknownSyntaxError("it removes the rows of partitions, and no event reports them")
+    if word in _MOVES and cursor.peek().upper in _PARTITIONS:
+        raise UnknownSyntaxError("it moves the rows of partitions, and no event reports them")
     read = _ACTIONS.get(word)
     if read is not None:
         changes = list(read(cursor, table))
@@ -240,7 +240,7 @@ def _action(cursor: Cursor, table: TableId) -> Iterator[Change]:
 
 
 # Actions on partitions that change rows; databases log no event for these rows.
-_REMOVALS: Final = frozenset({"DROP", "TRUNCATE", "EXCHANGE"})
+_MOVES: Final = frozenset({"DROP", "TRUNCATE", "EXCHANGE", "ATTACH", "DETACH"})
 _PARTITIONS: Final = frozenset({"PARTITION", "PARTITIONS", "SUBPARTITION", "SUBPARTITIONS"})
 
 # First words of actions that change neither columns nor keys.

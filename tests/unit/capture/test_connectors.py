@@ -47,6 +47,26 @@ def test_login_for_sql_has_the_files_of_certificates() -> None:
     assert (login.ssl_ca, login.ssl_cert, login.ssl_key) == ("ca.pem", "me.pem", "me.key")
 
 
+def test_a_snapshot_of_the_engine_has_the_rows_and_columns_of_the_log() -> None:
+    """Rows of inheriting tables and generated columns would never change again."""
+    plain, other = TableId("shop", "public", "Parent"), TableId("shop", "public", "p,1")
+    columns = (("public", "t", "gen"), ("public", "t", "a.b"))
+    properties = connector_properties(options(parents=(plain, other), unpublished=columns))
+    selects = "snapshot.select.statement.overrides"
+    assert properties[selects] == "public.Parent"
+    assert properties[f"{selects}.public.Parent"] == 'SELECT * FROM ONLY "public"."Parent"'
+    excluded = r"(?-i:public\.t\.gen),(?-i:public\.t\.a\.b)"
+    assert properties["column.exclude.list"] == excluded
+    own = {"column.exclude.list": "public.t.secret", selects: "public.x"}
+    properties = connector_properties(
+        options(parents=(plain,), unpublished=columns, properties=own)
+    )
+    assert properties["column.exclude.list"] == f"public.t.secret,{excluded}"
+    assert properties[selects] == "public.x"
+    included = options(unpublished=columns, properties={"column.include.list": "public.t.id"})
+    assert "column.exclude.list" not in connector_properties(included)
+
+
 NAMES = st.text(min_size=1, max_size=12).filter(lambda name: '"' not in name and "\0" not in name)
 
 

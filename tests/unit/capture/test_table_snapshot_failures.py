@@ -26,7 +26,13 @@ from changelane.capture.snapshot.plan import (
     SnapshotTable,
 )
 from changelane.capture.snapshot.reader_config import ReaderConfig, ReaderEnd
-from changelane.capture.snapshot.table_requests import TableRequest, create_request, read_requests
+from changelane.capture.snapshot.table_requests import (
+    TableRequest,
+    cancel_request,
+    create_request,
+    read_requests,
+    state_of,
+)
 from changelane.capture.snapshot.table_snapshots import TableSnapshots
 from changelane.capture.storage import LocalFolder
 from changelane.pipeline.postgres_source import PostgresSource
@@ -80,6 +86,9 @@ class Tables:
         assert name == TABLE.label
         return replace(TABLE, version=str(self.version))
 
+    def exists(self, _: str) -> bool:
+        return True
+
     def table_id(self, _: SnapshotTable) -> TableId:
         return TableId("d", "public", "a")
 
@@ -117,6 +126,9 @@ class Readers:
     def stop(self) -> None:
         pass
 
+    def kill(self) -> None:
+        pass
+
 
 class ReadersOfChangedTable(Readers):
     """Readers that complete one chunk before the table is created again."""
@@ -140,6 +152,7 @@ def capture(
     *,
     tables: Tables | None = None,
     include: Callable[[str], bool] = lambda _: True,
+    is_ended: Callable[[LocalFolder], bool] = lambda folder: not read_requests(folder),
 ) -> None:
     """Capture until all requests are complete, or until the storage ends it."""
     monkeypatch.setattr(snapshots_module, "LocalReaders", lambda: readers)
@@ -162,7 +175,7 @@ def capture(
         snapshots.start()
         deadline = time.monotonic() + 10
         try:
-            while read_requests(folder) and not (
+            while not is_ended(folder) and not (
                 isinstance(folder, MortalFolder) and folder.is_dead
             ):
                 publisher.tick()
@@ -231,4 +244,85 @@ def test_a_killed_capture_loses_and_doubles_no_row(
         assert len(published) in {len(CHUNKS), 2 * len(CHUNKS)}, write_count
         assert {segment.name for segment in published} == set(folder.names("segments"))
         assert (repair_names(folder), folder.names("snapshot/tables")) == ([], [])
+    assert write_count > 10
+
+
+class CancelledReaders(Readers):
+    """Readers that complete one chunk, and wait in the other one until they are killed."""
+
+    def __init__(self, folder: LocalFolder, spool: Path) -> None:
+        super().__init__(folder, spool)
+        self._log = folder
+        self._is_killed = threading.Event()
+
+    def read(self, config: ReaderConfig, chunk: SnapshotChunk) -> ReaderEnd:
+        if chunk.number == 0:
+            return super().read(config, chunk)
+        (request,) = read_requests(self._log)
+        cancel_request(self._log, request)
+        if not self._is_killed.wait(5):
+            return super().read(config, chunk)
+        return ReaderEnd("a reader of the snapshot was killed", is_retriable=True)
+
+    def kill(self) -> None:
+        self._is_killed.set()
+
+
+def has_ended(folder: LocalFolder) -> bool:
+    """Whether the only request is complete, or is cancelled and nothing is left of it."""
+    return not read_requests(folder) or (
+        state_of(folder, read_requests(folder)[0]) == "cancelled"
+        and folder.names("segments") == []
+        and not any(name.endswith(".plan") for name in folder.names("snapshot/tables"))
+    )
+
+
+def test_a_cancelled_request_is_not_read_and_a_killed_capture_leaves_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All chunks are published in the end, or none."""
+    ends = set()
+    for write_count in count():
+        path, work = tmp_path / f"log-{write_count}", tmp_path / f"work-{write_count}"
+        folder = requested_log(path, work)
+        mortal = MortalFolder(path, write_count)
+        capture(mortal, work, CancelledReaders(mortal, work), monkeypatch, is_ended=has_ended)
+        if mortal.is_dead:
+            for request in read_requests(folder):
+                cancel_request(folder, request)
+            capture(folder, work, Readers(folder, work), monkeypatch, is_ended=has_ended)
+        requests = read_requests(folder)
+        published = sum(m.record_count for m in CaptureLog(folder).manifests_after(0))
+        assert published == (0 if requests else len(CHUNKS)), write_count
+        assert [state_of(folder, request) for request in requests] in ([], ["cancelled"])
+        assert (repair_names(folder), folder.names("segments")) == ([], []), write_count
+        assert not any(name.endswith(".plan") for name in folder.names("snapshot/tables"))
+        ends.add(bool(requests))
+        if not mortal.is_dead:
+            break
+    assert ends == {True}
+    assert write_count > 5
+
+
+def test_a_request_that_is_cancelled_after_its_last_chunk_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The capture process may be publishing the segments: they must not be deleted."""
+    for write_count in count():
+        path, work = tmp_path / f"log-{write_count}", tmp_path / f"work-{write_count}"
+        folder = requested_log(path, work)
+        mortal = MortalFolder(path, write_count)
+        capture(mortal, work, Readers(mortal, work), monkeypatch)
+        if not mortal.is_dead:
+            break
+        requests = read_requests(folder)
+        for request in requests:
+            cancel_request(folder, request)
+        # another request replaces it before the next capture
+        for request in requests:
+            create_request(folder, replace(request, id="second"))
+        capture(folder, work, Readers(folder, work), monkeypatch)
+        segments = [s for m in CaptureLog(folder).manifests_after(0) for s in m.segments]
+        assert {segment.name for segment in segments} == set(folder.names("segments")), write_count
+        assert len(segments) in {len(CHUNKS), 2 * len(CHUNKS)}
     assert write_count > 10

@@ -24,15 +24,19 @@ from changelane.capture.snapshot.plan import (
     SnapshotProgress,
     SnapshotTable,
 )
+from changelane.capture.snapshot.table_database import TableDatabase
 from changelane.capture.snapshot.table_requests import (
     TableRequest,
+    cancel_request,
     create_request,
     delete_request,
+    is_abandoned,
     read_request,
     read_requests,
     record_error,
+    state_of,
 )
-from changelane.capture.snapshot.table_snapshots import TableDatabase, TableSnapshots
+from changelane.capture.snapshot.table_snapshots import TableSnapshots
 from changelane.capture.storage import LocalFolder
 from changelane.errors import ConfigError
 from changelane.pipeline.postgres_source import PostgresSource
@@ -68,6 +72,27 @@ def test_the_end_of_a_request_does_not_change_the_one_that_replaced_it(tmp_path:
     assert read_requests(folder) == [second]
     delete_request(folder, second)
     assert read_requests(folder) == []
+
+
+def test_a_cancelled_request_can_be_replaced_and_cancels_no_other_one(tmp_path: Path) -> None:
+    folder = LocalFolder(tmp_path)
+    first, second = request_of("public.a"), request_of("public.a")
+    create_request(folder, first)
+    assert (state_of(folder, first), is_abandoned(folder, first)) == ("requested", False)
+    record_error(folder, first, "no")
+    for _ in range(2):
+        cancel_request(folder, first)
+        (present,) = read_requests(folder)
+        assert (state_of(folder, present), is_abandoned(folder, first)) == ("cancelled", True)
+    record_error(folder, first, "another reason")  # by a capture that ends at this moment
+    assert state_of(folder, first) == "cancelled"
+    create_request(folder, second)
+    assert (state_of(folder, second), is_abandoned(folder, second)) == ("requested", False)
+    assert is_abandoned(folder, first)
+    cancel_request(folder, first)  # by a command that read the request before
+    assert not is_abandoned(folder, second)
+    delete_request(folder, second)
+    assert folder.names("snapshot/tables") == []
 
 
 class OneTable(TableDatabase):
@@ -171,7 +196,7 @@ def test_a_request_whose_segments_are_lost_fails_and_the_next_one_can_replace_it
     assert not snapshots.failure
 
 
-def test_requests_of_another_history_and_of_unknown_tables_are_not_executed(
+def test_requests_of_another_history_and_of_other_tables_are_not_executed(
     tmp_path: Path,
 ) -> None:
     folder = LocalFolder(tmp_path / "log")
@@ -182,18 +207,24 @@ def test_requests_of_another_history_and_of_unknown_tables_are_not_executed(
     writer.close()
     create_request(folder, request_of("public.a"))
     create_request(folder, request_of("public.b", history=1))
+    create_request(folder, request_of("public.c", history=1))
     notes: list[str] = []
     stop = threading.Event()
+    have_ended = threading.Event()
 
     def note(text: str) -> None:
         notes.append(text)
-        stop.set()
+        if len(notes) == 2:
+            have_ended.set()
 
-    class NoTables(TableDatabase):
-        """Tables that nothing asks for."""
+    class OtherTables(TableDatabase):
+        """Tables that no pattern matches, one of which was dropped."""
+
+        def exists(self, name: str) -> bool:
+            return name == "public.b"
 
     snapshots = TableSnapshots(
-        NoTables(),
+        OtherTables(),
         PostgresSource(host="h", user="u", database="d", tables=["public.*"], segments="x"),
         OPTIONS,
         folder=folder,
@@ -205,12 +236,18 @@ def test_requests_of_another_history_and_of_unknown_tables_are_not_executed(
     )
     assert snapshots.has_work
     snapshots.start()
-    assert stop.wait(10)
+    assert have_ended.wait(10)
+    wait_for(lambda: not snapshots.has_work)
+    wait_for(lambda: any(request.error for request in read_requests(folder)))
     snapshots.stop()
-    assert not snapshots.has_work
-    assert [request.table for request in read_requests(folder)] == ["public.b"]
+    assert not snapshots.failure, "other tables are captured all the same"
+    assert [(request.table, request.error) for request in read_requests(folder)] == [
+        ("public.b", ""),
+        ("public.c", "the table was dropped or renamed at the source"),
+    ]
     assert notes == [
-        "the snapshot of public.b waits: no pattern of tables matches it, or it was dropped"
+        "the snapshot of public.b waits: no pattern of tables matches it here",
+        "the rows of public.c are not read: the table was dropped or renamed at the source",
     ]
 
 

@@ -40,7 +40,9 @@ CAPTURE_LOG = {"connect_url": None, "bootstrap_servers": None, "segments": "log"
     [
         (["capture", "--new-snapshot"], {}, "--new-snapshot needs a capture log"),
         (["capture", "--replace-connector"], CAPTURE_LOG, "--replace-connector needs"),
-        (["capture", "--print-config", "--replace-connector"], {}, "captures nothing"),
+        (["capture", "config", "--replace-connector"], {}, "config captures nothing"),
+        (["capture", "config", "--print-sql"], {}, "config captures nothing"),
+        (["capture", "another.yaml"], {}, "one PIPELINE.yaml is needed"),
         (["snapshot", "status"], {}, "Kafka Connect takes the snapshot"),
     ],
 )
@@ -50,6 +52,27 @@ def test_what_only_one_of_both_can_do_is_an_error(
     result = CliRunner().invoke(main, [*arguments, pipeline_file(tmp_path, **changes)])
     assert result.exit_code == 2
     assert reason in result.output
+
+
+def test_a_file_of_the_name_config_is_a_pipeline_if_its_folder_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(pipeline_file(tmp_path, **CAPTURE_LOG)).rename("config")
+    alone = CliRunner().invoke(main, ["capture", "config"])
+    assert alone.exit_code == 2
+    assert "config needs PIPELINE.yaml; a pipeline in a file of this name is ./config" in (
+        alone.stderr
+    )
+    for words, reason in (
+        (["./config", "--replace-connector"], "--replace-connector needs"),
+        (["config", "./config", "--until-now"], "config captures nothing"),
+        (["config", "config", "--until-now"], "config captures nothing"),
+        (["config", "missing.yaml"], "cannot read missing.yaml"),
+    ):
+        result = CliRunner().invoke(main, ["capture", *words])
+        assert result.exit_code == 2
+        assert reason in result.stderr, words
 
 
 def test_a_pipeline_reads_the_topics_as_a_kafka_source(tmp_path: Path) -> None:

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from changelane.capture.engine import CaptureError
 from changelane.cli import failures
 from changelane.errors import ConfigError
 from changelane.pipeline import yaml
+from changelane.pipeline.config import load
 
 reasons = pytest.importorskip("changelane.spark.runtime.redact", exc_type=ImportError)
 jvm = pytest.importorskip("changelane.spark.runtime.jvm", exc_type=ImportError)
+query = pytest.importorskip("changelane.spark.run.query", exc_type=ImportError)
 
 GONE = 2**22 + 1
 """A process that there cannot be."""
@@ -45,6 +48,30 @@ def test_a_fault_of_the_machine_is_one_sentence_with_its_way_out(words: str, sen
         assert sentence in told
         assert "\n" not in told
         assert "Somewhere" not in told
+
+
+def test_a_full_disk_is_named_with_the_folders_of_the_run(tmp_path: Path) -> None:
+    pipeline = load(_pipeline_file(tmp_path))
+    wrapped = RuntimeError(f"Job aborted{STACK}")
+    wrapped.__cause__ = OSError(f"java.io.IOException: File too large{STACK}")
+    with pytest.raises(query.RunError) as raised, query.full_disk_errors(pipeline):
+        raise wrapped
+    (line,) = str(raised.value).splitlines()
+    for part in ("a disk is full", f"B in {tmp_path}/lake", "nothing is lost"):
+        assert part in line
+    assert line.count(str(tmp_path)) == 1, "two folders on one device"
+    with pytest.raises(ValueError, match="another"), query.full_disk_errors(pipeline):
+        raise ValueError("another")
+    capture_error = CaptureError("the capture log: No space left on device")
+    with pytest.raises(CaptureError, match="the capture log"), query.full_disk_errors(pipeline):
+        raise capture_error
+
+
+def _pipeline_file(folder: Path) -> Path:
+    file = folder / "shop.yaml"
+    source = "{type: files, path: input, format: native-json}"
+    file.write_text(f"name: shop\nsource: {source}\nsink: {{type: delta, path: {folder}/lake}}\n")
+    return file
 
 
 def test_the_end_of_the_jvm_is_no_broken_connection_of_a_source() -> None:

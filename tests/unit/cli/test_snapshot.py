@@ -125,6 +125,29 @@ def test_status_shows_snapshots_of_tables(tmp_path: Path) -> None:
     ]
 
 
+def test_cancelled_requests_are_shown_until_another_one_replaces_them(tmp_path: Path) -> None:
+    folder = LocalFolder(tmp_path / "log")
+    for kind, name in (("add", "shop.a"), ("redo", "shop.b"), ("redo", "shop.c")):
+        create_request(folder, TableRequest(kind=kind, table=name, history=0, created_ms=1))
+    cancel = ["snapshot", "cancel", pipeline_file(tmp_path)]
+    for _ in range(2):
+        cancelled = CliRunner().invoke(main, [*cancel, "a", "shop.b", "d"])
+        assert (cancelled.exit_code, cancelled.output.splitlines()) == (
+            0,
+            ["cancelled: add shop.a", "cancelled: redo shop.b", "no snapshot of d is requested"],
+        )
+    assert run_status(tmp_path).splitlines() == [
+        (
+            "add shop.a: cancelled: rows from before the capture are missing until "
+            "`snapshot redo` reads them"
+        ),
+        "redo shop.b: cancelled",
+        "redo shop.c: waits for a capture, or for transactions that write to the table",
+    ]
+    tables = msgspec.json.decode(run_status(tmp_path, "--output", "json"))["tables"]
+    assert [table["state"] for table in tables] == ["cancelled", "cancelled", "requested"]
+
+
 def test_redo_waits_for_its_end_and_shows_why_it_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

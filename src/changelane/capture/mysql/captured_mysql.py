@@ -91,6 +91,11 @@ class CapturedMysql:
         with closing(connect(self._connection)) as connection:
             return tables_with_rows(connection, names)
 
+    def attached_partitions(self, numbers: Collection[str]) -> set[str]:
+        """Return nothing: partitions are no tables."""
+        del numbers
+        return set()
+
     def prepare(self) -> list[str]:
         """Create nothing: the binary log needs no preparation."""
         return []

@@ -10,7 +10,12 @@ from changelane.capture.log_origin import LogOrigin
 from changelane.capture.manifest import EngineOffset
 from changelane.capture.postgres.check import check_server
 from changelane.capture.postgres.connection import PostgresConnection, connect
-from changelane.capture.postgres.publication import create_publication, read_publication
+from changelane.capture.postgres.partitions import attached_partitions, read_partitions
+from changelane.capture.postgres.publication import (
+    create_publication,
+    read_publication,
+    unpublished_columns,
+)
 from changelane.capture.postgres.replication import (
     drop_slot,
     emit_marker,
@@ -18,13 +23,15 @@ from changelane.capture.postgres.replication import (
     slot_state,
 )
 from changelane.capture.postgres.tables import (
-    list_tables,
+    CapturedTable,
     read_relations,
+    read_tables,
     selection_of,
     tables_with_rows,
 )
 from changelane.capture.postgres.timeline import read_timeline, timeline_findings
 from changelane.pipeline.postgres_source import PostgresSource
+from changelane.schema import TableId
 
 
 class CapturedPostgres:
@@ -55,7 +62,9 @@ class CapturedPostgres:
         """Return the cluster, and the tables with their ids in the catalog."""
         source = self._source
         with connect(self._connection) as connection:
-            selected = selection_of(read_relations(connection), source.tables).tables
+            relations = read_relations(connection)
+            selected = selection_of(relations, source.tables).tables
+            partitions = read_partitions(connection, relations, selected)
             identity = server_identity(connection)
         return LogOrigin(
             server=source.server_name,
@@ -63,6 +72,7 @@ class CapturedPostgres:
             identity=str(identity.system_identifier),
             tables={table.shown: str(table.oid) for table in selected},
             timeline=identity.timeline,
+            partitions=partitions,
         )
 
     def log_findings(self, recorded: LogOrigin, offset: EngineOffset) -> list[Finding]:
@@ -77,6 +87,13 @@ class CapturedPostgres:
         """Return the tables that have rows."""
         with connect(self._connection) as connection:
             return tables_with_rows(connection, names)
+
+    def attached_partitions(self, numbers: Collection[str]) -> set[str]:
+        """Return which partitions have rows and were tables of their own before."""
+        if not numbers:
+            return set()
+        with connect(self._connection) as connection:
+            return attached_partitions(connection, numbers)
 
     def prepare(self) -> list[str]:
         """Create the publication, if there is none; an existing one is never changed."""
@@ -103,7 +120,10 @@ class CapturedPostgres:
         """Return the options of Debezium's connector."""
         source = self._source
         with connect(self._connection) as connection:
-            tables = list_tables(connection, source.tables)
+            relations = read_relations(connection)
+            selected = selection_of(relations, source.tables).tables
+            tables = read_tables(connection, relations, selected)
+            publication = read_publication(connection, source.publication_name)
         return ConnectorOptions(
             product="postgres",
             name=source.server_name,
@@ -112,7 +132,13 @@ class CapturedPostgres:
             database=source.database,
             user=source.user,
             password=source.password,
-            tables=tuple(tables),
+            tables=tuple(self._table_id(table) for table in tables),
+            parents=tuple(self._table_id(table) for table in tables if table.children),
+            unpublished=tuple(
+                (table.relation.schema, table.relation.name, column)
+                for table in tables
+                for column in unpublished_columns(table, publication)
+            ),
             slot=source.slot_name,
             publication=source.publication_name,
             sslmode=source.sslmode,
@@ -122,6 +148,9 @@ class CapturedPostgres:
             heartbeat_s=heartbeat_s,
             properties=source.debezium,
         )
+
+    def _table_id(self, table: CapturedTable) -> TableId:
+        return TableId(self._source.database, table.relation.schema, table.relation.name)
 
     def log_lag(self, offset: EngineOffset | None) -> LogLag:
         """Return the lag of the slot; the server itself knows the acknowledged position."""

@@ -9,7 +9,12 @@ import msgspec
 
 from changelane.capture.postgres.connection import database_errors
 from changelane.capture.postgres.sql_text import check_publication_name, identifier, literal
-from changelane.capture.postgres.tables import Relation, read_relations, selection_of
+from changelane.capture.postgres.tables import (
+    CapturedTable,
+    Relation,
+    read_relations,
+    selection_of,
+)
 from changelane.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -154,6 +159,14 @@ def generated_statement(name: str) -> str:
 def _member_sql(relation: Relation) -> str:
     # ONLY: tables that inherit from it are selected by their own names
     return relation.sql if relation.kind == "partitioned table" else f"ONLY {relation.sql}"
+
+
+def unpublished_columns(
+    captured_table: CapturedTable, publication: Publication | None
+) -> tuple[str, ...]:
+    """Return the generated columns of a table that the log does not have."""
+    is_published = publication is not None and publication.has_generated
+    return captured_table.virtual + (() if is_published else captured_table.generated)
 
 
 def missing_tables(publication: Publication, tables: Iterable[Relation]) -> list[Relation]:

@@ -215,7 +215,7 @@ def _generated_findings(
             for table in lacking
             if table.primary_key is not None
         )
-        lost = "rows have no complete key" if is_key else "after the snapshot they are unknown"
+        lost = "rows have no complete key" if is_key else "the lake does not have them"
         yield Finding(
             severity="error" if is_key else "warning",
             defect="generated_columns",

@@ -16,7 +16,7 @@ import msgspec
 from changelane.capture.postgres.connection import database_errors
 from changelane.capture.postgres.publication import Publication
 from changelane.capture.postgres.sql_text import identifier, literal, qualified
-from changelane.capture.postgres.tables import CapturedTable
+from changelane.capture.postgres.tables import TREE, CapturedTable
 from changelane.capture.snapshot.plan import KeyColumn, SnapshotChunk, SnapshotTable, divided
 
 if TYPE_CHECKING:
@@ -27,12 +27,6 @@ _TEXT_SETTINGS: Final = """
 SET datestyle = 'ISO, YMD'; SET intervalstyle = 'postgres'; SET timezone = 'UTC';
 SET extra_float_digits = 3; SET bytea_output = 'hex'; SET statement_timeout = 0;
 """
-_TREE: Final = """
-WITH RECURSIVE tree (root, oid) AS (
-  SELECT root, root FROM unnest(%s::oid[]) AS roots (root)
-  UNION
-  SELECT tree.root, i.inhrelid FROM tree JOIN pg_inherits i ON i.inhparent = tree.oid
-)"""
 # The files and the columns of a table and of its partitions: a statement that rewrites or truncates
 # a table gives it another file, and an older snapshot finds it empty then.
 _VERSIONS: Final = """
@@ -93,7 +87,7 @@ def table_versions(connection: "Connection", oids: Sequence[int]) -> dict[int, s
         oids: The tables.
     """
     with database_errors("the check of the tables"):
-        return dict(connection.execute(_TREE + _VERSIONS, [list(oids)]).fetchall())
+        return dict(connection.execute(TREE + _VERSIONS, [list(oids)]).fetchall())
 
 
 def table_files(connection: "Connection", names: Iterable[str]) -> dict[int, tuple[int, str]]:
@@ -108,7 +102,7 @@ def table_files(connection: "Connection", names: Iterable[str]) -> dict[int, tup
     roots = "SELECT array_remove(array_agg(to_regclass(name)::oid), NULL) FROM unnest(%s::text[])"
     with database_errors("the check of the tables"):
         row = connection.execute(f"{roots} AS names (name)", [list(names)]).fetchone()
-        rows = connection.execute(_TREE + _FILES, [row[0] if row else []]).fetchall()
+        rows = connection.execute(TREE + _FILES, [row[0] if row else []]).fetchall()
     return {oid: (file, state) for oid, file, state in rows if file is not None}
 
 
@@ -125,8 +119,8 @@ def snapshot_tables(
     oids = [table.relation.oid for table in tables]
     versions = table_versions(connection, oids)
     with database_errors("the check of the tables"):
-        sizes = {row[0]: row[1:] for row in connection.execute(_TREE + _SIZES, [oids])}
-        out_of_line = {row[0] for row in connection.execute(_TREE + _OUT_OF_LINE, [oids])}
+        sizes = {row[0]: row[1:] for row in connection.execute(TREE + _SIZES, [oids])}
+        out_of_line = {row[0] for row in connection.execute(TREE + _OUT_OF_LINE, [oids])}
         columns = {
             oid: [KeyColumn(*row) for row in connection.execute(_KEY_TYPES, [oid])] for oid in oids
         }
@@ -259,7 +253,7 @@ def wait_for_writers(
 
     def writers() -> set[str]:
         with database_errors("the wait for transactions"):
-            return {row[0] for row in connection.execute(_TREE + _WRITERS, [[oid]])}
+            return {row[0] for row in connection.execute(TREE + _WRITERS, [[oid]])}
 
     remaining = writers()
     while remaining:

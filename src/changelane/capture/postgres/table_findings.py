@@ -303,7 +303,7 @@ def _inheritance_findings(tables: Sequence[CapturedTable]) -> Iterator[Finding]:
             problem=f"tables inherit from it: {children}",
             consequence=(
                 "changes of their rows have their names, and "
-                + ("are lost" if missing else "a snapshot may read these rows twice")
+                + ("are lost" if missing else "the lake has them in these tables only")
             ),
             advice=f"capture {shortened(missing)}, too" if missing else "",
         )

@@ -232,12 +232,14 @@ ORDER BY i.indrelid, cardinality(k.names), c.relname
 """
 _GENERATED_VERSION: Final = 120000
 """The first version with generated columns."""
-_DESCENDANTS: Final = """
+TREE: Final = """
 WITH RECURSIVE tree (root, oid) AS (
   SELECT root, root FROM unnest(%s::oid[]) AS roots (root)
   UNION
   SELECT tree.root, i.inhrelid FROM tree JOIN pg_inherits i ON i.inhparent = tree.oid
-)
+)"""
+"""The beginning of a query about tables with their partitions and inheriting tables."""
+_DESCENDANTS: Final = """
 SELECT root, oid FROM tree WHERE root <> oid
 """
 
@@ -290,6 +292,11 @@ def read_relations(connection: "Connection") -> list[Relation]:
     ]
 
 
+def read_descendants(connection: "Connection", roots: Iterable[int]) -> list[tuple[int, int]]:
+    """Return the partitions and inheriting tables of tables, of all levels: root and descendant."""
+    return connection.execute(TREE + _DESCENDANTS, [list(roots)]).fetchall()
+
+
 def read_tables(
     connection: "Connection", relations: Iterable[Relation], selected: Sequence[Relation]
 ) -> list[CapturedTable]:
@@ -304,7 +311,7 @@ def read_tables(
     roots = [relation.oid for relation in selected]
     with database_errors("the check of the tables"):
         descendants: dict[int, list[int]] = {oid: [] for oid in roots}
-        for root, oid in connection.execute(_DESCENDANTS, [roots]):
+        for root, oid in read_descendants(connection, roots):
             if oid in by_oid:
                 descendants[root].append(oid)
         leaves = {oid for below in descendants.values() for oid in below}

@@ -20,7 +20,7 @@ from changelane.schema import TableId
 
 
 class BinlogTables:
-    """The tables of a database; see :class:`.table_snapshots.TableDatabase`.
+    """The tables of a database; see :class:`.table_database.TableDatabase`.
 
     Args:
         source: The database.
@@ -42,6 +42,11 @@ class BinlogTables:
                 return None
             (table,) = snapshot_tables(connection, self._source.database, selected[:1])
         return in_key_range(table, lower, upper) if lower or upper else table
+
+    def exists(self, name: str) -> bool:
+        """Return whether the source has a table, captured or not."""
+        with self._connect() as connection:
+            return bool(list_tables(connection, [name]))
 
     def table_id(self, planned_table: SnapshotTable) -> TableId:
         """Return the name of a table in the options of the engine's connector."""

@@ -44,7 +44,7 @@ _MARKER: Final = "snapshot"
 
 
 class PostgresTables:
-    """The tables of a database; see :class:`.table_snapshots.TableDatabase`.
+    """The tables of a database; see :class:`.table_database.TableDatabase`.
 
     Args:
         source: The database.
@@ -87,6 +87,11 @@ class PostgresTables:
                 table = in_key_range(table, lower, upper)
                 check_key_range(connection, table)
             return table
+
+    def exists(self, name: str) -> bool:
+        """Return whether the source has a table, captured or not."""
+        with self._connect() as connection:
+            return any(relation.shown == name for relation in read_relations(connection))
 
     def table_id(self, planned_table: SnapshotTable) -> TableId:
         """Return the name of a table in the options of the engine's connector."""

@@ -40,6 +40,11 @@ class LocalReaders:
         """End the readers, and those that start later; chunks that are complete stay."""
         with self._lock:
             self._is_stopped = True
+        self.kill()
+
+    def kill(self) -> None:
+        """End the readers that run."""
+        with self._lock:
             for process in self._processes:
                 process.kill()
 

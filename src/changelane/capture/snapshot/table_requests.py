@@ -4,6 +4,10 @@
 A request is the file ``snapshot/tables/DIGEST.json`` of the capture log, with a digest of the
 table's name: a table has at most one. The capture process that runs executes it, or the next one
 (:mod:`.table_snapshots`), and deletes it.
+
+A cancellation is a file of its own, ``snapshot/tables/DIGEST.cancelled`` with the id of the
+request, because the capture process may write or delete the request at the same moment. A request
+that is cancelled stays, as one that failed does, until another one replaces it.
 """
 
 import hashlib
@@ -17,6 +21,8 @@ from changelane.errors import ConfigError
 
 _FOLDER: Final = "snapshot/tables"
 _SUFFIX: Final = ".json"
+
+RequestState = Literal["requested", "failed", "cancelled"]
 
 
 class TableRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +38,8 @@ class TableRequest(msgspec.Struct, frozen=True, kw_only=True):
         upper: The first values of the greatest key, which is part of the range.
         id: What tells the request from another one of the same table.
         error: Why the rows cannot be read; empty = nothing is known to prevent it.
+        partitions: The partitions of the table at that time, by their ids in the catalog;
+            PostgreSQL only.
     """
 
     kind: Literal["add", "redo"]
@@ -42,6 +50,7 @@ class TableRequest(msgspec.Struct, frozen=True, kw_only=True):
     upper: tuple[str, ...] = ()
     id: str = msgspec.field(default_factory=lambda: uuid.uuid4().hex)
     error: str = ""
+    partitions: dict[str, str] = {}
 
     @property
     def plan_name(self) -> str:
@@ -50,7 +59,7 @@ class TableRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def create_request(folder: Folder, request: TableRequest) -> None:
-    """Write a request for the capture process; one that failed is replaced.
+    """Write a request for the capture process; one that failed or is cancelled is replaced.
 
     Raises:
         ConfigError: Another request of the table is not complete.
@@ -62,7 +71,7 @@ def create_request(folder: Folder, request: TableRequest) -> None:
         earlier = read_request(folder, request.table)
         if earlier == request:
             return  # an object store may repeat a call whose answer was lost
-        if earlier is None or not earlier.error:
+        if earlier is None or state_of(folder, earlier) == "requested":
             msg = f"a snapshot of {request.table} is not complete yet"
             raise ConfigError(f"{msg}: see `changelane snapshot status`") from None
         folder.replace(_name_of(request.table), content)
@@ -84,6 +93,26 @@ def read_requests(folder: Folder) -> list[TableRequest]:
     return sorted(requests, key=lambda request: (request.created_ms, request.table))
 
 
+def state_of(folder: Folder, request: TableRequest) -> RequestState:
+    """Return whether the rows of a request are still to be read."""
+    try:
+        if folder.read(_cancellation_of(request.table)).decode("ascii", "replace") == request.id:
+            return "cancelled"
+    except FileNotFoundError:
+        pass
+    return "failed" if request.error else "requested"
+
+
+def cancel_request(folder: Folder, request: TableRequest) -> None:
+    """Let no capture process read the rows of a request any more; it may be cancelled already."""
+    folder.replace(_cancellation_of(request.table), request.id.encode("ascii"))
+
+
+def is_abandoned(folder: Folder, request: TableRequest) -> bool:
+    """Whether a request is cancelled, or another one replaced it."""
+    return not _is_present(folder, request) or state_of(folder, request) == "cancelled"
+
+
 def record_error(folder: Folder, request: TableRequest, error: str) -> None:
     """Record why the rows of a request cannot be read, unless another request replaced it."""
     if _is_present(folder, request):
@@ -98,6 +127,7 @@ def delete_request(folder: Folder, request: TableRequest) -> None:
     """
     if _is_present(folder, request):
         folder.delete(_name_of(request.table))
+        folder.delete(_cancellation_of(request.table))
 
 
 def _is_present(folder: Folder, request: TableRequest) -> bool:
@@ -115,6 +145,10 @@ def _read(folder: Folder, name: str) -> TableRequest | None:
 
 def _name_of(table: str) -> str:
     return f"{_FOLDER}/{_digest(table)}{_SUFFIX}"
+
+
+def _cancellation_of(table: str) -> str:
+    return f"{_FOLDER}/{_digest(table)}.cancelled"
 
 
 def _digest(table: str) -> str:

@@ -8,7 +8,8 @@ are ``r`` events at the positions of their transactions: newer than each change 
 than each later one, whenever they arrive.
 
 The plan and the complete chunks are in the folder of the log, so that the next capture continues a
-snapshot that was interrupted.
+snapshot that was interrupted. A request can be cancelled until all of its chunks are complete:
+then its segments are deleted. Later, the capture process may be publishing them.
 
 Each product has a module of its own, which describes its positions.
 """
@@ -17,16 +18,16 @@ import contextlib
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from changelane.capture.connectors import ConnectorOptions
 from changelane.capture.engine import STOP_S, CaptureError
 from changelane.capture.manifest import EngineOffset, Segment
+from changelane.capture.partition_changes import record_partitions
 from changelane.capture.repairs import Repair, add_repair, repair_names, segments_after
 from changelane.capture.segment_store import CaptureLog, ExpiredManifestError
 from changelane.capture.snapshot.first_load import are_equal
@@ -40,79 +41,37 @@ from changelane.capture.snapshot.plan import (
 )
 from changelane.capture.snapshot.reader_config import ReaderConfig, ReaderEnd
 from changelane.capture.snapshot.reader_start import LocalReaders
+from changelane.capture.snapshot.table_database import TableDatabase, check_key
 from changelane.capture.snapshot.table_requests import (
     TableRequest,
     delete_request,
+    is_abandoned,
     read_requests,
     record_error,
+    state_of,
 )
 from changelane.capture.storage import Folder
 from changelane.errors import ChangelaneError, UnreachableError
 from changelane.pipeline.database_source import DatabaseSource
-from changelane.schema import TableId
 
 _LOOK_S: Final = 2.0
 """The interval of looks for requests, each of which lists a folder, seconds."""
 _PUBLICATION_POLL_S: Final = 0.2
+_DROPPED: Final = "the table was dropped or renamed at the source"
 _MAX_ATTEMPTS: Final = 4
 """The number of attempts to read a table whose readers fail or whose definition changes."""
 
 
-class TableDatabase(Protocol):
-    """The tables of a product's database.
-
-    Each method raises ``UnreachableError`` if the server does not answer, and ``ConfigError`` if it
-    rejects a statement.
-    """
-
-    def table(
-        self, name: str, lower: tuple[str, ...] = (), upper: tuple[str, ...] = ()
-    ) -> SnapshotTable | None:
-        """Return a table with the rows of a range of keys; ``None`` = it is not captured.
-
-        Args:
-            name: The table, as a pattern of this table only.
-            lower: The first values of the smallest key, as texts; empty = no bound.
-            upper: The first values of the greatest key, which is part of the range.
-
-        Raises:
-            ConfigError: A text is no value of its column, or a column has an unknown type.
-        """
-        ...
-
-    def table_id(self, planned_table: SnapshotTable) -> TableId:
-        """Return the name of a table in the options of the engine's connector."""
-        ...
-
-    def settings(self) -> str:
-        """Return a digest of the options that the content of a chunk depends on."""
-        ...
-
-    def settle(self, planned_table: SnapshotTable) -> None:
-        """Wait until the log has all later changes of a table that is captured from now on."""
-        ...
-
-    def open_snapshot(
-        self, planned_table: SnapshotTable
-    ) -> AbstractContextManager[tuple[str, EngineOffset]]:
-        """Yield the name of a snapshot of the present state, and the position of its rows.
-
-        Both are empty if each reader begins transactions of its own.
-        """
-        ...
-
-    def chunks(self, planned_table: SnapshotTable, snapshot: str) -> tuple[SnapshotChunk, ...]:
-        """Divide a table into chunks.
-
-        Args:
-            planned_table: The table.
-            snapshot: The name of the open snapshot.
-        """
-        ...
-
-
 class StoppedError(Exception):
     """The capture ends."""
+
+
+class CancelledError(Exception):
+    """The rows of a request are not wanted any more."""
+
+
+class _DroppedTableError(Exception):
+    """The table of a request does not exist any more."""
 
 
 class _RepeatError(ChangelaneError):
@@ -163,18 +122,28 @@ class TableSnapshots:
         # requests that this capture cannot execute, by id: another capture may
         self._failed: dict[str, str] = {}
         self._unmatched: set[str] = set()
+        self._discarded: set[str] = set()
+        self._running: TableRequest | None = None
+        self._next_look_s = 0.0
 
     @property
     def has_work(self) -> bool:
         """Whether requests are not complete, except those that this capture cannot execute."""
-        ignored = self._failed.keys() | self._unmatched
-        return any(request.id not in ignored for request in read_requests(self._folder))
+        ignored = self._failed.keys() | self._unmatched | self._discarded
+        return any(
+            request.id not in ignored and state_of(self._folder, request) != "cancelled"
+            for request in read_requests(self._folder)
+        )
 
     @property
     def failure(self) -> str:
         """Why a requested table cannot be read; empty = nothing is known to prevent it."""
-        requests = read_requests(self._folder)
-        return next((self._failed[r.id] for r in requests if r.id in self._failed), "")
+        reasons = (
+            self._failed[request.id]
+            for request in read_requests(self._folder)
+            if request.id in self._failed and state_of(self._folder, request) != "cancelled"
+        )
+        return next(reasons, "")
 
     def start(self) -> None:
         """Start the thread."""
@@ -192,14 +161,22 @@ class TableSnapshots:
         while not self._stop.is_set():
             with contextlib.suppress(OSError):  # the storage may answer later
                 for request in read_requests(self._folder):
-                    if request.id not in self._failed:
-                        self._execute(request)
+                    if request.id in self._discarded:
+                        continue
+                    is_cancelled = state_of(self._folder, request) == "cancelled"
+                    if is_cancelled or request.id not in self._failed:
+                        self._running = request
+                        self._execute(request, is_cancelled=is_cancelled)
+                        self._running = None
             self._stop.wait(_LOOK_S)
 
-    def _execute(self, request: TableRequest) -> None:
+    def _execute(self, request: TableRequest, *, is_cancelled: bool) -> None:
         """Execute a request, or record why that is impossible."""
         try:
-            self._read_and_publish(request)
+            if is_cancelled and not self._is_being_published(request):
+                self._discard(request)
+            else:
+                self._read_wanted(request)
         except StoppedError:
             return
         except (UnreachableError, ExpiredManifestError) as error:
@@ -211,8 +188,47 @@ class TableSnapshots:
         except Exception as error:  # noqa: BLE001 - the thread must go on; the text may have values
             self._fail(request, type(error).__name__)
 
+    def _read_wanted(self, request: TableRequest) -> None:
+        """Read and publish the rows of a request, unless it is cancelled meanwhile."""
+        try:
+            self._read_and_publish(request)
+        except CancelledError:
+            self._discard(request)
+            self._notify(f"the snapshot of {request.table} is cancelled")
+        except _DroppedTableError:
+            self._end_without_table(request)
+
+    def _is_being_published(self, request: TableRequest) -> bool:
+        """Whether all chunks of a request are complete, so that it is too late to cancel it."""
+        plan = self._progress_of(request).plan()
+        return plan is not None and plan.id.startswith(request.id) and plan.complete_at is not None
+
+    def _discard(self, request: TableRequest) -> None:
+        """Delete what was read for a request that is cancelled, or that another one replaced."""
+        self._delete_plan(request)
+        self._discarded.add(request.id)
+
+    def _end_without_table(self, request: TableRequest) -> None:
+        """Record that a table does not exist any more; other tables are captured all the same."""
+        self._unmatched.add(request.id)
+        self._delete_plan(request)
+        self._note(f"the rows of {request.table} are not read: {_DROPPED}")
+        if request.error != _DROPPED:
+            record_error(self._folder, request, _DROPPED)
+
+    def _progress_of(self, request: TableRequest) -> SnapshotProgress:
+        return SnapshotProgress(self._folder, request.plan_name)
+
+    def _delete_plan(self, request: TableRequest) -> None:
+        progress = self._progress_of(request)
+        plan = progress.plan()
+        if plan is not None:
+            self._delete(plan, progress)
+
     def _fail(self, request: TableRequest, reason: str) -> None:
-        if not self._stop.is_set():
+        if state_of(self._folder, request) == "cancelled":
+            self._discarded.add(request.id)
+        elif not self._stop.is_set():
             self._failed[request.id] = f"the rows of {request.table} are not read: {reason}"
             self._notify(self._failed[request.id])
             record_error(self._folder, request, reason)
@@ -221,22 +237,27 @@ class TableSnapshots:
         newest = self._log.newest()
         if newest is None or not newest.engine_offset:
             return  # the first load is not complete
-        progress = SnapshotProgress(self._folder, request.plan_name)
+        progress = self._progress_of(request)
         if request.history != newest.history:
-            self._end(request, progress)  # the snapshot of all tables had its rows
+            self._end(request)  # the snapshot of all tables had its rows
             return
         if not self._include(request.table):
+            if not self._database.exists(request.table):
+                raise _DroppedTableError
             self._unmatched.add(request.id)
             self._note(
-                f"the snapshot of {request.table} waits: no pattern of tables matches it, or it "
-                "was dropped"
+                f"the snapshot of {request.table} waits: no pattern of tables matches it here"
             )
             return
         self._unmatched.discard(request.id)
         self._notify(f"the rows of {request.table} are read")
         plan = self._read(request, progress)
+        if plan.complete_at is None:
+            self._look()
         row_count = self._publish(request, plan, progress)
-        self._end(request, progress)
+        if not (request.lower or request.upper):
+            record_partitions(self._folder, request.table, request.partitions)
+        self._end(request)
         self._notify(f"{row_count:,} rows of {request.table} were read")
 
     def _note(self, text: str) -> None:
@@ -256,11 +277,11 @@ class TableSnapshots:
         for attempt in range(_MAX_ATTEMPTS):
             # a table that was created again is none of the publication any more
             if attempt > 0 and not self._include(request.table):
-                raise CaptureError("the table does not exist any more")
+                raise _DroppedTableError
             try:
                 return self._read_once(request, progress)
             except _RepeatError as error:
-                self._check()
+                self.check()
                 if attempt + 1 == _MAX_ATTEMPTS:
                     raise
                 self._notify(f"{error}; the snapshot of {request.table} is tried again")
@@ -269,7 +290,7 @@ class TableSnapshots:
     def _read_once(self, request: TableRequest, progress: SnapshotProgress) -> SnapshotPlan:
         table = self._database.table(request.table, request.lower, request.upper)
         if table is None:
-            raise CaptureError("the table does not exist any more")
+            raise _DroppedTableError
         check_key(table)
         plan = progress.plan()
         if plan is not None and not (
@@ -343,24 +364,45 @@ class TableSnapshots:
         connector = msgspec.structs.replace(self._options, tables=table_ids)
         # another attempt to read a chunk must not change segments of this one
         owner = f"{snapshot_plan.id}-{uuid.uuid4().hex[:8]}"
-        ends = self._readers.read_chunks(
-            [
-                ReaderConfig(
-                    connector=connector,
-                    plan=msgspec.structs.replace(snapshot_plan, chunks=()),
-                    chunks=tuple(share),
-                    snapshot=snapshot,
-                    segment_owner=owner,
-                    log=self._folder.label,
-                    work=str(self._work / f"table-reader-{number}"),
-                    jars=str(self._jars),
-                    heap=self._source.memory,
-                )
-                for number, share in enumerate(shares_of(chunks, self._source.snapshot_readers))
-            ]
-        )
-        self._check()
+        configs = [
+            ReaderConfig(
+                connector=connector,
+                plan=msgspec.structs.replace(snapshot_plan, chunks=()),
+                chunks=tuple(share),
+                snapshot=snapshot,
+                segment_owner=owner,
+                log=self._folder.label,
+                work=str(self._work / f"table-reader-{number}"),
+                jars=str(self._jars),
+                heap=self._source.memory,
+            )
+            for number, share in enumerate(shares_of(chunks, self._source.snapshot_readers))
+        ]
+        with self._readers_ended_by_cancellation():
+            ends = self._readers.read_chunks(configs)
+        self._look()
         return ends
+
+    @contextlib.contextmanager
+    def _readers_ended_by_cancellation(self) -> Iterator[None]:
+        """End the readers if their request is cancelled meanwhile."""
+        have_ended = threading.Event()
+
+        def look() -> None:
+            while not have_ended.wait(_LOOK_S):
+                try:
+                    with contextlib.suppress(OSError):  # the storage may answer later
+                        self._look()
+                except (CancelledError, StoppedError):
+                    self._readers.kill()
+
+        thread = threading.Thread(target=look, name="snapshot-cancellation", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            have_ended.set()
+            thread.join()
 
     # -- the publication
 
@@ -382,25 +424,29 @@ class TableSnapshots:
         follows = snapshot_plan.complete_at or 0
         if segments:
             repair = Repair(request.history, segments=segments, follows=follows)
-            name = add_repair(self._folder, repair, f"{snapshot_plan.id}.json")
-            while name in repair_names(self._folder):
-                self._check()
-                self._stop.wait(_PUBLICATION_POLL_S)
+            name = add_repair(self._folder, repair, _repair_of(snapshot_plan))
+            self._wait_for_repair(name)
         published = segments_after(self._log, follows)
         is_complete = len(chunks) == len(snapshot_plan.chunks)
         if not (is_complete and {segment.name for segment in segments} <= published):
             raise CaptureError("the capture log lost chunks of its snapshot")
         return sum(segment.record_count for segment in segments)
 
-    def _end(self, request: TableRequest, progress: SnapshotProgress) -> None:
+    def _wait_for_repair(self, name: str) -> None:
+        """Wait until the capture process has published a repair, or cannot do that."""
+        while name in repair_names(self._folder):
+            self._check_stop()
+            self._stop.wait(_PUBLICATION_POLL_S)
+
+    def _end(self, request: TableRequest) -> None:
         """Delete a request, its plan, and the segments that no manifest has."""
-        plan = progress.plan()
-        if plan is not None:
-            self._delete(plan, progress)
+        self._delete_plan(request)
         delete_request(self._folder, request)
 
     def _delete(self, snapshot_plan: SnapshotPlan, progress: SnapshotProgress) -> None:
         is_incomplete = snapshot_plan.complete_at is None
+        if not is_incomplete:  # it may be publishing the segments at this moment
+            self._wait_for_repair(_repair_of(snapshot_plan))
         published = (
             set() if is_incomplete else segments_after(self._log, snapshot_plan.complete_at or 0)
         )
@@ -413,29 +459,35 @@ class TableSnapshots:
         newest = self._log.newest()
         return 0 if newest is None else newest.sequence
 
-    def _check(self) -> None:
-        """Check that the capture goes on.
+    # -- the end of the capture, or of a request
+
+    def check(self) -> None:
+        """Check that the capture goes on, and now and then that the running request is wanted.
 
         Raises:
-            StoppedError: It ends.
+            StoppedError: The capture ends.
+            CancelledError: The request is cancelled, or another one replaced it.
         """
+        self._check_stop()
+        if time.monotonic() >= self._next_look_s:
+            self._look()
+
+    def _look(self) -> None:
+        """Check the same at once."""
+        self._check_stop()
+        self._next_look_s = time.monotonic() + _LOOK_S
+        if self._running is not None and is_abandoned(self._folder, self._running):
+            raise CancelledError
+
+    def _check_stop(self) -> None:
         if self._stop.is_set():
             raise StoppedError
 
 
+def _repair_of(snapshot_plan: SnapshotPlan) -> str:
+    """Return the name of the repair that publishes a snapshot."""
+    return f"{snapshot_plan.id}.json"
+
+
 def _segments_of(chunks: Iterable[CompleteChunk]) -> tuple[Segment, ...]:
     return tuple(segment for chunk in chunks for segment in chunk.segments)
-
-
-def check_key(planned_table: SnapshotTable) -> None:
-    """Check that rows of a table can be read again.
-
-    Raises:
-        CaptureError: The table has no key, so that its rows would be doubled.
-    """
-    if not planned_table.key:
-        raise CaptureError(
-            f"{planned_table.label} has no key, so its rows would be doubled; "
-            "`changelane capture PIPELINE.yaml --new-snapshot` reads the rows of all tables into a "
-            "new history"
-        )

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from changelane.spark.rows.batch_stats import BatchReport, TableBatch, TableReport
 from changelane.spark.rows.schema import table_id_of
+from changelane.spark.runtime.disk_space import is_full_disk
 from changelane.spark.runtime.redact import FAILURES, reason_of
 
 
@@ -31,8 +32,8 @@ class Isolation:
         try:
             yield
         except FAILURES as error:
-            if not self._isolated:
-                raise
+            if not self._isolated or is_full_disk(error):
+                raise  # the other tables have no space, either
             self.failed.add(table_batch.table_id)
             # events of the table may use several names
             for source_name in table_batch.source_names:

@@ -2,6 +2,8 @@
 """The code that the streams of all pipelines share: input, start, and failure."""
 
 import contextlib
+import os
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol, Self, TypeVar
 
@@ -16,6 +18,7 @@ from changelane.pipeline.config import Pipeline
 from changelane.pipeline.error_budget import over_budget_text
 from changelane.pipeline.options import Options
 from changelane.spark.run.interrupts import InterruptedRunError, Interrupts
+from changelane.spark.runtime.disk_space import full_disk_sentence, is_full_disk
 from changelane.spark.runtime.redact import sentence_of
 from changelane.spark.sources.batch_stream import BatchedInput, BatchStream
 from changelane.spark.sources.interface import Input
@@ -91,6 +94,29 @@ def open_tables(access: Callable[[], None]) -> None:
     except Py4JJavaError as error:
         msg = f"the tables cannot be opened ({exception_names(error)}): see the sink's options"
         raise RunError(msg) from error
+
+
+@contextlib.contextmanager
+def full_disk_errors(pipeline: Pipeline) -> Iterator[None]:
+    """Name the folders of a run that fails because a disk is full.
+
+    Raises:
+        RunError: A disk is full.
+    """
+    try:
+        yield
+    except CaptureError:  # it names the capture log
+        raise
+    except Exception as error:
+        if not is_full_disk(error):
+            raise
+        spark_folder = (
+            os.environ.get("SPARK_LOCAL_DIRS")
+            or pipeline.options.spark_options.get("spark.local.dir")
+            or tempfile.gettempdir()
+        )
+        folders = dict.fromkeys((pipeline.folder, pipeline.checkpoint, *spark_folder.split(",")))
+        raise RunError(full_disk_sentence(folders)) from error
 
 
 class BatchFunction:

@@ -101,7 +101,7 @@ _MAX_SENTENCE: Final = 400
 
 def sentence_of(error: BaseException) -> str:
     """Return why a run failed, in one line: a known fault with its fix, else Spark's message."""
-    errors = list(_error_chain(error))
+    errors = list(error_chain(error))
     if any(isinstance(error, Py4JNetworkError | ConnectionError) for error in errors):
         return JVM_ENDED  # during a run Python itself has no connection except to the JVM
     error_text = "\n".join(f"{type(error).__name__}: {error}" for error in errors)
@@ -122,7 +122,7 @@ def _line_of(error: BaseException) -> str:
     return line if len(line) <= _MAX_SENTENCE else line[:_MAX_SENTENCE] + " ..."
 
 
-def _error_chain(error: BaseException) -> Iterator[BaseException]:
+def error_chain(error: BaseException) -> Iterator[BaseException]:
     """Yield an error and its causes."""
     seen_ids: set[int] = set()
     cause: BaseException | None = error
