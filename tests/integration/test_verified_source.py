@@ -90,7 +90,8 @@ def test_chunks_and_rows_of_keys_with_any_collation(postgres_server: PostgresSer
         with connect(login) as connection:
             (relation,) = read_relations(connection)
             types = source_columns(connection, relation.oid)
-            assert types["u"] == PostgresType("other.uuid")
+            assert types["u"] == PostgresType("other.uuid", is_nullable=True)
+            assert not types["b"].is_nullable
             assert types["m"].is_enum
             assert (types["p"].name, types["p"].scale) == ("numeric", 2)
             assert types["pp"].element == PostgresType("public.price")
