@@ -23,7 +23,7 @@ from changelane.spark.verify.mysql_database import MysqlDatabase, open_mysql
 from changelane.spark.verify.mysql_rows import MysqlRows
 from changelane.spark.verify.mysql_types import MysqlType
 from changelane.spark.verify.source_database import VerifiedTable
-from changelane.spark.verify.table_plan import ComparedColumn, RangeColumn, TablePlan
+from changelane.spark.verify.table_plan import ComparedColumn, RangeColumn, TablePlan, chunk_of
 
 TABLE: Final = """
 CREATE TABLE `t %s{}` (
@@ -59,7 +59,6 @@ def shop(mariadb_server: MariadbServer) -> Iterator[Shop]:
 
 def plan(types: dict[str, MysqlType], lake_types: dict[str, str], key: list[str]) -> TablePlan:
     columns = {}
-    ranges = []
     for name, lake in lake_types.items():
         text = types[name].text(lake)
         assert text is not None, name
@@ -71,8 +70,11 @@ def plan(types: dict[str, MysqlType], lake_types: dict[str, str], key: list[str]
             key_text=types[name].key_text(lake),
             key_cast=types[name].key_cast,
         )
-        if name in key and (texts := types[name].range_texts(lake)):
-            ranges.append(RangeColumn(columns[name], texts))
+    ranges = [
+        RangeColumn(columns[name], texts)
+        for name in key
+        if (texts := types[name].range_texts(lake_types[name]))
+    ]
     return TablePlan(
         key_columns=tuple(columns[name] for name in key),
         columns=tuple(columns.values()),
@@ -114,7 +116,7 @@ def test_keys_of_tombstones_have_the_fields_of_the_source(
         f"CREATE TABLE t (k {kind}, PRIMARY KEY (k))",
         f"INSERT INTO t VALUES ({literal})",
     )
-    with open_mysql(shop.source) as database, database.open_snapshot():
+    with open_mysql(shop.source) as database, database.open_snapshot(only_table(database)):
         table = only_table(database)
         columns_plan = plan(dict(database.column_types(table)), {"k": lake}, ["k"])
         rows = database.rows(table, columns_plan)
@@ -158,7 +160,7 @@ def test_values_have_their_canonical_texts(
         f"CREATE TABLE t (id int PRIMARY KEY, v {kind})",
         f"INSERT INTO t VALUES (1, {literal}), (2, NULL)",
     )
-    with open_mysql(shop.source) as database, database.open_snapshot():
+    with open_mysql(shop.source) as database, database.open_snapshot(only_table(database)):
         table = only_table(database)
         # the key of a row is the list of its fields
         types = dict(database.column_types(table))
@@ -198,7 +200,7 @@ def test_numbers_have_the_bits_of_ieee_754(shop: Shop) -> None:
             cursor.execute(f"INSERT INTO t VALUES {values}")
         # the only way to store -0.0: a `float` without the digits of the number
         cursor.execute("INSERT INTO t VALUES (-1, NULL, -1e-300)")
-    with open_mysql(shop.source) as database, database.open_snapshot():
+    with open_mysql(shop.source) as database, database.open_snapshot(only_table(database)):
         table = only_table(database)
         types = dict(database.column_types(table))
         rows = MysqlRows(
@@ -223,7 +225,7 @@ def test_chunks_and_rows_of_keys_with_any_collation(shop: Shop) -> None:
         "seq, 'x' FROM seq_1_to_100",
     )
     lake_types = {"a`%": "string", "b": "string", "n": "decimal(38,0)", "v": "string"}
-    with open_mysql(shop.source) as database, database.open_snapshot():
+    with open_mysql(shop.source) as database, database.open_snapshot(only_table(database)):
         table = only_table(database)
         assert table.primary_key == ("b", "a`%", "n")
         columns_plan = plan(dict(database.column_types(table)), lake_types, list(table.primary_key))
@@ -245,11 +247,31 @@ def test_chunks_and_rows_of_keys_with_any_collation(shop: Shop) -> None:
                 without = (chunk_sums.first - int(row_hash[:16], 16)) % (1 << 64)
                 assert sums[chunk].first == without
             keys |= hashes.keys()
+            assert {chunk_of(key, columns_plan, bounds) for key in hashes} == {chunk}
             assert rows.sums(left_out, chunk) == {chunk: sums[chunk]}
         assert len(keys) == 100
         some_keys = frozenset(sorted(keys)[:3])
         absent = {"1:x1:y1:1", "1:😀1:😀1:1", "1:a1:a30:" + "9" * 30}
         assert rows.fields(some_keys | absent).keys() == some_keys
+
+
+@pytest.mark.parametrize(
+    ("statement", "is_intact"),
+    [
+        ("UPDATE t SET v = 2", True),
+        ("TRUNCATE t", False),
+        ("ALTER TABLE t MODIFY v bigint", False),
+    ],
+)
+def test_a_snapshot_is_not_intact_after_statements_that_hide_its_rows(
+    shop: Shop, statement: str, is_intact: bool
+) -> None:
+    shop.run("CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t VALUES (1, 1)")
+    with open_mysql(shop.source) as database:
+        table = only_table(database)
+        with database.open_snapshot(table) as snapshot:
+            shop.run(statement)
+            assert snapshot.is_intact() is is_intact
 
 
 def test_a_snapshot_under_a_lock_has_an_exact_position(shop: Shop) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psycopg
 import pytest
 from postgres_server import PostgresServer
 
@@ -21,9 +22,10 @@ from changelane.errors import ConfigError
 from changelane.pipeline.config import load
 from changelane.pipeline.postgres_source import PostgresSource
 from changelane.spark.verify.canonical_text import CanonicalText, field_of, key_field
+from changelane.spark.verify.postgres_database import open_postgres
 from changelane.spark.verify.postgres_rows import PostgresTable, source_columns
 from changelane.spark.verify.postgres_types import PostgresType
-from changelane.spark.verify.table_plan import ComparedColumn, RangeColumn, TablePlan
+from changelane.spark.verify.table_plan import ComparedColumn, RangeColumn, TablePlan, chunk_of
 from changelane.spark.verify.verify import verify
 
 TABLE = """
@@ -90,7 +92,8 @@ def test_chunks_and_rows_of_keys_with_any_collation(postgres_server: PostgresSer
         with connect(login) as connection:
             (relation,) = read_relations(connection)
             types = source_columns(connection, relation.oid)
-            assert types["u"] == PostgresType("other.uuid")
+            assert types["u"] == PostgresType("other.uuid", is_nullable=True)
+            assert not types["b"].is_nullable
             assert types["m"].is_enum
             assert (types["p"].name, types["p"].scale) == ("numeric", 2)
             assert types["pp"].element == PostgresType("public.price")
@@ -110,11 +113,52 @@ def test_chunks_and_rows_of_keys_with_any_collation(postgres_server: PostgresSer
                 halves = [int(h[:16], 16) for (h,) in hashes.values()]
                 assert chunk_sums.first == sum(halves) % (1 << 64)
                 keys |= hashes.keys()
+                assert {chunk_of(key, table.columns_plan, bounds) for key in hashes} == {chunk}
                 assert table.sums(left_out, chunk) == {chunk: sums[chunk]}
             assert len(keys) == 100
             some_keys = frozenset(sorted(keys)[:3])
             rows = table.fields(some_keys | {"1:x1:y1:1"})
             assert rows.keys() == some_keys, "no row of an absent key, nor of an equal one by case"
+
+
+@pytest.mark.parametrize(
+    ("statement", "is_intact"),
+    [
+        ("SELECT", True),
+        ("UPDATE t SET v = 2", True),
+        ("TRUNCATE t", False),
+        ("ALTER TABLE t ALTER v TYPE bigint", False),
+        ("ALTER TABLE t ADD w int DEFAULT 7", False),
+    ],
+)
+def test_a_snapshot_is_not_intact_after_statements_that_hide_or_alter_its_rows(
+    postgres_server: PostgresServer, statement: str, is_intact: bool
+) -> None:
+    with postgres_server.new_database("verify") as database:
+        source = PostgresSource(
+            host=postgres_server.host,
+            port=postgres_server.port,
+            database=database,
+            user=postgres_server.user,
+            password=postgres_server.password,
+            tables=["public.*"],
+            segments="capture",
+        )
+        with postgres_server.connect(database) as connection:
+            connection.execute("CREATE TABLE t (id int PRIMARY KEY, v int)")
+            connection.execute("INSERT INTO t VALUES (1, 1)")
+            connection.commit()
+            with open_postgres(source) as verified:
+                (table,) = verified.tables()
+                with verified.open_snapshot(table) as snapshot:
+                    connection.execute(statement.encode())
+                    connection.commit()
+                    assert snapshot.is_intact() is is_intact
+                    if not is_intact:
+                        return
+                    connection.execute("SET lock_timeout = 100")
+                    with pytest.raises(psycopg.errors.LockNotAvailable):
+                        connection.execute("TRUNCATE t")
 
 
 def test_rows_that_the_publication_leaves_out_are_not_compared(

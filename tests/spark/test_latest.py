@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import DataFrame, SparkSession
 from spark_settings import lakes
-from test_crash import BATCHES, LOG, ONE, TWO, dies_at, insert
+from test_crash import BATCHES, LOG, ONE, TWO, change, dies_at, insert
 from test_crash import DiedError as CrashedError
 from test_dispatch import LATER, DiedError, altered, dispatcher, dying, take
 from uncommitted import content
@@ -184,10 +184,13 @@ def test_a_renamed_table_has_its_new_name(spark: SparkSession, lake: str) -> Non
     take(spark, waiting, [insert(ONE, 1, 1), insert(TWO, 1, 1)], 0)
     waiting.merge(all_of_them=True)
     statement = altered(2, "RENAME TABLE shop.one TO shop.uno")
-    take(spark, waiting, [statement, insert(new, 3, 2), insert(ONE, 4, 3)], 1)
-    rows = latest_tables(pipeline(lake), ["uno", "one"], spark=spark).tables
+    removed = change(new, "d", 5, None, {"id": 9})
+    take(spark, waiting, [statement, insert(new, 3, 2), insert(ONE, 4, 3), removed], 1)
+    rows, _, tombstones = latest_tables(pipeline(lake), ["uno", "one"], spark=spark)
     ids = {str(t): sorted(row["id"] for row in frame.collect()) for t, frame in rows.items()}
     assert ids == {"shop.uno": [1, 2], "shop.one": [3]}
+    keys = {str(t): [row["key"] for row in frame.collect()] for t, frame in tombstones.items()}
+    assert keys == {"shop.uno": ["[9]"], "shop.one": []}
     found = {table.name: content(frame) for table, frame in rows.items()}
     waiting.merge(all_of_them=True)
     rows = latest_tables(pipeline(lake), ["uno", "one"], spark=spark).tables

@@ -2,6 +2,7 @@
 """A real MariaDB against its tables, while both move: planted differences, and none else."""
 
 import contextlib
+import itertools
 import os
 import threading
 import time
@@ -26,6 +27,7 @@ from changelane.spark.lake.interface import name_of
 from changelane.spark.rows.schema import table_id_text
 from changelane.spark.run.tables import run
 from changelane.spark.verify import table_verification
+from changelane.spark.verify.continuous import ContinuousVerification
 from changelane.spark.verify.report import TableReport, VerificationReport
 from changelane.spark.verify.table_verification import VerifyOptions
 from changelane.spark.verify.verify import verify
@@ -226,6 +228,29 @@ def test_a_table_that_changes_has_only_the_difference_that_was_planted(
     assert equal.outcome == "equal", equal.differences
     query = f"SELECT v FROM {shop.lake_table(spark, 'moving')} WHERE id = 9000"
     assert [row.v for row in spark.sql(query).collect()] == [77], "the newer change stays"
+
+
+def test_a_continuous_verification_of_moving_rows_proves_chunk_after_chunk(
+    spark: SparkSession, shop: Shop
+) -> None:
+    shop.execute("DELETE FROM moving WHERE id >= 8000")
+    shop.execute("INSERT INTO moving (id, v) SELECT seq, 0 FROM seq_8000_to_8009")
+    shop.execute_uncaptured("UPDATE moving SET note = 'lost' WHERE id = 1500")
+    options = VerifyOptions(chunk_rows=1000, max_readings=3, timeout_s=120)
+    verification = ContinuousVerification(
+        shop.pipeline, ["moving"], spark=spark, options=options, notify=print
+    )
+    with changes(shop):
+        steps = [step for step in itertools.islice(verification.steps(), 4) if step is not None]
+    assert [step.chunk for step in steps] == [0, 1, 2, 3]
+    assert [step.report.outcome for step in steps].count("different") == 1
+    different = next(step for step in steps if step.report.outcome == "different")
+    assert [difference.key for difference in different.report.differences] == [{"id": "1500"}]
+    # rows that change all the time are in the last chunk, and count there only
+    assert max(step.report.unproven_share for step in steps[:3]) < 0.01
+    assert steps[3].oldest_time_s is not None
+    (progress,) = verification.progress.values()
+    assert progress.difference_count == 1
 
 
 PLANTED_AT_SOURCE: Final = {

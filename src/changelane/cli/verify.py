@@ -159,6 +159,9 @@ def verify(
         raise click.UsageError(f"--repair needs a database: leave out {option}")
     if continuous and (other is not None or json_file or html_file):
         raise click.UsageError("--continuous writes to stdout: leave out the other outputs")
+    for report_file in filter(None, (json_file, html_file)):
+        if not Path(report_file).absolute().parent.is_dir():
+            raise click.UsageError(f"the folder of {report_file} does not exist: create it")
     if metrics_port is not None and not continuous:
         raise click.UsageError("--metrics-port needs --continuous")
     spark = session_of(pipeline, master, others=() if other is None else (other,))

@@ -27,6 +27,7 @@ from changelane.spark.verify.report import TableReport
         (["--metrics-port", "9400"], "--metrics-port needs --continuous"),
         (["--continuous", "--json", "x.json"], "--continuous writes to stdout"),
         (["--interval", "-1"], "Invalid value for '--interval'"),
+        (["--html", "no/such/x.html"], "the folder of no/such/x.html does not exist"),
     ],
 )
 def test_options_that_contradict_each_other_are_rejected(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from changelane.errors import ApplyError, ConfigError, MissingViewsError, UnknownNameError
 from changelane.pipeline.config import Pipeline, load, with_tables
@@ -39,10 +40,13 @@ class LatestTables(NamedTuple):
         tables: The rows of each table with its state columns, by the table's name at the source.
             They stay the same while the pipeline goes on.
         failed: The tables whose events cannot be merged, and the reasons.
+        tombstones: The deletes and truncates of each table
+            (:mod:`changelane.spark.state.tombstones`), with those of the waiting events.
     """
 
     tables: dict[TableId, DataFrame]
     failed: dict[TableId, str]
+    tombstones: dict[TableId, DataFrame]
 
 
 def latest_tables(
@@ -93,8 +97,14 @@ def latest_tables(
     # statements among the events may have renamed tables, or created others
     names = _names_of(pinned_lake, sorted(pinned_lake.used_tables), spark, pipeline)
     failed_names = {name for table_id in failed for name in applier.evolver.lake_names(table_id)}
-    rows = {
-        names[name]: pinned_lake.read(name) for name in sorted(_named(names, tables) - failed_names)
+    chosen = _named(names, tables) - failed_names
+    rows = {names[name]: pinned_lake.read(name) for name in sorted(chosen)}
+    # a table that was renamed at the source has the tombstones of its first name
+    table_tombstones = {
+        names[name]: pinned_lake.read(tombstones.NAME).where(
+            F.col("table_id") == pinned_lake.properties(name)["table"]
+        )
+        for name in chosen
     }
     reasons = {table_id_of(table_id): reason for table_id, reason in failed.items()}
     for table in tables:
@@ -102,7 +112,7 @@ def latest_tables(
             known_names = {*map(str, stored_names.values()), *map(str, names.values())}
             known_names |= {str(table_id_of(entry.table_id)) for entry in pending}
             raise UnknownNameError("table", table, sorted(known_names))
-    return LatestTables(rows, reasons)
+    return LatestTables(rows, reasons, table_tombstones)
 
 
 def create_latest_views(

@@ -85,6 +85,11 @@ class Reading(Protocol):
         """The keys that the lake changed after the position of the snapshot."""
         ...
 
+    @property
+    def columns(self) -> Sequence[str]:
+        """The names of the compared columns, in the order of the fields."""
+        ...
+
 
 OpenReading = Callable[[], AbstractContextManager[Reading]]
 
@@ -159,7 +164,6 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 def compare(
     open_reading: OpenReading,
     *,
-    columns: Sequence[str],
     max_readings: int,
     max_open_keys: int = MAX_OPEN_KEYS,
     chunk: Chunk | None = None,
@@ -168,10 +172,9 @@ def compare(
 
     Args:
         open_reading: Opens the next reading.
-        columns: The names of the compared columns, in the order of the fields.
         max_readings: The number of readings after which an open key is unproven, at least 2.
         max_open_keys: The number of different keys after which no more chunk is searched.
-        chunk: The only chunk to compare; ``None`` = all.
+        chunk: The only chunk to compare, of whose keys a reading leaves some out; ``None`` = all.
     """
     with open_reading() as reading:
         comparison, chunk_of = _first_comparison(reading, max_open_keys, chunk)
@@ -182,7 +185,7 @@ def compare(
     while open_keys and reading_count < max_readings:
         reading_count += 1
         with open_reading() as reading:
-            found = different_rows(reading, open_keys - reading.left_out, columns)
+            found = different_rows(reading, open_keys - reading.left_out)
             open_keys &= reading.left_out
         differences += [found[key] for key in found.keys() & different_keys]
         open_keys |= found.keys() - different_keys
@@ -200,13 +203,12 @@ def compare(
     )
 
 
-def different_rows(
-    reading: Reading, row_keys: frozenset[Key], columns: Sequence[str]
-) -> dict[Key, Difference]:
+def different_rows(reading: Reading, row_keys: frozenset[Key]) -> dict[Key, Difference]:
     """Return the differences between the rows of some keys that a reading does not leave out."""
     source, lake = reading.source.fields(row_keys), reading.lake.fields(row_keys)
     differences = (
-        _difference(key, source.get(key, []), lake.get(key, []), columns) for key in row_keys
+        _difference(key, source.get(key, []), lake.get(key, []), reading.columns)
+        for key in row_keys
     )
     return {difference.key: difference for difference in differences if difference is not None}
 

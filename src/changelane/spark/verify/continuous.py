@@ -8,10 +8,11 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from changelane.capture.requested_tables import check_capture_log
-from changelane.errors import ChangelaneError
+from changelane.errors import ChangelaneError, UnknownNameError
 from changelane.pipeline.config import Pipeline
 from changelane.spark.lake import lake_of
 from changelane.spark.lake.interface import separate_session
+from changelane.spark.runtime.redact import FAILURES, sentence_of
 from changelane.spark.verify.databases import open_database
 from changelane.spark.verify.progress import TableProgress
 from changelane.spark.verify.report import TableReport
@@ -88,11 +89,17 @@ class ContinuousVerification:
         while True:
             for name in names:
                 yield from self._round(name)
+            if not names:
+                self._notify("the source has no table that is captured")
+                yield None
             try:
                 names = self._table_names()
             except ChangelaneError as error:
                 self._notify(str(error))
                 yield None
+                continue
+            for dropped_name in self.progress.keys() - set(names):
+                del self.progress[dropped_name]
 
     def _table_names(self) -> list[str]:
         with open_database(self._source) as database:
@@ -105,10 +112,14 @@ class ContinuousVerification:
         while bounds is None or chunk <= len(bounds):
             try:
                 report, bounds = self._chunk_report(name, chunk, bounds)
-            except ChangelaneError as error:
-                self._notify(f"{name}: {error}")
+            except (ChangelaneError, *FAILURES) as error:
+                is_ours = isinstance(error, ChangelaneError)
+                self._notify(f"{name}: {error if is_ours else sentence_of(error)}")
                 yield None
-                return
+                if bounds is None or isinstance(error, UnknownNameError):
+                    return
+                chunk += 1
+                continue
             count, time_s = len(bounds) + 1, time.time()
             former = self.progress.get(name, TableProgress(chunk_count=count))
             progress = former.after(report, chunk=chunk, chunk_count=count, time_s=time_s)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from changelane.errors import ChangelaneError, ConfigError, UnknownNameError
 from changelane.pipeline.config import Pipeline
@@ -24,18 +24,13 @@ from changelane.spark.lake.modes import UPSERT, modes_of
 from changelane.spark.run.latest import latest_tables
 from changelane.spark.verify.comparison import Key, compare
 from changelane.spark.verify.databases import open_database
-from changelane.spark.verify.lake_rows import (
-    LakeTable,
-    TruncatedError,
-    deleted_keys,
-    newest_tombstone,
-)
+from changelane.spark.verify.lake_rows import LakeTable, LakeVersion, lake_version
 from changelane.spark.verify.lake_types import LakeType
 from changelane.spark.verify.report import TableReport, VerificationReport
 from changelane.spark.verify.reporting import table_report
 from changelane.spark.verify.table_plan import Bound, ComparedColumn, RangeColumn, TablePlan
 from changelane.spark.verify.table_planning import STATE_COLUMNS, UnverifiableError
-from changelane.spark.verify.table_verification import VerifyOptions, lake_rows
+from changelane.spark.verify.table_verification import VerifyOptions
 
 _SETTLE_S: Final = 5.0
 """The time between two readings, in which the table that lags gets newer events, seconds."""
@@ -107,6 +102,7 @@ class _LakeReading(NamedTuple):
     source: LakeTable
     lake: LakeTable
     left_out: frozenset[Key]
+    columns: Sequence[str]
 
 
 class _LakeComparison:
@@ -131,19 +127,20 @@ class _LakeComparison:
         self._options = options
         self._primary_keys = primary_keys
         self._bounds: tuple[Bound, ...] | None = None
+        self._types: list[dict[str, str]] = []
 
     def report(self) -> TableReport:
         """Compare the table."""
         name, start_s = str(self._table_id), time.monotonic()
         try:
-            rows = [self._rows_of(side) for side in self._sides]
-            if rows[0] is None or rows[1] is None:
-                reason = f"only the pipeline {self._sides[rows[0] is None].pipeline.name} has it"
+            source, lake = map(self._version_of, self._sides)
+            if source is None or lake is None:
+                reason = f"only the pipeline {self._sides[source is None].pipeline.name} has it"
                 return TableReport(table=name, outcome="different", reason=reason)
-            plan = _lake_plan(self._key_names(), types_of(rows[0]), types_of(rows[1]))
+            self._types = [types_of(version.rows) for version in (source, lake)]
+            plan = _lake_plan(self._key_names(), *self._types)
             comparison = compare(
                 lambda: self._open_reading(plan),
-                columns=[column.name for column in plan.columns],
                 max_readings=self._options.max_readings,
             )
         except UnverifiableError as error:
@@ -156,12 +153,12 @@ class _LakeComparison:
             duration_s=time.monotonic() - start_s,
         )
 
-    def _rows_of(self, side: _Side) -> DataFrame | None:
-        """Return the rows of a side; ``None`` = it lacks the table."""
+    def _version_of(self, side: _Side) -> LakeVersion | None:
+        """Return the table of a side; ``None`` = it lacks the table."""
         mode = modes_of(side.pipeline.options).of(self._table_id).name
         if mode != UPSERT:
             raise UnverifiableError(f"its mode is {mode}: only {UPSERT} is compared")
-        return lake_rows(side.pipeline, side.lake, self._table_id)
+        return lake_version(side.pipeline, side.lake, self._table_id)
 
     def _key_names(self) -> Sequence[str]:
         for side in self._sides:
@@ -179,34 +176,28 @@ class _LakeComparison:
             time.sleep(_SETTLE_S)
         tables, orders = [], []
         for index, side in enumerate(self._sides):
-            rows = lake_rows(side.pipeline, side.lake, self._table_id)
-            if rows is None:
+            version = lake_version(side.pipeline, side.lake, self._table_id)
+            if version is None:
                 raise ChangelaneError(f"{self._table_id} disappeared from a lake")
-            table = LakeTable(rows, columns_plan, is_source=index == 0)
-            newest = (table.newest_order(), newest_tombstone(side.lake, self._table_id))
+            if types_of(version.rows) != self._types[index]:
+                raise UnverifiableError("its columns changed during the verification")
+            table = LakeTable(version, columns_plan, is_source=index == 0)
             tables.append(table)
-            orders.append(max(filter(None, newest), default=None))
+            orders.append(table.newest_order())
         if self._bounds is None:
             self._bounds = tables[0].chunk_bounds(self._options.chunk_rows)
-        left_out = self._left_out(tables, [order for order in orders if order is not None])
+        left_out = _left_out(tables, [order for order in orders if order is not None])
         source, lake = (msgspec.structs.replace(t, bounds=self._bounds) for t in tables)
-        yield _LakeReading(source, lake, left_out)
+        columns = [column.name for column in columns_plan.columns]
+        yield _LakeReading(source, lake, left_out, columns)
 
-    def _left_out(
-        self, lake_tables: Sequence[LakeTable], orders: Sequence[bytes]
-    ) -> frozenset[Key]:
-        """Return the keys with an event that one of the tables may lack."""
-        if len({order[:_DOMAIN_BYTES] for order in orders}) != 1:
-            return frozenset()
-        order = min(orders)
-        left_out: frozenset[Key] = frozenset()
-        for side, table in zip(self._sides, lake_tables, strict=True):
-            try:
-                deleted = deleted_keys(side.lake, self._table_id, table.columns_plan, order)
-            except TruncatedError as error:
-                raise UnverifiableError(str(error)) from None
-            left_out |= table.changed_keys(order) | deleted
-        return left_out
+
+def _left_out(lake_tables: Sequence[LakeTable], orders: Sequence[bytes]) -> frozenset[Key]:
+    """Return the keys with an event that one of the tables may lack."""
+    if len({order[:_DOMAIN_BYTES] for order in orders}) != 1:
+        return frozenset()
+    order = min(orders)
+    return frozenset().union(*(table.changed_keys(order) for table in lake_tables))
 
 
 def _primary_keys(pipelines: Sequence[Pipeline]) -> dict[TableId, tuple[str, ...]]:

@@ -2,19 +2,19 @@
 """The rows of a table of the lake in one version, and the keys that changed after a position."""
 
 from collections.abc import Collection
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from changelane.apply.keys import key_values
-from changelane.errors import ChangelaneError
+from changelane.errors import UnknownNameError
+from changelane.pipeline.config import Pipeline
 from changelane.schema import TableId
 from changelane.spark.lake.interface import Lake
-from changelane.spark.rows.schema import table_id_of
+from changelane.spark.run.latest import latest_tables
 from changelane.spark.runtime.sql import COLUMNS, DELETED, ORDER
-from changelane.spark.state import tombstones
 from changelane.spark.verify.canonical_text import key_field
 from changelane.spark.verify.comparison import Chunk, Key, RowFields, Sums
 from changelane.spark.verify.table_plan import (
@@ -24,25 +24,57 @@ from changelane.spark.verify.table_plan import (
     chunk_ends,
     chunk_number,
 )
+from changelane.spark.verify.table_planning import UnverifiableError
 
 _NEWEST: Final = f"greatest({ORDER}, array_max(map_values({COLUMNS})))"
+_REMOVALS: Final = ("deleted", "truncated")
+"""The columns of tombstones with the orders of removed rows."""
 
 
-class TruncatedError(ChangelaneError):
-    """The table was truncated, or its tombstones purged, after the position of a reading."""
+class TruncatedError(UnverifiableError):
+    """The table was truncated, rewritten, or its tombstones purged, after the snapshot."""
+
+
+class LakeVersion(NamedTuple):
+    """A table of the lake in one version, with the events that wait for a merge.
+
+    Attributes:
+        rows: The rows with their state columns.
+        tombstones: The deletes and truncates of at least these events.
+    """
+
+    rows: DataFrame
+    tombstones: DataFrame
+
+
+def lake_version(pipeline: Pipeline, lake: Lake, table_id: TableId) -> LakeVersion | None:
+    """Return the newest version of a table; ``None`` = the lake has no table of it.
+
+    Raises:
+        UnverifiableError: The events that wait for the table cannot be merged.
+    """
+    try:
+        latest = latest_tables(pipeline, [str(table_id)], spark=lake.spark)
+    except UnknownNameError:
+        return None
+    if table_id in latest.failed:
+        raise UnverifiableError(f"its events cannot be merged: {latest.failed[table_id]}")
+    if table_id not in latest.tables:
+        return None
+    return LakeVersion(latest.tables[table_id], latest.tombstones[table_id])
 
 
 class LakeTable(msgspec.Struct, frozen=True):
     """A table of the lake in one version.
 
     Attributes:
-        rows: The rows with their state columns.
+        version: Its rows and tombstones.
         columns_plan: What is compared.
         bounds: The ends of all chunks but the last one.
         is_source: The table is the source of a comparison of two lakes.
     """
 
-    rows: DataFrame
+    version: LakeVersion
     columns_plan: TablePlan
     bounds: tuple[Bound, ...] = ()
     is_source: bool = False
@@ -62,18 +94,35 @@ class LakeTable(msgspec.Struct, frozen=True):
         ordered = self._live.select(F.expr(self._sql.range).alias("key"), *texts)
         numbered = ordered.withColumn("n", F.expr("row_number() OVER (ORDER BY key)"))
         rows = numbered.where(f"n % {chunk_rows} = 0").orderBy("n").drop("key", "n").collect()
-        return chunk_ends([tuple(row) for row in rows])
+        return chunk_ends([tuple(row) for row in rows if None not in row])
 
     def newest_order(self) -> bytes | None:
-        """Return the newest order of a row; ``None`` = the table has no row."""
-        (row,) = self.rows.agg(F.max(F.expr(_NEWEST))).collect()
-        return None if row[0] is None else bytes(row[0])
+        """Return the newest order of an event of the table; ``None`` = it has none."""
+        rows, tombstones = self.version
+        (newest_row,) = rows.agg(F.max(F.expr(_NEWEST))).collect()
+        (newest_removals,) = tombstones.agg(*map(F.max, _REMOVALS)).collect()
+        orders = (*newest_row, *newest_removals)
+        return max((bytes(order) for order in orders if order is not None), default=None)
 
     def changed_keys(self, order: bytes) -> frozenset[Key]:
-        """Return the keys of the rows that have an event above an order."""
+        """Return the keys with an event above an order, also those of rows that are gone.
+
+        Raises:
+            TruncatedError: The table was truncated above the order, or tombstones were purged.
+        """
         is_newer = F.expr(_NEWEST) > F.lit(bytearray(order))
         rows = self._live.where(is_newer).select(F.expr(self._sql.key)).collect()
-        return frozenset(row[0] for row in rows)
+        return frozenset(row[0] for row in rows) | self._deleted_keys(order)
+
+    def _deleted_keys(self, order: bytes) -> frozenset[Key]:
+        """Return the keys with a delete or a departure above an order."""
+        names = (*_REMOVALS, "purged")
+        newest = F.greatest(*(F.coalesce(name, F.unhex(F.lit(""))) for name in names))
+        rows = self.version.tombstones.where(newest > F.lit(bytearray(order)))
+        keys = [row["key"] for row in rows.select("key").distinct().collect()]
+        if None in keys:
+            raise TruncatedError("it was truncated during the verification")
+        return frozenset(tombstone_key(key, self.columns_plan) for key in keys)
 
     def sums(self, left_out: frozenset[Key], chunk: Chunk | None = None) -> dict[Chunk, Sums]:
         hashed = self._hashed(left_out)
@@ -108,8 +157,8 @@ class LakeTable(msgspec.Struct, frozen=True):
 
     @property
     def _live(self) -> DataFrame:
-        is_soft = DELETED in self.rows.columns
-        return self.rows.where(f"NOT coalesce({DELETED}, false)") if is_soft else self.rows
+        rows = self.version.rows
+        return rows.where(f"NOT coalesce({DELETED}, false)") if DELETED in rows.columns else rows
 
     def _hashed(self, left_out: frozenset[Key]) -> DataFrame:
         """Return ``chunk``, ``key`` and ``hash`` of the rows that are not left out."""
@@ -124,51 +173,21 @@ class LakeTable(msgspec.Struct, frozen=True):
         return rows.join(F.broadcast(self._frame_of(left_out)), "key", "left_anti")
 
     def _frame_of(self, row_keys: Collection[Key]) -> DataFrame:
-        session: SparkSession = self.rows.sparkSession
+        session: SparkSession = self.version.rows.sparkSession
         return session.createDataFrame([(key,) for key in row_keys], "key STRING")
 
 
-def deleted_keys(
-    lake: Lake, table_id: TableId, columns_plan: TablePlan, order: bytes
-) -> frozenset[Key]:
-    """Return the keys of a table with a delete or a departure above an order.
-
-    Call it after the table is read: its deletes are recorded before they reach the table.
+def tombstone_key(key: str, columns_plan: TablePlan) -> Key:
+    """Return the canonical key of a tombstone as the key of a comparison.
 
     Raises:
-        TruncatedError: The table was truncated above the order, or tombstones were purged.
+        UnverifiableError: The tombstone is of a key with other columns.
     """
-    if not lake.exists(tombstones.NAME):
-        return frozenset()
-    floor = F.lit(bytearray(order))
-    names = ("deleted", "truncated", "purged")
-    is_newer = F.greatest(*(F.coalesce(name, F.unhex(F.lit(""))) for name in names)) > floor
-    rows = lake.read(tombstones.NAME).where(is_newer).select("table_id", "key").distinct()
-    keys = [row["key"] for row in rows.collect() if table_id_of(row["table_id"]) == table_id]
-    if None in keys:
-        raise TruncatedError(f"{table_id} was truncated during the verification")
-    return frozenset(tombstone_key(key, columns_plan) for key in keys)
-
-
-def tombstone_key(key: str, columns_plan: TablePlan) -> Key:
-    """Return the canonical key of a tombstone as the key of a comparison."""
-    values = zip(key_values(key.encode()), columns_plan.key_columns, strict=True)
+    values = key_values(key.encode())
+    if len(values) != len(columns_plan.key_columns):
+        raise UnverifiableError("the events of its deletes have a key with other columns")
     return "".join(
         "-" if value is None else key_field(column.key_text(value))
-        for value, column in values
+        for value, column in zip(values, columns_plan.key_columns, strict=True)
         if column.key_text is not None
     )
-
-
-def newest_tombstone(lake: Lake, table_id: TableId) -> bytes | None:
-    """Return the newest order of a delete or a truncate of a table; ``None`` = there is none."""
-    if not lake.exists(tombstones.NAME):
-        return None
-    newest = F.greatest(
-        *(F.coalesce(name, F.unhex(F.lit(""))) for name in ("deleted", "truncated"))
-    )
-    rows = lake.read(tombstones.NAME).groupBy("table_id").agg(F.max(newest).alias("newest"))
-    orders = [
-        bytes(row["newest"]) for row in rows.collect() if table_id_of(row["table_id"]) == table_id
-    ]
-    return max(filter(None, orders), default=None)

@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from changelane.capture.mysql.captured_mysql import CapturedMysql, login_of
-from changelane.capture.mysql.connection import Connection, connect, database_errors, read_rows
+from changelane.capture.mysql.connection import (
+    Connection,
+    connect,
+    database_errors,
+    is_in_snapshot,
+    read_rows,
+)
 from changelane.capture.mysql.position import begin_snapshot, is_mariadb
 from changelane.capture.mysql.tables import (
     MysqlTable,
@@ -85,13 +91,18 @@ class MysqlDatabase:
             return bool(read_rows(self._connection, f"SELECT 1 FROM {table.relation.sql} LIMIT 1"))
 
     @contextlib.contextmanager
-    def open_snapshot(self) -> Iterator[Snapshot]:
+    def open_snapshot(self, table: VerifiedTable) -> Iterator[Snapshot]:
         """Open a snapshot at an exact position of the binary log.
 
         The position is between two transactions: the events of those before it are below it, and
         those of later transactions above.
         """
         position = begin_snapshot(self._connection)
+
+        def is_intact() -> bool:
+            with database_errors(f"the lock of {table.id}"):
+                return is_in_snapshot(self._connection, table.relation.sql)
+
         try:
             yield Snapshot(
                 position_text=f"{position.file}:{position.offset}",
@@ -101,6 +112,7 @@ class MysqlDatabase:
                     position.file, position.offset, number
                 ),
                 is_passed=CapturedMysql(self._source).marker(),
+                is_intact=is_intact,
             )
         finally:
             with contextlib.suppress(ChangelaneError), database_errors("the end of the snapshot"):

@@ -25,7 +25,8 @@ from changelane.spark.verify.table_plan import (
 
 _COLUMNS: Final = """
 SELECT column_name, data_type, column_type, coalesce(numeric_precision, 0),
-  coalesce(numeric_scale, 0), coalesce(character_set_name, ''), coalesce(collation_name, '')
+  coalesce(numeric_scale, 0), coalesce(character_set_name, ''), coalesce(collation_name, ''),
+  is_nullable
 FROM information_schema.columns WHERE table_schema = %s AND table_name = %s
 ORDER BY ordinal_position
 """
@@ -48,8 +49,9 @@ def source_columns(connection: Connection, table: MysqlTable) -> dict[str, Mysql
             int(scale),
             str(charset),
             str(collation),
+            is_nullable == "YES",
         )
-        for name, kind, text, precision, scale, charset, collation in rows
+        for name, kind, text, precision, scale, charset, collation, is_nullable in rows
     }
 
 

@@ -45,6 +45,7 @@ class MysqlType(msgspec.Struct, frozen=True):
         precision: The digits of a number, or the bits of a ``bit``.
         scale: The digits of a ``decimal`` after the point.
         charset, collation: Those of a text; empty for other types.
+        is_nullable: The column may contain NULL.
     """
 
     name: str
@@ -53,6 +54,7 @@ class MysqlType(msgspec.Struct, frozen=True):
     scale: int = 0
     charset: str = ""
     collation: str = ""
+    is_nullable: bool = False
 
     @property
     def shown(self) -> str:
@@ -99,6 +101,8 @@ class MysqlType(msgspec.Struct, frozen=True):
 
     def range_texts(self, lake: str) -> RangeTexts | None:
         """Return what orders a key column; texts by their bytes, because collations pad them."""
+        if self.is_nullable:  # a row with NULL is neither below nor above another one
+            return None
         if self.name in {"char", "varchar"}:
             return RangeTexts(f"CAST({_TEXT} AS BINARY)", "string", "CAST({} AS BINARY)")
         bound = f"CAST({{}} AS DECIMAL({_DECIMAL_DIGITS}, {self.scale}))"

@@ -11,6 +11,7 @@ from changelane.capture.postgres.captured_postgres import login_of
 from changelane.capture.postgres.connection import connect, database_errors
 from changelane.capture.postgres.publication import Publication, read_publication
 from changelane.capture.postgres.replication import emit_marker
+from changelane.capture.postgres.snapshot_tables import table_versions
 from changelane.capture.postgres.sql_text import lsn_text
 from changelane.capture.postgres.tables import (
     CapturedTable,
@@ -94,8 +95,8 @@ class PostgresDatabase:
         )
 
     def column_types(self, table: VerifiedTable) -> dict[str, PostgresType]:
-        """Return the types of a table's columns, by name."""
-        return source_columns(self._snapshots, table.relation.oid)
+        """Return the types of a table's columns as they are now, by name."""
+        return source_columns(self._markers, table.relation.oid)
 
     def has_rows(self, table: VerifiedTable) -> bool:
         """Whether a table has rows that are captured."""
@@ -106,7 +107,7 @@ class PostgresDatabase:
         return bool(has_rows)
 
     @contextlib.contextmanager
-    def open_snapshot(self) -> Iterator[Snapshot]:
+    def open_snapshot(self, table: VerifiedTable) -> Iterator[Snapshot]:
         """Open a snapshot that has all changes up to a marker in the log.
 
         A commit becomes visible after its record is in the log: in an instant, or after a
@@ -118,6 +119,8 @@ class PostgresDatabase:
         transactions after the marker, this is the commit of the marker or a later one: above the
         position of the marker itself.
         """
+        oid = table.relation.oid
+        version = table_versions(self._markers, [oid])
         low_lsn = emit_marker(self._snapshots, _MARKER).lsn
         with database_errors("the snapshot"):
             locks = self._snapshots.execute(_WRITE_LOCKS).fetchall()
@@ -131,12 +134,19 @@ class PostgresDatabase:
                 lsn = lsn_of(offset)
                 return lsn is not None and lsn >= high_lsn
 
+            def is_intact() -> bool:
+                with database_errors(f"the lock of {table.id}"):
+                    query = f"SELECT FROM {captured_rows(table.relation, '')} LIMIT 0"
+                    self._snapshots.execute(query.encode())
+                return table_versions(self._markers, [oid]) == version
+
             yield Snapshot(
                 position_text=lsn_text(low_lsn),
                 newest=PostgresPosition(_MAX_LSN, low_lsn, _MAX_ROW),
                 repair_position=lambda number: PostgresPosition(low_lsn + number, low_lsn),
                 is_passed=is_passed,
-                writers=lambda table: self._writers(table, locks),
+                is_intact=is_intact,
+                writers=lambda: self._writers(table, locks),
             )
         finally:
             with contextlib.suppress(ChangelaneError), database_errors("the end of the snapshot"):

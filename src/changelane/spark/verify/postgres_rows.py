@@ -33,15 +33,16 @@ _TYPE_NAME: Final = (
 )
 # the chain of domains ends in the type that stores the values; the innermost modifier counts
 _COLUMNS: Final = """
-WITH RECURSIVE base (attnum, attname, typid, typmod) AS (
-  SELECT a.attnum, a.attname::text, a.atttypid, a.atttypmod FROM pg_attribute a
+WITH RECURSIVE base (attnum, attname, typid, typmod, is_nullable) AS (
+  SELECT a.attnum, a.attname::text, a.atttypid, a.atttypmod, NOT a.attnotnull FROM pg_attribute a
   WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
   UNION ALL
   SELECT b.attnum, b.attname, t.typbasetype, CASE WHEN b.typmod >= 0 THEN b.typmod ELSE t.typtypmod
-    END
+    END, b.is_nullable
   FROM base b JOIN pg_type t ON t.oid = b.typid WHERE t.typtype = 'd'
 )
-SELECT b.attname, {name_of_t}, b.typmod, t.typtype = 'e', {name_of_e}, e.typtype = 'e'
+SELECT b.attname, {name_of_t}, b.typmod, t.typtype = 'e', b.is_nullable, {name_of_e},
+  e.typtype = 'e'
 FROM base b JOIN pg_type t ON t.oid = b.typid
 LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
 WHERE t.typtype <> 'd' ORDER BY b.attnum
@@ -68,9 +69,10 @@ def source_columns(connection: "Connection[Any]", oid: int) -> dict[str, Postgre
     return {
         name: msgspec.structs.replace(
             type_of(type_name, modifier, is_enum),
+            is_nullable=is_nullable,
             element=None if element is None else type_of(element, modifier, is_element_enum),
         )
-        for name, type_name, modifier, is_enum, element, is_element_enum in rows
+        for name, type_name, modifier, is_enum, is_nullable, element, is_element_enum in rows
     }
 
 

@@ -32,6 +32,7 @@ class PostgresType(msgspec.Struct, frozen=True):
         is_enum: An enumeration.
         element: The type of the elements of an array.
         has_trim_scale: The server has the function ``trim_scale`` (PostgreSQL 13).
+        is_nullable: The column may contain NULL.
     """
 
     name: str
@@ -39,6 +40,7 @@ class PostgresType(msgspec.Struct, frozen=True):
     is_enum: bool = False
     element: "PostgresType | None" = None
     has_trim_scale: bool = True
+    is_nullable: bool = False
 
     @property
     def shown(self) -> str:
@@ -89,6 +91,8 @@ class PostgresType(msgspec.Struct, frozen=True):
 
     def range_texts(self, lake: str) -> RangeTexts | None:
         """Return what orders a key column; texts by their bytes, as the collation ``C`` does."""
+        if self.is_nullable:  # a row with NULL is neither below nor above another one
+            return None
         if self.name == "numeric" and lake.startswith(DECIMAL) and self.scale is not None:
             return RangeTexts("{}", lake)
         return _RANGES.get(self.name)

@@ -27,7 +27,8 @@ class TableProgress(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         chunk_count: The number of chunks of the present round.
-        proofs: The newest comparison of each chunk that has one, by its number.
+        proofs: The newest comparison of each chunk that has one, by its number. If the last round
+            had more chunks, theirs are valid until the end of this one.
     """
 
     chunk_count: int
@@ -36,7 +37,8 @@ class TableProgress(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def proven_share(self) -> float:
         """The share of the table that is proven; chunks have about the same number of rows."""
-        return sum(proof.proven_share for proof in self.proofs.values()) / self.chunk_count
+        count = max(self.chunk_count, *(number + 1 for number in self.proofs), 1)
+        return sum(proof.proven_share for proof in self.proofs.values()) / count
 
     @property
     def difference_count(self) -> int:
@@ -69,5 +71,7 @@ class TableProgress(msgspec.Struct, frozen=True, kw_only=True):
             difference_count=max(report.unrepaired_count, least_count),
             time_s=time_s,
         )
-        proofs = {number: p for number, p in self.proofs.items() if number < chunk_count}
-        return TableProgress(chunk_count=chunk_count, proofs={**proofs, chunk: proof})
+        proofs = {**self.proofs, chunk: proof}
+        if chunk == chunk_count - 1:
+            proofs = {number: p for number, p in proofs.items() if number < chunk_count}
+        return TableProgress(chunk_count=chunk_count, proofs=proofs)

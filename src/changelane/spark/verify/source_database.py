@@ -38,7 +38,7 @@ class VerifiedTable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A consistent state of the database.
+    """A consistent state of the database, of which one table is read.
 
     Attributes:
         position_text: The position up to which it has all changes, as the database writes it.
@@ -47,15 +47,19 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         repair_position: Returns the position of a repaired row, by its number from 1: above those
             of the changes in the state, and below those of all changes that may be missing.
         is_passed: Returns whether an offset of the capture has all changes of the state.
-        writers: Returns the transactions that may have changed a table below the position, and are
-            not part of the state; empty where the position is exact.
+        is_intact: Returns whether the table still has the rows of the state, and its columns those
+            of the beginning: statements that truncate, rewrite or alter a table may hide its rows
+            from older states. From then on, the columns stay the same.
+        writers: Returns the transactions that may have changed the table below the position, and
+            are not part of the state; empty where the position is exact.
     """
 
     position_text: str
     newest: Position
     repair_position: Callable[[int], Position]
     is_passed: IsPassed
-    writers: Callable[[VerifiedTable], frozenset[str]] = lambda _: frozenset()
+    is_intact: Callable[[], bool]
+    writers: Callable[[], frozenset[str]] = frozenset
 
 
 class SourceRows(Side, Protocol):
@@ -94,8 +98,8 @@ class SourceDatabase(Protocol):
         """Whether a table has rows that are captured."""
         ...
 
-    def open_snapshot(self) -> AbstractContextManager[Snapshot]:
-        """Open a snapshot; :meth:`rows` reads it until the end of the context."""
+    def open_snapshot(self, table: VerifiedTable) -> AbstractContextManager[Snapshot]:
+        """Open a snapshot of a table; :meth:`rows` reads it until the end of the context."""
         ...
 
     def is_any_open(self, writers: frozenset[str]) -> bool:

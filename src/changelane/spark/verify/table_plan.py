@@ -4,13 +4,22 @@
 Each side has one class with the SQL of keys, rows and chunks; the texts that they make are equal.
 """
 
+import decimal
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from changelane.spark.runtime.sql import quoted, sql_literal
-from changelane.spark.verify.canonical_text import CanonicalText, KeyText, RangeTexts, field_of
+from changelane.spark.verify.canonical_text import (
+    CanonicalText,
+    KeyText,
+    RangeTexts,
+    field_of,
+    values_of,
+)
+from changelane.spark.verify.comparison import Chunk, Key
 
 Bound = tuple[str, ...]
 """The values of the range columns of the last key of a chunk, as the source writes them."""
@@ -126,6 +135,32 @@ def chunk_number(sql: RangeSql, bounds: Sequence[Bound], first: int = 0) -> str:
     left = chunk_number(sql, bounds[:middle], first)
     right = chunk_number(sql, bounds[middle + 1 :], first + middle + 1)
     return f"CASE WHEN {sql.is_up_to(bounds[middle])} THEN {left} ELSE {right} END"
+
+
+def chunk_of(key: Key, columns_plan: TablePlan, bounds: Sequence[Bound]) -> Chunk:
+    """Return the number of a key's chunk, as :func:`chunk_number` computes it.
+
+    Args:
+        key: The fields of the key.
+        columns_plan: The plan of the table.
+        bounds: The ends of all chunks but the last one.
+    """
+
+    def ordered(texts: Iterable[str | None]) -> list[tuple[bool, Any]]:
+        # NULL is the least value, as in Spark
+        return [
+            (text is not None, _comparable(text, r.texts.lake))
+            for text, r in zip(texts, columns_plan.ranges, strict=False)
+        ]
+
+    return bisect_left(bounds, ordered(values_of(key)), key=ordered)
+
+
+def _comparable(text: str | None, lake: str) -> bytes | decimal.Decimal | None:
+    """Return a text as a value that Python orders as both sides order those of a range."""
+    if text is None:
+        return None
+    return text.encode() if lake == "string" else decimal.Decimal(text)
 
 
 def chunk_ends(bounds: Sequence[Bound]) -> tuple[Bound, ...]:

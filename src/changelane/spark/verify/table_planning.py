@@ -2,6 +2,7 @@
 """Plans the comparison of a table: which columns have the same meaning on both sides. Pure."""
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -19,6 +20,8 @@ from changelane.transforms.table_plan import TableTarget
 
 _MESSAGE_KEY: Final = "message.key.columns"
 """The property of Debezium that replaces primary keys."""
+_VALUE_PROPERTIES: Final = ("column.mask.", "column.truncate.")
+"""The beginnings of properties of Debezium that change values; some contain a secret."""
 STATE_COLUMNS: Final = frozenset({ORDER, COLUMNS, DELETED})
 """The columns of a table that are no columns of the source."""
 _ROW_OPERATIONS: Final = frozenset({"create", "update", "delete", "read", "truncate"})
@@ -89,6 +92,9 @@ def table_plan(
         elif resolved.converts or moved_name.lower() in computed_names:
             unproven_columns[name] = "a transform changes its values"
             has_all_columns = False
+        elif _is_changed_by_debezium(pipeline, target.source, name):
+            unproven_columns[name] = "Debezium masks or truncates its values"
+            has_all_columns = False
         elif lake_name is None:
             unproven_columns[name] = "the table of the lake lacks it"
         elif text is None:
@@ -114,6 +120,31 @@ def table_plan(
         unproven_columns=unproven_columns,
         has_all_columns=has_all_columns,
     )
+
+
+def _is_changed_by_debezium(pipeline: Pipeline, table_id: TableId, column: str) -> bool:
+    """Whether a property of the connector may change the values of a column in the log.
+
+    Its regular expressions match the full name of the column in any case. One that is invalid in
+    Python may match all columns.
+    """
+    source = pipeline.source
+    if not isinstance(source, DatabaseSource):
+        return False
+    parts = (table_id.database, table_id.schema, table_id.name, column)
+    names = [".".join(filter(None, parts[start:])) for start in (0, 1)]
+    patterns = [
+        pattern.strip()
+        for name, value in source.debezium.items()
+        if name.startswith(_VALUE_PROPERTIES)
+        for pattern in value.split(",")
+    ]
+    try:
+        return any(
+            re.fullmatch(pattern, name, re.IGNORECASE) for pattern in patterns for name in names
+        )
+    except re.error:
+        return True
 
 
 def _key_columns(

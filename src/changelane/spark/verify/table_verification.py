@@ -7,20 +7,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
-from pyspark.sql import DataFrame
 
 from changelane.capture.manifest import CapturedRecord
 from changelane.capture.repairs import Repair, add_repair, delete_repair, repair_names
 from changelane.capture.segment_store import CaptureLog
 from changelane.capture.storage import folder_of
-from changelane.errors import ChangelaneError, UnknownNameError
+from changelane.errors import ChangelaneError
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.database_source import DatabaseSource
 from changelane.position import encode_order
-from changelane.schema import TableId
-from changelane.spark.lake.interface import Lake
-from changelane.spark.run.latest import latest_tables
+from changelane.spark.lake.interface import Lake, types_of
 from changelane.spark.runtime.sql import folder_name
+from changelane.spark.verify.canonical_text import ColumnType
 from changelane.spark.verify.comparison import (
     Chunk,
     Comparison,
@@ -30,7 +28,12 @@ from changelane.spark.verify.comparison import (
     compare,
     different_rows,
 )
-from changelane.spark.verify.lake_rows import LakeTable, TruncatedError, deleted_keys
+from changelane.spark.verify.lake_rows import (
+    LakeTable,
+    LakeVersion,
+    TruncatedError,
+    lake_version,
+)
 from changelane.spark.verify.repair import RepairedTable, RepairError
 from changelane.spark.verify.report import REPAIRED
 from changelane.spark.verify.source_database import (
@@ -39,12 +42,14 @@ from changelane.spark.verify.source_database import (
     SourceRows,
     VerifiedTable,
 )
-from changelane.spark.verify.table_plan import Bound, TablePlan
-from changelane.spark.verify.table_planning import UnverifiableError
+from changelane.spark.verify.table_plan import Bound, TablePlan, chunk_of
+from changelane.spark.verify.table_planning import UnverifiableError, table_plan
+from changelane.transforms.table_plan import TableTarget
 
 _POLL_S: Final = 0.2
 _TRUNCATED_READINGS: Final = 3
-"""The number of readings in sequence that a truncate may make useless."""
+"""The number of readings in sequence that a truncate or a rewrite may make useless."""
+_CHANGED_COLUMNS: Final = "its columns changed during the verification"
 _ROWS_PER_REPAIR: Final = 1000
 """The rows of one file for the capture process."""
 
@@ -92,6 +97,26 @@ class _TableReading(NamedTuple):
     source: SourceRows
     lake: LakeTable
     left_out: frozenset[Key]
+    columns: Sequence[str]
+
+
+class MissingTableError(UnverifiableError):
+    """The lake has no table, although it has the changes up to a snapshot.
+
+    Attributes:
+        has_rows: Whether the table of the source has rows in the snapshot.
+    """
+
+    def __init__(self, *, has_rows: bool) -> None:
+        super().__init__("the lake has no table of it")
+        self.has_rows = has_rows
+
+
+class ColumnTypes(NamedTuple):
+    """The types of the columns by name: at the source, and in the lake."""
+
+    source: Mapping[str, ColumnType]
+    lake: Mapping[str, str]
 
 
 class TableVerification:
@@ -100,26 +125,27 @@ class TableVerification:
     Args:
         verification: What the verification of every table needs.
         table: The table at the source.
-        lake_table: The table of the lake, by its name after the transforms.
-        columns_plan: What is compared.
+        target: The target of the table, by the transforms.
         bounds: The ends of all chunks but the last one; ``None`` = the first snapshot has them.
 
     Attributes:
         position_text: The position of the first snapshot.
+        columns_plan: What is compared; the first reading plans it.
     """
+
+    columns_plan: TablePlan
 
     def __init__(
         self,
         verification: Verification,
         table: VerifiedTable,
-        lake_table: TableId,
-        columns_plan: TablePlan,
+        target: TableTarget,
         bounds: tuple[Bound, ...] | None = None,
     ) -> None:
         self._verification = verification
         self._table = table
-        self._lake_table = lake_table
-        self._columns_plan = columns_plan
+        self._target = target
+        self._types: ColumnTypes | None = None
         self._capture_log = CaptureLog(folder_of(verification.source.segments))
         self._bounds = bounds
         self.position_text = ""
@@ -130,10 +156,15 @@ class TableVerification:
         return self._bounds or ()
 
     def comparison(self, chunk: Chunk | None = None) -> Comparison:
-        """Compare the table, or one of its chunks."""
+        """Compare the table, or one of its chunks.
+
+        Raises:
+            MissingTableError: The lake has no table.
+            UnverifiableError: The table cannot be compared, or its columns change meanwhile.
+            ChangelaneError: The lake does not have the changes of a snapshot in time.
+        """
         return compare(
-            self._open_reading,
-            columns=[column.name for column in self._columns_plan.columns],
+            lambda: self._open_reading(chunk),
             max_readings=self._verification.options.max_readings,
             chunk=chunk,
         )
@@ -151,20 +182,34 @@ class TableVerification:
         Raises:
             ChangelaneError: The capture does not take the records in time.
         """
+        row_keys = frozenset(difference.key for difference in differences)
+        try:
+            return self._repair(differences, row_keys)
+        except UnverifiableError as error:
+            return dict.fromkeys(row_keys, f"not repaired: {error}")
+
+    def _repair(
+        self, differences: Sequence[Difference], row_keys: frozenset[Key]
+    ) -> dict[Key, str]:
+        """Repair rows.
+
+        Raises:
+            UnverifiableError: Statements changed the table.
+            ChangelaneError: The capture does not take the records in time.
+        """
         results: dict[Key, str] = {}
-        row_keys = frozenset(d.key for d in differences)
         log = self._capture_log
         newest = log.newest()
         history = 0 if newest is None else newest.history
         deletes: dict[Key, CapturedRecord] = {}
         records: dict[Key, CapturedRecord] = {}
-        with self._verification.database.open_snapshot() as snapshot:
-            texts = self._source_rows().texts(row_keys)
-            writers = snapshot.writers(self._table)
+        with self._open_snapshot() as snapshot:
+            texts = self._texts(snapshot, row_keys)
+            writers = snapshot.writers()
             table = RepairedTable(
                 id=self._table.id,
                 source=self._verification.database.event_source,
-                columns_plan=self._columns_plan,
+                columns_plan=self.columns_plan,
             )
             time_ms = int(time.time() * 1000)
             for number, difference in enumerate(differences, 1):
@@ -184,12 +229,11 @@ class TableVerification:
         if removed := [deletes[key] for key in deletes if key in repaired]:
             self._write_repairs(removed, history)
             # one merge of a delete and a read would only have the read
-            with self._verification.database.open_snapshot() as snapshot:
+            with self._open_snapshot() as snapshot:
                 self._wait_for_lake(snapshot)
         self._write_repairs([records[key] for key in records if key in repaired], history)
         with self._open_reading() as reading:
-            columns = [column.name for column in self._columns_plan.columns]
-            remaining = different_rows(reading, repaired - reading.left_out, columns)
+            remaining = different_rows(reading, repaired - reading.left_out)
         # a row that changed since is a matter of the next verification
         results |= dict.fromkeys(repaired, REPAIRED)
         results |= dict.fromkeys(remaining, "not repaired: the table still differs")
@@ -218,8 +262,8 @@ class TableVerification:
                 reason = "not repaired: a transaction that changes the table is still open"
                 return dict.fromkeys(row_keys, reason)
             time.sleep(_POLL_S)
-        with database.open_snapshot():
-            later_texts = self._source_rows().texts(row_keys)
+        with self._open_snapshot() as snapshot:
+            later_texts = self._texts(snapshot, row_keys)
         return {
             key: "not repaired: the row changed meanwhile"
             for key in row_keys
@@ -250,16 +294,40 @@ class TableVerification:
                 "`changelane capture` must run meanwhile, in this version"
             )
 
+    def _open_snapshot(self) -> contextlib.AbstractContextManager[Snapshot]:
+        return self._verification.database.open_snapshot(self._table)
+
+    def _texts(self, snapshot: Snapshot, row_keys: frozenset[Key]) -> Mapping[Key, list[RowTexts]]:
+        """Return the texts of rows of a snapshot.
+
+        Raises:
+            UnverifiableError: A statement changed the table.
+        """
+        self._lock(snapshot)
+        if self._types is None or self._source_types() != self._types.source:
+            raise UnverifiableError(_CHANGED_COLUMNS)
+        return self._source_rows().texts(row_keys)
+
+    @staticmethod
+    def _lock(snapshot: Snapshot) -> None:
+        """Keep the table as it is until the end of a snapshot.
+
+        Raises:
+            TruncatedError: The snapshot lacks rows of the table.
+        """
+        if not snapshot.is_intact():
+            raise TruncatedError("a statement truncated or altered it during the verification")
+
     @contextlib.contextmanager
-    def _open_reading(self) -> Iterator[_TableReading]:
+    def _open_reading(self, chunk: Chunk | None = None) -> Iterator[_TableReading]:
         """Open the next reading, which ends with the snapshot."""
         for attempt in range(_TRUNCATED_READINGS):
             # a new snapshot after this one begins another history: its rows are left out
             newest = self._capture_log.newest()
             history = 0 if newest is None else newest.history
-            with self._verification.database.open_snapshot() as snapshot:
+            with self._open_snapshot() as snapshot:
                 try:
-                    reading = self._reading(snapshot, history)
+                    reading = self._reading(snapshot, history, chunk)
                 except TruncatedError:
                     if attempt + 1 == _TRUNCATED_READINGS:
                         raise
@@ -267,35 +335,65 @@ class TableVerification:
                 yield reading
                 return
 
-    def _reading(self, snapshot: Snapshot, history: int) -> _TableReading:
+    def _reading(self, snapshot: Snapshot, history: int, chunk: Chunk | None) -> _TableReading:
+        verification = self._verification
         self._wait_for_lake(snapshot)
-        rows = lake_rows(self._verification.pipeline, self._verification.lake, self._lake_table)
-        if rows is None:
-            raise ChangelaneError(f"{self._lake_table} disappeared from the lake")
+        version = lake_version(verification.pipeline, verification.lake, self._target.table)
+        self._lock(snapshot)
+        if version is None:
+            raise MissingTableError(has_rows=verification.database.has_rows(self._table))
+        types, plan = self.plan_of(version)
+        if self._types is None:
+            self._types, self.columns_plan = types, plan
+        elif types != self._types:
+            raise UnverifiableError(_CHANGED_COLUMNS)
         order = encode_order(
             snapshot.newest,
-            epoch=self._verification.pipeline.options.epoch + history,
+            epoch=verification.pipeline.options.epoch + history,
             captured=True,
         )
-        lake = LakeTable(rows, self._columns_plan)
-        left_out = lake.changed_keys(order) | deleted_keys(
-            self._verification.lake, self._lake_table, self._columns_plan, order
-        )
+        lake = LakeTable(version, self.columns_plan)
+        left_out = lake.changed_keys(order)
         if not self.position_text:
             self.position_text = snapshot.position_text
         if self._bounds is None:
-            chunk_rows = self._verification.options.chunk_rows
-            self._bounds = self._source_rows().chunk_bounds(chunk_rows)
+            self._bounds = self._source_rows().chunk_bounds(verification.options.chunk_rows)
         source = self._source_rows(self._bounds)
         lake = msgspec.structs.replace(lake, bounds=self._bounds)
-        self._verification.notify(
+        if chunk is not None:
+            left_out = frozenset(
+                key for key in left_out if chunk_of(key, self.columns_plan, self._bounds) == chunk
+            )
+        verification.notify(
             f"{self._table.id}: reading at {snapshot.position_text}, {len(left_out):,} keys "
             "changed since"
         )
-        return _TableReading(source, lake, left_out)
+        columns = [column.name for column in self.columns_plan.columns]
+        return _TableReading(source, lake, left_out, columns)
+
+    def plan_of(self, version: LakeVersion) -> tuple[ColumnTypes, TablePlan]:
+        """Return the present types of the columns, and what is compared.
+
+        Raises:
+            UnverifiableError: The table cannot be compared.
+        """
+        types = ColumnTypes(self._source_types(), types_of(version.rows))
+        plan = table_plan(
+            self._verification.pipeline,
+            self._target,
+            primary_key=self._table.primary_key,
+            source_types=types.source,
+            lake_types=types.lake,
+        )
+        if self._bounds and len(self._bounds[0]) != len(plan.ranges):
+            raise UnverifiableError("its key changed during the verification")
+        return types, plan
+
+    def _source_types(self) -> Mapping[str, ColumnType]:
+        return self._verification.database.column_types(self._table)
 
     def _source_rows(self, bounds: tuple[Bound, ...] = ()) -> SourceRows:
-        return self._verification.database.rows(self._table, self._columns_plan, bounds)
+        return self._verification.database.rows(self._table, self.columns_plan, bounds)
 
     def _wait_for_lake(self, snapshot: Snapshot) -> None:
         """Wait until the pipeline has applied all changes of a snapshot.
@@ -334,18 +432,3 @@ def _applied_offset(log: CaptureLog, consumer: str) -> int:
         return log.manifest(applied.sequence).next_offset
     except ChangelaneError:  # the retention deleted it, or nothing is applied yet
         return 0
-
-
-def lake_rows(pipeline: Pipeline, lake: Lake, table_id: TableId) -> DataFrame | None:
-    """Return the newest rows of a table; ``None`` = the lake has no table of it.
-
-    Raises:
-        UnverifiableError: The events that wait for the table cannot be merged.
-    """
-    try:
-        latest = latest_tables(pipeline, [str(table_id)], spark=lake.spark)
-    except UnknownNameError:
-        return None
-    if table_id in latest.failed:
-        raise UnverifiableError(f"its events cannot be merged: {latest.failed[table_id]}")
-    return latest.tables.get(table_id)

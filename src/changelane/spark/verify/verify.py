@@ -11,9 +11,10 @@ from changelane.errors import ConfigError, UnknownNameError
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.database_source import DatabaseSource
 from changelane.spark.lake import lake_of
-from changelane.spark.lake.interface import separate_session, types_of
+from changelane.spark.lake.interface import separate_session
 from changelane.spark.verify.comparison import Chunk
 from changelane.spark.verify.databases import open_database
+from changelane.spark.verify.lake_rows import lake_version
 from changelane.spark.verify.report import (
     TableReport,
     VerificationReport,
@@ -23,16 +24,12 @@ from changelane.spark.verify.source_database import (
     VerifiedTable,
 )
 from changelane.spark.verify.table_plan import Bound
-from changelane.spark.verify.table_planning import (
-    UnverifiableError,
-    table_plan,
-    verified_target,
-)
+from changelane.spark.verify.table_planning import UnverifiableError, verified_target
 from changelane.spark.verify.table_verification import (
+    MissingTableError,
     TableVerification,
     Verification,
     VerifyOptions,
-    lake_rows,
 )
 
 
@@ -117,34 +114,28 @@ def verify_table(
         chunk: The only chunk to compare; ``None`` = all.
         bounds: The ends of the chunks; ``None`` = new ones.
     """
-    pipeline, database = verification.pipeline, verification.database
     name, start_s = str(table.id), time.monotonic()
     if table.refusal:
-        return TableReport(table=name, outcome="not verified", reason=table.refusal), ()
+        return TableReport(table=name, outcome="not verified", reason=table.refusal), bounds or ()
     try:
-        target = verified_target(pipeline, table.id)
-        rows = lake_rows(pipeline, verification.lake, target.table)
-        if rows is None:
-            return _report_without_table(name, has_rows=database.has_rows(table)), ()
-        plan = table_plan(
-            pipeline,
-            target,
-            primary_key=table.primary_key,
-            source_types=database.column_types(table),
-            lake_types=types_of(rows),
-        )
-        table_verification = TableVerification(verification, table, target.table, plan, bounds)
+        target = verified_target(verification.pipeline, table.id)
+        table_verification = TableVerification(verification, table, target, bounds)
+        version = lake_version(verification.pipeline, verification.lake, target.table)
+        if version is not None:
+            table_verification.plan_of(version)  # rejects the table before it waits for the lake
         comparison = table_verification.comparison(chunk)
         repairs = (
             table_verification.repair(comparison.differences)
             if verification.options.repairs and comparison.differences
             else {}
         )
+    except MissingTableError as error:
+        return _report_without_table(name, has_rows=error.has_rows), bounds or ()
     except UnverifiableError as error:
-        return TableReport(table=name, outcome="not verified", reason=str(error)), ()
+        return TableReport(table=name, outcome="not verified", reason=str(error)), bounds or ()
     report = table_report(
         name,
-        plan,
+        table_verification.columns_plan,
         comparison,
         bounds=table_verification.bounds,
         position_text=table_verification.position_text,

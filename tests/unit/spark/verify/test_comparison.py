@@ -2,7 +2,7 @@
 """When two readings make a difference, and when a row is not proven."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from changelane.spark.verify.canonical_text import key_field, values_of
@@ -42,6 +42,7 @@ class Reading(NamedTuple):
     source: Rows
     lake: Rows
     left_out: frozenset[Key] = frozenset()
+    columns: Sequence[str] = ("id", "v")
 
 
 def compared(*readings: Reading, max_open_keys: int = 10) -> Comparison:
@@ -53,7 +54,6 @@ def compared(*readings: Reading, max_open_keys: int = 10) -> Comparison:
 
     return compare(
         open_reading,
-        columns=["id", "v"],
         max_readings=len(readings),
         max_open_keys=max_open_keys,
     )

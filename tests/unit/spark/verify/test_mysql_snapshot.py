@@ -23,7 +23,7 @@ def test_a_repaired_row_is_in_a_later_snapshot_at_the_same_position(
     source: Any = MariadbSource(
         host="h", database="d", user="u", password="p", tables=["d.t"], segments="capture"
     )
-    with MysqlDatabase(source, MagicMock()).open_snapshot() as snapshot:
+    with MysqlDatabase(source, MagicMock()).open_snapshot(MagicMock()) as snapshot:
         newest = encode_order(snapshot.newest)
         repairs = [encode_order(snapshot.repair_position(number)) for number in (1, 100_000)]
     before = encode_order(MySqlPosition("binlog.000007", 41, 9))

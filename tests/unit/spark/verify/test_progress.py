@@ -33,6 +33,18 @@ def test_a_table_with_fewer_chunks_forgets_the_others() -> None:
     assert (progress.proven_share, progress.oldest_time_s) == (1, 9)
 
 
+def test_chunks_of_a_longer_round_count_until_the_end_of_the_next_one() -> None:
+    different = report(differences=(KeyDifference({"id": "1"}, "extra"),), outcome="different")
+    progress = TableProgress(chunk_count=3)
+    for chunk, result in enumerate((report(), report(unproven_share=1.0), different)):
+        progress = progress.after(result, chunk=chunk, chunk_count=3, time_s=chunk)
+    progress = progress.after(report(), chunk=0, chunk_count=2, time_s=9)
+    assert progress.difference_count == 1
+    assert progress.proven_share == pytest.approx(2 / 3)
+    progress = progress.after(report(), chunk=1, chunk_count=2, time_s=10)
+    assert (progress.proven_share, progress.difference_count) == (1, 0)
+
+
 def test_a_table_that_cannot_be_verified_is_not_proven() -> None:
     progress = TableProgress(chunk_count=1)
     progress = progress.after(

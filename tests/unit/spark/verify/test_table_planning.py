@@ -9,6 +9,7 @@ import pytest
 
 from changelane.pipeline.config import load
 from changelane.schema import TableId
+from changelane.spark.verify.mysql_types import MysqlType
 from changelane.spark.verify.postgres_types import PostgresType
 from changelane.spark.verify.table_plan import TablePlan
 from changelane.spark.verify.table_planning import (
@@ -114,11 +115,41 @@ def test_types_without_an_exact_comparison_are_not_proven(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
+    ("name", "patterns", "is_masked"),
+    [
+        ("column.mask.with.10.chars", "public.other.a, PUBLIC[.]orders[.]a", True),
+        ("column.mask.hash.v2.SHA-256.with.salt.s3cret", r"shop\.public\.orders\.(a|b)", True),
+        ("column.truncate.to.5.chars", "public.orders.aa,orders.a", False),
+        ("column.exclude.list", "public.orders.a", False),
+    ],
+)
+def test_columns_that_debezium_masks_are_neither_compared_nor_repaired(
+    tmp_path: Path, name: str, patterns: str, is_masked: bool
+) -> None:
+    """A repair would write the values of the source."""
+    made = plan(tmp_path, {"a": TEXT}, {"a": "string"}, debezium={name: patterns})
+    reasons = {"a": "Debezium masks or truncates its values"} if is_masked else {}
+    assert made.unproven_columns == reasons
+    assert made.has_all_columns is not is_masked
+
+
+def test_keys_that_may_contain_null_are_no_ranges(tmp_path: Path) -> None:
+    """NULL is neither below nor above a value, and the least value of Spark."""
+    nullable = msgspec.structs.replace(TEXT, is_nullable=True)
+    keys = {"orders": ["id", "a"]}
+    made = plan(tmp_path, {"a": nullable}, {"a": "string"}, primary_key=(), keys=keys)
+    assert [r.column.name for r in made.ranges] == ["id"]
+    assert MysqlType("varchar", is_nullable=True).range_texts("string") is None
+
+
+@pytest.mark.parametrize(
     ("changes", "reason"),
     [
         ({"primary_key": ()}, "no primary key"),
         ({"primary_key": ("f",)}, "cannot identify rows"),
         ({"debezium": {"message.key.columns": "public.orders:f"}}, "may change its key"),
+        # a pattern of Java, which may match the key
+        ({"debezium": {"column.mask.with.3.chars": r"\Qa.b.c\E"}}, "cannot identify rows"),
         ({"mode": "history"}, "mode is history"),
         ({"tables": {"orders": {"mode": "append"}}}, "mode is append"),
         ({"transforms": [{"type": "filter", "where": "id > 1"}]}, "filter excludes rows"),
