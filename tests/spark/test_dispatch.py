@@ -77,11 +77,37 @@ def test_a_pipeline_leaves_the_events_of_another_in_the_log(spark: SparkSession,
     applier = Applier(spark, lake, table_format=kind)
     other = TableDispatcher(log, applier, "other", LATER)
     assert other.merge(all_of_them=True) is None
+    # the replays of all pipelines have one name
+    ChangeLog(log, "other").delete_before("q", 9, ())
+    ChangeLog(log, "other").delete_tables("q", [table_id_text(LOG)], 9)
     assert held(spark, lake) == [(table_id_text(LOG), 0)]
     assert [table.events for table in _merged(spark, lake).tables] == [1]
     take(spark, dispatcher(spark, lake, LATER), [insert(ONE, 2, 1)], 1)
     log.drop_columns("_changelane/log", ["pipeline"])
     assert [table.table for table in _merged(spark, lake).tables] == ["shop.one"]
+
+
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
+def test_a_pipeline_leaves_the_paused_tables_of_another_to_it(
+    spark: SparkSession, lake: str
+) -> None:
+    to = dispatcher(spark, lake, DIRECT)
+    take(spark, to, [insert(ONE, 1, 1), insert(TWO, 2, 1)], 0)
+    with pytest.MonkeyPatch.context() as patch:
+        lake_tables.merges_fail(patch, "SELECT cast(4711 AS tinyint)", ONE)
+        take(spark, to, [insert(ONE, 3, 2)], 1)
+    kind = Path(lake).name
+    paused_tables = PausedTables(ChangeLog(open_lake(spark, lake, kind)))
+    (paused,) = paused_tables.tables().values()
+    paused_tables.record(replace(paused, state="unpaused"))
+    applier = Applier(spark, lake, table_format=kind)
+    other = TableDispatcher(open_lake(spark, lake, kind), applier, "other", DIRECT)
+    assert other.paused == {}
+    other.merge()
+    take(spark, to, [insert(ONE, 4, 3)], 2)
+    to.merge(all_of_them=True)
+    ids = lake_tables.table_of(spark, lake, ONE).select("id").collect()
+    assert sorted(row["id"] for row in ids) == [1, 2, 3]
 
 
 def _merged(spark: SparkSession, lake: str) -> BatchReport:

@@ -232,7 +232,10 @@ class TableDispatcher:
 
     def _pause(self, failed: Mapping[str, str], batch: int) -> None:
         now_ms = int(time.time() * 1000)
-        paused = [PausedTable(table_id, why, batch, now_ms) for table_id, why in failed.items()]
+        paused = [
+            PausedTable(table_id, why, batch, now_ms, pipeline=self._pipeline)
+            for table_id, why in failed.items()
+        ]
         self._paused_tables.record(*paused)
         self._paused.update((table.table_id, table) for table in paused)
 
