@@ -247,6 +247,8 @@ class TableDispatcher:
         unpaused = [name for name, paused in self._paused.items() if paused.state == "unpaused"]
         if not unpaused:
             return
+        # a newer run may have paused them: this one does not know their waiting events
+        self._applier.check_fencing_token()
         failed = self._merge(report, self._related(unpaused))
         merged_tables = self._related(unpaused) - self._related(failed)
         done_tables = [paused for name, paused in self._paused.items() if name in merged_tables]
