@@ -369,6 +369,10 @@ def encode_order(
     )
 
 
+OFFSET_ORDER_BYTES: Final = len(encode_order(OffsetPosition("", 0, 0)))
+"""The length of the order of an offset."""
+
+
 def order_text(order: bytes) -> str:
     """Return an order as readable text; a MySQL binary log file appears as its number.
 

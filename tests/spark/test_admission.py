@@ -43,7 +43,9 @@ NARROW: Final = schema(id=Integer(), v=Integer(32))
 WIDE: Final = schema(id=Integer(), v=Integer(64))
 
 
-def row(position: Position, *, op: str = "c", told: TableSchema = NARROW, **image: Any) -> Any:
+def row(
+    position: Position, *, op: str = "c", told: TableSchema | None = NARROW, **image: Any
+) -> Any:
     before, after = (image, None) if op == "d" else (None, image)
     return DataChange(
         Op(op), TABLE, KEY, before=before, after=after, schema=told, position=position
@@ -91,6 +93,14 @@ def test_a_key_that_another_partition_told_before_is_set_aside(
     reports = lake_tables.land(spark, lake, [[row(at(0, 5), id=1, v=1)], [late]])
     assert reports[1].quarantined == {"unordered": 1}
     assert rows(spark, lake) == [(1, 1)]
+
+
+def test_a_key_that_another_partition_told_in_part_is_set_aside(
+    spark: SparkSession, lake: str
+) -> None:
+    parts = [row(at(*place), op="u", told=None, id="1", v="1") for place in ((0, 5), (1, 9))]
+    reports = lake_tables.land(spark, lake, [[part] for part in parts])
+    assert reports[1].quarantined == {"unordered": 1}
 
 
 def test_a_key_that_another_partition_deleted_is_set_aside(spark: SparkSession, both: str) -> None:

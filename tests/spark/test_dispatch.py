@@ -25,6 +25,7 @@ from changelane.spark.lake.interface import Marker
 from changelane.spark.rows.batch_stats import BatchReport
 from changelane.spark.rows.schema import table_id_text
 from changelane.spark.state.change_log import ChangeLog
+from changelane.spark.state.fencing import FencedError
 from changelane.spark.state.paused_tables import PausedTables
 from changelane.testing.conformance import EFFORT
 
@@ -77,11 +78,49 @@ def test_a_pipeline_leaves_the_events_of_another_in_the_log(spark: SparkSession,
     applier = Applier(spark, lake, table_format=kind)
     other = TableDispatcher(log, applier, "other", LATER)
     assert other.merge(all_of_them=True) is None
+    # the replays of all pipelines have one name
+    ChangeLog(log, "other").delete_before("q", 9, ())
+    ChangeLog(log, "other").delete_tables("q", [table_id_text(LOG)], 9)
     assert held(spark, lake) == [(table_id_text(LOG), 0)]
     assert [table.events for table in _merged(spark, lake).tables] == [1]
     take(spark, dispatcher(spark, lake, LATER), [insert(ONE, 2, 1)], 1)
     log.drop_columns("_changelane/log", ["pipeline"])
     assert [table.table for table in _merged(spark, lake).tables] == ["shop.one"]
+
+
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
+def test_only_the_newest_run_of_its_pipeline_resumes_a_table(
+    spark: SparkSession, lake: str
+) -> None:
+    """Another run does not know what waits for the table."""
+
+    def run(pipeline: str) -> TableDispatcher:
+        applier = Applier(spark, lake, table_format=Path(lake).name)
+        applier.acquire_fencing_token(pipeline)
+        return TableDispatcher(open_lake(spark, lake, Path(lake).name), applier, pipeline, DIRECT)
+
+    def pause(to: TableDispatcher, event: ChangeEvent, number: int) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            lake_tables.merges_fail(patch, "SELECT cast(4711 AS tinyint)")
+            take(spark, to, [event], number)
+
+    older = run("test")
+    take(spark, older, [insert(ONE, 1, 1), insert(TWO, 2, 1)], 0)
+    pause(older, insert(TWO, 3, 2), 1)
+    newer = run("test")
+    pause(newer, insert(ONE, 4, 2), 2)
+    paused_tables = PausedTables(ChangeLog(open_lake(spark, lake, Path(lake).name)))
+    paused = paused_tables.tables()[table_id_text(ONE)]
+    paused_tables.record(replace(paused, state="unpaused"))
+    other = run("other")
+    assert other.paused == {}
+    other.merge()
+    with pytest.raises(FencedError):
+        older.merge()
+    take(spark, newer, [insert(ONE, 5, 3)], 3)
+    newer.merge(all_of_them=True)
+    ids = lake_tables.table_of(spark, lake, ONE).select("id").collect()
+    assert sorted(row["id"] for row in ids) == [1, 2, 3]
 
 
 def _merged(spark: SparkSession, lake: str) -> BatchReport:

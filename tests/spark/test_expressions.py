@@ -11,13 +11,22 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from changelane.errors import ConfigError
+from changelane.event import ChangeEvent, DataChange, HalfUpdate, Image, Key, Op
 from changelane.pipeline.config import load
-from changelane.schema import TableId
+from changelane.position import SequencePosition
+from changelane.schema import Column, TableId, TableSchema
+from changelane.spark import decode
+from changelane.spark.apply.applier import Applier
+from changelane.spark.lake.interface import Marker
 from changelane.spark.maintenance.quarantine_view import EntryFilter
 from changelane.spark.replay.replay import replay
+from changelane.spark.rows.expressions.apply import apply_expressions
+from changelane.spark.rows.expressions.expression_rows import prepared_transforms
 from changelane.spark.rows.expressions.sql_expression import SqlExpression
 from changelane.spark.run.tables import RunReport, run
 from changelane.spark.state.replays import Settings
+from changelane.transforms.filter_compute import Filter
+from changelane.types import Integer, String
 
 ROW: Final = {"id": "int64", "total": "decimal(10,2)", "n`a": "int32", "status": "string"}
 
@@ -219,6 +228,40 @@ def test_what_was_set_aside_goes_once_through_the_expressions_that_were_mended(
     rows = {one["id"]: one for one in table(spark, place, "orders")}
     assert (str(rows[8]["net"]), rows[8]["status"], rows[8]["ratio"]) == ("2.00", "PAID", None)
     assert bytes(rows[8]["raw"]) == b"paid"
+
+
+def test_a_row_that_no_longer_passes_does_not_move_to_its_new_key(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Debezium sends a key change as two messages: the first half has no values of the new row."""
+    table, lake = TableId("shop", None, "moving"), str(tmp_path / "delta")
+    schema = TableSchema((Column("id", Integer(32)), Column("status", String())))
+
+    def change(op: Op, at: int, before: Image | None, after: Image | None) -> DataChange:
+        place = SequencePosition(at)
+        return DataChange(op, table, Key(("id",)), before, after, schema, place)
+
+    def halves(at: int, old: int, status: str) -> tuple[ChangeEvent, ChangeEvent]:
+        new_row = {"id": old + 10, "status": status}
+        first = change(Op.DELETE, at, {"id": old, "status": "paid"}, None)
+        second = change(Op.CREATE, at, None, new_row)
+        return HalfUpdate(first, {"id": old + 10}), HalfUpdate(second, {"id": old})
+
+    together, first_comes_first = halves(11, 1, "draft"), halves(12, 2, "draft")
+    second_comes_first, passing = halves(13, 3, "draft"), halves(14, 4, "sent")
+    inserts = [change(Op.CREATE, n, None, {"id": n, "status": "paid"}) for n in range(1, 6)]
+    whole = change(Op.UPDATE, 15, {"id": 5, "status": "paid"}, {"id": 15, "status": "draft"})
+    batches = [
+        [*inserts, *together, first_comes_first[0], second_comes_first[1]],
+        [first_comes_first[1], second_comes_first[0], *passing, whole],
+    ]
+    (step,) = prepared_transforms(spark, [Filter(where="status <> 'draft'")])
+    for number, batch in enumerate(batches):
+        events = decode(lake_tables.messages(spark, batch), "native-json", images=True)
+        with apply_expressions(events, [step]) as rows:
+            Applier(spark, lake, table_format="delta").apply(rows, Marker("test", "q", number))
+    landed = lake_tables.table_of(spark, lake, table).select("id", "status").collect()
+    assert [tuple(one) for one in landed] == [(14, "sent")]
 
 
 @pytest.mark.parametrize(

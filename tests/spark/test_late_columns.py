@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import lake_tables
+import msgspec
 import pytest
 from pyspark.sql import SparkSession
 from spark_settings import lakes
@@ -18,11 +19,13 @@ from changelane.event import ChangeEvent, DataChange, Key, Op, Source, Truncate
 from changelane.position import MySqlPosition, encode_order
 from changelane.schema import Column, TableSchema
 from changelane.spark.lake import lake as open_lake
+from changelane.spark.lake.interface import name_of
 from changelane.spark.lake.modes import Modes, TableMode
 from changelane.spark.maintenance.purge import purge
 from changelane.spark.maintenance.status import status
 from changelane.spark.maintenance.trace import trace
 from changelane.spark.rows.schema import table_id_text
+from changelane.spark.runtime.sql import COLUMNS, ORDER
 from changelane.spark.state.tombstones import TombstoneTable
 from changelane.types import UNAVAILABLE, Integer
 
@@ -191,3 +194,22 @@ def test_a_purge_keeps_what_a_column_that_comes_later_needs(
     assert found == lake_tables.remembered(oracle, T)
     assert found.rows[b'["1"]'] == {"id": "1", "a": "2", "b": None}
     assert found.unknown == {b'["1"]': {"b"}}
+
+
+def test_versions_do_not_know_the_default_of_a_column_that_a_statement_added(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake, history = str(tmp_path / "iceberg"), Modes(TableMode("history"))
+    statement = told(2, "ALTER TABLE t ADD COLUMN x INT NOT NULL DEFAULT 5")
+    insert, update = told(1, {"id": 1, "a": 1}), told(4, {"id": 1, "a": 3, "x": 7})
+    partial = told(3, {"id": 1, "a": 2, "x": UNAVAILABLE})
+    assert isinstance(partial, DataChange)
+    partial = msgspec.structs.replace(partial, op=Op.UPDATE)
+    for number, batch in enumerate([[insert], [statement, partial], [update]]):
+        lake_tables.apply(spark, lake, batch, batch=number, modes=history)
+    tables = open_lake(spark, lake, "iceberg")
+    versions = tables.read(name_of(table_id_text(T))).orderBy(ORDER).select("x", COLUMNS).collect()
+    assert [one["x"] for one in versions] == [None, None, 7]
+    assert versions[1][COLUMNS]["x"] == b""
+    (found,) = status(tables)
+    assert found.incomplete == 2

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from test_dispatch import DIRECT, LATER, dispatcher, held, take
 from test_schema_changes import told
 
-from changelane.event import ChangeEvent, DataChange
+from changelane.event import ChangeEvent, DataChange, Op
 from changelane.schema import TableId
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
@@ -77,6 +77,25 @@ def test_what_waits_for_a_table_that_is_renamed_comes_to_it_once(
     assert sorted(chain(*found.values())) == sorted(wanted)
     assert found["tables/shop.t"] == [one for one in wanted if one != 20]
     assert held(spark, lake) == []
+
+
+@pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
+def test_a_purge_leaves_what_the_waiting_rows_of_a_renamed_table_need(
+    spark: SparkSession, lake: str
+) -> None:
+    def delete(place: int, table: TableId) -> DataChange:
+        gone = row(place, table)
+        return msgspec.structs.replace(
+            gone, op=Op.DELETE, before=gone.after, after=None, source_time_ns=1
+        )
+
+    to = dispatcher(spark, lake, LATER)
+    take(spark, to, [row(1), delete(5, T), RENAME, delete(50, U)], 0)
+    to.merge(all_of_them=True)
+    take(spark, to, [row(20, U)], 1)
+    to._applier.maintenance_scheduler(None).purge_tombstones(before_us=2)
+    to.merge(all_of_them=True)
+    assert ids(spark, lake) == {"tables/shop.t": [1, 20]}
 
 
 def resume(spark: SparkSession, lake: str, to: TableDispatcher) -> None:

@@ -44,7 +44,8 @@ def purge(file: str, *, before: str | None, dry_run: bool, master: str | None, o
         raise ConfigError("purge needs --before TIME or options.tombstone_retention")
     if not dry_run:
         applier.acquire_fencing_token(pipeline.name)
-    purged_tables = applier.maintenance_scheduler(None).purge_tombstones(
+    scheduler = applier.maintenance_scheduler(None, pipeline=pipeline.name)
+    purged_tables = scheduler.purge_tombstones(
         before_us=before_us,
         after_us=None if after_s is None else after_s * 1_000_000,
         dry_run=dry_run,

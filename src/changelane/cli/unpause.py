@@ -26,12 +26,12 @@ def unpause(file: str, *, tables: tuple[str, ...], master: str | None) -> None:
     After this command the next batch or run of the pipeline merges these events first, in their
     order; no event is lost or applied twice. A table that fails again is paused again.
     """
-    _, lake = open_pipeline(file, master)
+    pipeline, lake = open_pipeline(file, master)
     from changelane.spark.rows.schema import table_id_of
     from changelane.spark.state.change_log import ChangeLog
     from changelane.spark.state.paused_tables import PausedTables
 
-    paused_tables = PausedTables(ChangeLog(lake))
+    paused_tables = PausedTables(ChangeLog(lake, pipeline.name))
     paused = paused_tables.tables()
     names = {table_id: table_id_of(table_id) for table_id in paused}
     chosen = selected_tables(names, tables) if tables else list(paused)

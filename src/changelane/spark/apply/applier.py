@@ -132,8 +132,12 @@ class Applier:
         Raises:
             FencedError: Other runs begin at the same moment, again and again.
         """
-        owner = ALL_PIPELINES if self._lake.has_one_writer else pipeline
+        owner = self._owner_of(pipeline)
         self._fencing_token = create_fencing_token(self._lake, tombstones.NAME, owner)
+
+    def _owner_of(self, pipeline: str) -> str:
+        """Return the name of a pipeline in fencing tokens."""
+        return ALL_PIPELINES if self._lake.has_one_writer else pipeline
 
     def check_fencing_token(self) -> None:
         """Check that no newer run of the pipeline writes the tables.
@@ -145,15 +149,28 @@ class Applier:
             self._fencing_token.check(self._lake.properties(tombstones.NAME))
 
     def maintenance_scheduler(
-        self, limits: Maintenance | None, tombstone_retention_s: int | None = None
+        self,
+        limits: Maintenance | None,
+        tombstone_retention_s: int | None = None,
+        *,
+        pipeline: str | None = None,
     ) -> MaintenanceScheduler:
-        """Return the maintenance of the tables between the batches of this run."""
+        """Return the maintenance of the tables between the batches of this run.
+
+        Args:
+            limits: The thresholds of maintenance; ``None`` = maintenance is off.
+            tombstone_retention_s: The minimum age of a tombstone that a purge deletes, in seconds
+                before the newest event of its table; ``None`` = no purge.
+            pipeline: The pipeline whose tables are purged; ``None`` = all tables.
+        """
         return MaintenanceScheduler(
             self._lake,
             self._tombstones,
             limits,
             purge_after_s=tombstone_retention_s,
+            pipeline=None if pipeline is None else self._owner_of(pipeline),
             fencing_token=self._fencing_token,
+            lake_table_ids=self.evolver.lake_table_ids,
         )
 
     def take_event_bounds(self) -> dict[str, EventBounds]:

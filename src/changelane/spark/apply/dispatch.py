@@ -232,7 +232,10 @@ class TableDispatcher:
 
     def _pause(self, failed: Mapping[str, str], batch: int) -> None:
         now_ms = int(time.time() * 1000)
-        paused = [PausedTable(table_id, why, batch, now_ms) for table_id, why in failed.items()]
+        paused = [
+            PausedTable(table_id, why, batch, now_ms, pipeline=self._pipeline)
+            for table_id, why in failed.items()
+        ]
         self._paused_tables.record(*paused)
         self._paused.update((table.table_id, table) for table in paused)
 
@@ -244,6 +247,8 @@ class TableDispatcher:
         unpaused = [name for name, paused in self._paused.items() if paused.state == "unpaused"]
         if not unpaused:
             return
+        # a newer run may have paused them: this one does not know their waiting events
+        self._applier.check_fencing_token()
         failed = self._merge(report, self._related(unpaused))
         merged_tables = self._related(unpaused) - self._related(failed)
         done_tables = [paused for name, paused in self._paused.items() if name in merged_tables]

@@ -248,8 +248,7 @@ def _operation(key: bytes, values: dict[str, Any], record: Mapping[str, Any]) ->
     carried_values = _carried(values, record)
     other_key = None if record["other"] is None else record["other"].encode()
     if record["what"] == RecordKind.DELETE:
-        order = record["order"][:-1] + b"\0"
-        return KeyDelete(key, order, other_key, carried_values, record["transaction"])
+        return KeyDelete(key, record["order"], other_key, carried_values, record["transaction"])
     return Upsert(
         key,
         record["order"],

@@ -206,10 +206,14 @@ class SchemaEvolver:
             related.update(map(table_id_text, tables.related_names(table)))
         return related
 
+    def lake_table_ids(self, table_id: str) -> set[str]:
+        """Return the ids of the lake tables of a source table over the whole log."""
+        changes = timeline(table_id_of(table_id), self._log.table_mapping)
+        return {table_id_text(*lake_table) for _, lake_table in changes}
+
     def lake_names(self, table_id: str) -> set[str]:
         """Return the names of the lake tables of a source table over the whole log."""
-        changes = timeline(table_id_of(table_id), self._log.table_mapping)
-        return {name_of(table_id_text(*lake_table)) for _, lake_table in changes}
+        return set(map(name_of, self.lake_table_ids(table_id)))
 
     def renamed_tables(self, stats: BatchStats) -> set[str]:
         """Return the source tables that new statements of a batch rename, old and new names."""

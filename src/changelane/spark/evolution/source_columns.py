@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from changelane.apply.added_columns import Addition, Cause, ColumnHistory
-from changelane.apply.column_mapping import ColumnBackfill
-from changelane.apply.schema_history import ColumnAdded
+from changelane.apply.column_mapping import ColumnBackfill, ColumnMapping
+from changelane.apply.schema_history import Backfill, ColumnAdded
 from changelane.spark.evolution.compatibility import Policy
 from changelane.spark.evolution.evolution_state import EvolutionState
 from changelane.spark.evolution.table_properties import MANY, place_text
@@ -55,6 +55,9 @@ def source_columns_property(
         names = {column.name for entry in entries for column in entry.added}
         names |= {new for entry in entries for _, new in entry.renamed}
         after = before.without(name.lower() for name in names)
+        if mode.name == HISTORY:
+            stated = _additions_of_statements(evolution_state.column_mapping)
+            after = msgspec.structs.replace(after, added=(*after.added, *stated))
     else:
         if properties and SOURCE_COLUMNS not in properties:
             before = _of_schema(properties, table_columns)
@@ -74,6 +77,18 @@ def source_columns_property(
             after = msgspec.structs.replace(after, added=tuple(plain))
     is_same = _columns(after) == _columns(source_columns(properties))
     return {} if is_same else property_of(after)
+
+
+def _additions_of_statements(mapping: ColumnMapping) -> tuple[Addition, ...]:
+    """Return the columns that statements added with a value, which versions of rows do not get."""
+    return tuple(
+        Addition(
+            mapping.spelling_of(backfill.column),
+            backfill.order,
+            Cause.DEFAULT if backfill.added.fill is Backfill.VALUE else Cause.COMPUTED,
+        )
+        for backfill in mapping.backfills
+    )
 
 
 def _of_several_servers(before: ColumnHistory, columns: ColumnHistory) -> ColumnHistory:

@@ -7,7 +7,7 @@ own that changes no row, and an expiry first moves the markers that it would del
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -40,7 +40,10 @@ from changelane.spark.state.tombstones import TombstoneTable
 MAINTENANCE_PROPERTY: Final = "maintained"
 """The table property with the state of the last maintenance, as JSON."""
 LAST_PURGE_PROPERTY: Final = "purged_ms"
-"""The property of the tombstone table with the time of the last purge, milliseconds since 1970."""
+"""The property of the tombstone table with the time of the last purge, milliseconds since 1970.
+
+That of a pipeline ends in a point and its name.
+"""
 _OWN_TABLES: Final = (
     tombstones.NAME,
     history_tombstones.NAME,
@@ -100,7 +103,9 @@ class MaintenanceScheduler:
         limits: The thresholds of maintenance; ``None`` = maintenance is off.
         purge_after_s: The minimum age of a tombstone that a purge deletes, in seconds before the
             newest event of its table; ``None`` = no purge.
+        pipeline: The pipeline whose tables are purged, as in its fencing tokens; ``None`` = all.
         fencing_token: The token of the run. Maintenance raises once a newer run writes.
+        lake_table_ids: Returns the ids of the lake tables of a source table, which may be renamed.
         now_s: The clock, seconds since 1970.
     """
 
@@ -111,14 +116,19 @@ class MaintenanceScheduler:
         limits: Maintenance | None,
         *,
         purge_after_s: int | None = None,
+        pipeline: str | None = None,
         fencing_token: FencingToken | None = None,
+        lake_table_ids: Callable[[str], Iterable[str]] = lambda table_id: (table_id,),
         now_s: Callable[[], float] = time.time,
     ) -> None:
         self._lake = lake
         self._tombstone_table = tombstone_table
         self._limits = limits
         self._purge_after_s = purge_after_s
+        self._pipeline = pipeline
+        self._last_purge = LAST_PURGE_PROPERTY + ("" if pipeline is None else f".{pipeline}")
         self._fencing_token = fencing_token
+        self._lake_table_ids = lake_table_ids
         self._now_s = now_s
         self._written_tables: set[str] = set()
         self._batch_count = 0
@@ -245,7 +255,7 @@ class MaintenanceScheduler:
         if now_ms < self._next_purge_ms:
             return
         properties = self._lake.properties(tombstones.NAME)
-        self._next_purge_ms = int(properties.get(LAST_PURGE_PROPERTY, "0")) + _PURGE_EVERY_S * 1000
+        self._next_purge_ms = int(properties.get(self._last_purge, "0")) + _PURGE_EVERY_S * 1000
         if now_ms < self._next_purge_ms:
             return
         if self._fencing_token is not None:
@@ -253,11 +263,11 @@ class MaintenanceScheduler:
         self.purge_tombstones(
             after_us=(self._purge_after_s or 0) * 1_000_000, event_bounds=event_bounds
         )
-        self._lake.set_properties(tombstones.NAME, {LAST_PURGE_PROPERTY: str(now_ms)})
+        self._lake.set_properties(tombstones.NAME, {self._last_purge: str(now_ms)})
         self._next_purge_ms = now_ms + _PURGE_EVERY_S * 1000
 
     def _pending_bounds(self) -> dict[str, EventBounds]:
-        """Return the bounds of the events that wait in the change log, by table id."""
+        """Return the bounds of the events that wait in the change log, by source table."""
         if not self._lake.exists(change_log.NAME):
             return {}
         change_log_rows = self._lake.read(change_log.NAME).where("`order` IS NOT NULL")
@@ -276,16 +286,18 @@ class MaintenanceScheduler:
     ) -> list[PurgeReport]:
         """Delete old tombstones (:func:`.purge.plan_purge`); return a report per table."""
         event_bounds = dict(event_bounds or {})
-        for table_id, pending_bounds in self._pending_bounds().items():
-            event_bounds[table_id] = event_bounds.get(table_id, pending_bounds).union(
-                pending_bounds
-            )
+        for source_id, pending_bounds in self._pending_bounds().items():
+            for table_id in self._lake_table_ids(source_id):
+                event_bounds[table_id] = event_bounds.get(table_id, pending_bounds).union(
+                    pending_bounds
+                )
         orders, reports = plan_purge(
             self._lake,
             self._tombstone_table,
             before_us=before_us,
             after_us=after_us,
             event_bounds=event_bounds,
+            pipeline=self._pipeline,
         )
         if not dry_run:
             purge(self._lake, self._tombstone_table, orders)

@@ -22,12 +22,13 @@ from changelane.position import BY_PARTITION, order_text
 from changelane.spark.evolution.table_properties import columns_of_source
 from changelane.spark.lake.interface import Lake, name_of
 from changelane.spark.lake.lookup import existing_rows, is_incomplete
-from changelane.spark.lake.modes import HISTORY, TableMode, mode_of
+from changelane.spark.lake.modes import HISTORY, mode_of
 from changelane.spark.rows.added_columns import additions_of
 from changelane.spark.rows.batch_stats import TableBatch
 from changelane.spark.rows.schema import RowSchema, table_id_of
 from changelane.spark.rows.target import Target
 from changelane.spark.runtime.sql import ORDER
+from changelane.spark.state.fencing import is_of_others
 from changelane.spark.state.tombstones import TombstoneTable
 
 NOTE_PARTITION_OFFSETS: Final = (
@@ -96,6 +97,7 @@ def plan_purge(
     before_us: int | None = None,
     after_us: int | None = None,
     event_bounds: Mapping[str, EventBounds] | None = None,
+    pipeline: str | None = None,
 ) -> tuple[dict[str, bytes], list[PurgeReport]]:
     """Return the new horizon of each table, and the report of a purge up to it.
 
@@ -107,6 +109,8 @@ def plan_purge(
         after_us: Without *before_us*, the cutoff as an age before the newest event of each table,
             microseconds.
         event_bounds: The events of the running batch, by table id: horizons stay below them.
+        pipeline: Leave out the tables that only other pipelines wrote, because their runs may look
+            up the tombstones at this moment; ``None`` = all tables.
     """
     tombstones = tombstone_table.table().where("key IS NOT NULL AND deleted IS NOT NULL")
     time_us = F.unix_micros("source_time")
@@ -146,10 +150,14 @@ def plan_purge(
     orders: dict[str, bytes] = {}
     reports: list[PurgeReport] = []
     for row in sorted(counts, key=lambda row: str(row["table_id"])):
+        name = name_of(row["table_id"])
+        properties = lake.properties(name) if lake.exists(name) else {}
+        if pipeline is not None and is_of_others(properties, pipeline):
+            continue
         report = PurgeReport(str(table_id_of(row["table_id"])), row["tombstones"])
         if int.from_bytes(row["domain"]) in BY_PARTITION:
             report.note = NOTE_PARTITION_OFFSETS
-        elif (mode := _mode_of_table(lake, row["table_id"])).name == HISTORY:
+        elif (mode := mode_of(properties)).name == HISTORY:
             report.note = NOTE_HISTORY_MODE
         elif mode.keeps_deleted:
             report.note = NOTE_SOFT_DELETES
@@ -161,11 +169,6 @@ def plan_purge(
             orders[row["table_id"]] = horizon
         reports.append(report)
     return orders, reports
-
-
-def _mode_of_table(lake: Lake, table_id: str) -> TableMode:
-    name = name_of(table_id)
-    return mode_of(lake.properties(name)) if lake.exists(name) else TableMode()
 
 
 def purge(lake: Lake, tombstone_table: TombstoneTable, orders: Mapping[str, bytes]) -> None:

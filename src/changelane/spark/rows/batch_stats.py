@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from changelane.apply.transactions import TRANSACTION_BYTES
 from changelane.pipeline.kafka_offsets import Lag, total_lag
-from changelane.position import BY_PARTITION, domain_of
+from changelane.position import BY_PARTITION, OFFSET_ORDER_BYTES, domain_of
 from changelane.spark.rows.schema import REJECTED, DdlText, RowSchema
 
 APPLIED_BEFORE: Final = "applied before"
@@ -484,10 +484,10 @@ def event_schema_id() -> Column:
 def epoch_partition(order: Column) -> Column:
     """Return the epoch and partition of an order of offsets (12 bytes), NULL in other domains.
 
-    Two orders of offsets are comparable within one partition, and in two epochs
-    (docs/merge-rule.md, Orders).
+    Two orders of offsets are comparable in one partition, and in two epochs (docs/merge-rule.md,
+    Orders). The order of an inherited value begins with that of its key change.
     """
-    tag = order.substr(F.length(order) - 8, F.lit(8))
+    tag = F.substring(order, OFFSET_ORDER_BYTES - 8, 8)
     codes = (F.lit(bytearray([code])) for code in sorted(BY_PARTITION))
     is_offset = F.substring(order, 2, 1).isin(*codes)
     return F.when(is_offset, F.concat(F.substring(order, 3, 4), tag))

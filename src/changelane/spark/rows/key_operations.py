@@ -5,7 +5,7 @@ The columns are ``key``, ``o``, ``time``, ``schema_id``, ``leaves``, ``text``, `
 ``whole``, as in :mod:`changelane.spark.rows.latest_per_key`; ``time`` is the time at the source.
 """
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 
@@ -31,7 +31,7 @@ def upserts_and_departures(events: DataFrame, *, moves: bool) -> DataFrame:
         return plain
     departures = events.where((F.col("op") == "u") & F.col("other_key").isNotNull()).select(
         F.col("other_key").alias("key"),
-        F.expr("concat(substring(`order`, 1, length(`order`) - 1), unhex('00'))").alias("o"),
+        departure_order().alias("o"),
         F.col("source_time").alias("time"),
         "schema_id",
         F.lit(True).alias("leaves"),
@@ -40,6 +40,11 @@ def upserts_and_departures(events: DataFrame, *, moves: bool) -> DataFrame:
         F.lit(False).alias("whole"),
     )
     return plain.unionByName(departures)
+
+
+def departure_order() -> Column:
+    """Return the order of the departure of an event's old key: the phase of deletes."""
+    return F.expr("concat(substring(`order`, 1, length(`order`) - 1), unhex('00'))")
 
 
 def with_tombstones(rows: DataFrame, tombstones: DataFrame) -> DataFrame:

@@ -135,7 +135,7 @@ def run(
     applier = applier_of(spark, lake, pipeline, stops=options.on_error == "stop", on_step=on_step)
     open_tables(lambda: applier.acquire_fencing_token(pipeline.name))
     scheduler = applier.maintenance_scheduler(
-        options.maintenance_limits, options.tombstone_retention_s
+        options.maintenance_limits, options.tombstone_retention_s, pipeline=pipeline.name
     )
     dispatcher = TableDispatcher(lake, applier, pipeline.name, _merge_schedule(options))
 

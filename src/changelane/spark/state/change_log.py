@@ -76,6 +76,10 @@ class ChangeLog:
         self._exists = lake.exists(NAME)
         self._is_complete = not self._exists
 
+    def is_own(self, pipeline: str | None) -> bool:
+        """Return whether the events of a pipeline are pending here; ``None`` = it is unknown."""
+        return self._pipeline is None or pipeline in {None, self._pipeline}
+
     def append(
         self,
         events: DataFrame,
@@ -126,8 +130,7 @@ class ChangeLog:
         if not self._exists:
             self._lake.create(NAME, COLUMNS, {})
             self._exists = True
-        elif missing_columns := self._missing_columns():
-            self._lake.add_columns(NAME, missing_columns)
+        self._add_missing_columns()
         rows = events.where(~F.col("kind").isin("error", "other", schema.REJECTED))
         # a reader reads a few tables of many
         batch = F.lit(marker.batch).cast("bigint")
@@ -138,6 +141,11 @@ class ChangeLog:
             F.lit(marker.pipeline).alias("pipeline"),
         ).sortWithinPartitions("table_id")
         self._lake.append(session, NAME, rows)
+
+    def _add_missing_columns(self) -> None:
+        if missing_columns := self._missing_columns():
+            self._lake.add_columns(NAME, missing_columns)
+            self._is_complete = True
 
     def _missing_columns(self) -> dict[str, str]:
         """Return the columns that a log of an older version lacks."""
@@ -188,7 +196,7 @@ class ChangeLog:
 
     def delete_before(self, query: str, before: int, kept_tables: Iterable[str]) -> None:
         """Delete the rows of batches before a number, except those of some tables."""
-        condition = f"query = {sql_literal(query)} AND batch < {before}"
+        condition = f"{self._condition_of(query)} AND batch < {before}"
         if names := sorted(kept_tables):
             condition += f" AND table_id NOT IN ({', '.join(map(sql_literal, names))})"
         retry_conflicts(lambda: self._lake.delete(self._lake.spark, NAME, condition))
@@ -197,9 +205,18 @@ class ChangeLog:
         """Delete the rows of some tables, in batches up to a number."""
         names = ", ".join(map(sql_literal, sorted(tables)))
         condition = (
-            f"query = {sql_literal(query)} AND batch <= {last_batch} AND table_id IN ({names})"
+            f"{self._condition_of(query)} AND batch <= {last_batch} AND table_id IN ({names})"
         )
         retry_conflicts(lambda: self._lake.delete(self._lake.spark, NAME, condition))
+
+    def _condition_of(self, query: str) -> str:
+        """Return the condition of the rows of a query: all pipelines name their replays alike."""
+        condition = f"query = {sql_literal(query)}"
+        if self._pipeline is None:
+            return condition
+        self._add_missing_columns()
+        pipeline = sql_literal(self._pipeline)
+        return f"{condition} AND coalesce(pipeline, {pipeline}) = {pipeline}"
 
     def properties(self) -> dict[str, str]:
         """Return the properties of the log; empty if it does not exist."""

@@ -19,6 +19,7 @@ from changelane.errors import ApplyError
 from changelane.spark.lake.interface import Lake, is_commit_conflict
 from changelane.spark.runtime.redact import FAILURES
 
+_KEY_PREFIX: Final = "run."
 ALL_PIPELINES: Final = ""
 """The pipeline name of a number that a whole folder shares."""
 _ATTEMPTS: Final = 20
@@ -45,7 +46,7 @@ class FencingToken(msgspec.Struct, frozen=True):
     @property
     def key(self) -> str:
         """The property that stores the newest run."""
-        return f"run.{self.pipeline}"
+        return f"{_KEY_PREFIX}{self.pipeline}"
 
     def check(self, properties: Mapping[str, str]) -> None:
         """Stop when a newer run wrote here.
@@ -69,6 +70,17 @@ class FencingToken(msgspec.Struct, frozen=True):
     def properties(self) -> dict[str, str]:
         """The property of a table that this run wrote."""
         return {self.key: str(self.number)}
+
+
+def is_of_others(properties: Mapping[str, str], pipeline: str) -> bool:
+    """Return whether runs of other pipelines wrote a table, and none of this one.
+
+    Args:
+        properties: The properties of the table.
+        pipeline: The pipeline, as in its fencing tokens.
+    """
+    writers = {key for key in properties if key.startswith(_KEY_PREFIX)}
+    return bool(writers) and FencingToken(pipeline, 0).key not in writers
 
 
 def create_fencing_token(lake: Lake, table: str, pipeline: str) -> FencingToken:

@@ -26,6 +26,7 @@ class PausedTable(msgspec.Struct, frozen=True):
         time_ms: The time of that, milliseconds since 1970-01-01 UTC.
         state: ``paused``; ``unpaused`` when the next batch may try again; ``done`` when the table
             is no longer paused.
+        pipeline: The pipeline whose events wait; ``None`` in properties of older versions.
     """
 
     table_id: str
@@ -33,10 +34,11 @@ class PausedTable(msgspec.Struct, frozen=True):
     batch: int
     time_ms: int
     state: Literal["paused", "unpaused", "done"] = "paused"
+    pipeline: str | None = None
 
 
 class PausedTables:
-    """The paused tables of a lake."""
+    """The paused tables of the pipeline of a change log; without a pipeline, of the lake."""
 
     def __init__(self, log: ChangeLog) -> None:
         self._log = log
@@ -47,7 +49,7 @@ class PausedTables:
         for key, value in self._log.properties().items():
             if key.startswith(_PREFIX):
                 paused_table = msgspec.json.decode(value, type=PausedTable)
-                if paused_table.state != "done":
+                if paused_table.state != "done" and self._log.is_own(paused_table.pipeline):
                     paused_tables[paused_table.table_id] = paused_table
         return paused_tables
 

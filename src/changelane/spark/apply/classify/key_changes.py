@@ -314,23 +314,25 @@ def _operations(rows: DataFrame, target: Target, keys: DataFrame) -> DataFrame:
     is_key_change = (F.col("op") == "u") & F.col("other_key").isNotNull()
     schema_id = F.col("schema_id")
 
-    def record(what: Column, key: str, other_key: str, image: str) -> Column:
+    def record(what: Column, order: Column, key: str, other_key: str, image: str) -> Column:
         return F.struct(
             what.alias("what"),
+            order.alias("order"),
             F.col(key).alias("key"),
             F.col(other_key).alias("other"),
             F.col(image).alias("text"),
             F.col(f"{image}_missing").alias("missing"),
         )
 
-    delete_of_old_key = record(F.lit(RecordKind.DELETE), "other_key", "key", "before")
+    order, departure = F.col("order"), key_operations.departure_order()
+    delete_of_old_key = record(F.lit(RecordKind.DELETE), departure, "other_key", "key", "before")
     upsert = F.when(F.col("op") == "c", F.lit(RecordKind.INSERT)).otherwise(
         F.lit(RecordKind.UPSERT)
     )
     operation = F.when(
-        is_delete, record(F.lit(RecordKind.DELETE), "key", "other_key", "before")
-    ).otherwise(record(upsert, "key", "other_key", "after"))
-    before_image = record(F.lit(RecordKind.BEFORE_IMAGE), "key", "other_key", "before")
+        is_delete, record(F.lit(RecordKind.DELETE), order, "key", "other_key", "before")
+    ).otherwise(record(upsert, order, "key", "other_key", "after"))
+    before_image = record(F.lit(RecordKind.BEFORE_IMAGE), order, "key", "other_key", "before")
     has_before_image = (F.col("op") == "u") & F.col("before").isNotNull()
     records = rows.select(
         F.explode(
@@ -338,11 +340,10 @@ def _operations(rows: DataFrame, target: Target, keys: DataFrame) -> DataFrame:
             .when(has_before_image, F.array(operation, before_image))
             .otherwise(F.array(operation))
         ).alias("s"),
-        "order",
         "schema_id",
         "transaction",
         "whole",
-    ).select("s.*", "order", "schema_id", "transaction", "whole")
+    ).select("s.*", "schema_id", "transaction", "whole")
     records = records.join(F.broadcast(keys), "key", "left_semi")
     row = latest_per_key.parsed_row(F.col("text"), schema_id, target)
     complete = F.col("what").isin(RecordKind.UPSERT, RecordKind.INSERT) & F.col("missing").isNull()

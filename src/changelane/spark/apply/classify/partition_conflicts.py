@@ -16,6 +16,7 @@ from changelane.spark.apply.classify.classifier import RejectedKeys, StoredTable
 from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.lookup import existing_rows
 from changelane.spark.rows.batch_stats import epoch_partition, epoch_partition_of
+from changelane.spark.rows.latest_per_key import no_exceptions
 
 REASON: Final = (
     "the events have no positions, and the key was seen in several partitions or files, whose "
@@ -43,7 +44,11 @@ def conflicting_keys(rows: DataFrame, plan: TablePlan, stored: StoredTable) -> R
     keys = keys.distinct().persist(StorageLevel.MEMORY_AND_DISK)
     try:
         names = keys.select("key").distinct()
-        stored_rows = existing_rows(stored.rows, names, plan.target).select("key", partition)
+        # a row from partial events only has no base order
+        orders = F.array_append(F.map_values(F.coalesce("orders", no_exceptions())), F.col("order"))
+        stored_rows = existing_rows(stored.rows, names, plan.target)
+        stored_rows = stored_rows.select("key", F.explode(orders).alias("order"))
+        stored_rows = stored_rows.select("key", partition)
         tombstones = stored.tombstones.for_keys(table_id, names).select(
             "key", epoch_partition(F.col("deleted")).alias("place")
         )

@@ -8,7 +8,9 @@ The filter is evaluated over the after image:
   table may lack the row, and would get a part of it. The event is quarantined.
 - false or NULL: the event becomes the departure of its key, and of its old key, at its own
   position. A row that does not pass any more leaves the table, and older events that come late do
-  not bring it back. If the table never had the key, the delete only adds a tombstone.
+  not bring it back. If the table never had the key, the delete only adds a tombstone. The delete
+  that is the first half of a key change passes, and moves the row to its new key, even if it comes
+  later. So a row that does not pass departs from a new key at the phase of upserts.
 - the image lacks a column that the filter reads, or the filter fails: the event is quarantined.
 
 Deletes and truncates pass.
@@ -38,6 +40,7 @@ from changelane.spark.rows.expressions.expression_rows import (
     unpacked_events,
     with_rejected,
 )
+from changelane.spark.rows.key_operations import departure_order
 from changelane.spark.rows.schema import FIELDS
 
 UNKNOWN: Final = ReasonCode.FILTER_UNKNOWN
@@ -85,18 +88,21 @@ def _filter_group(events: DataFrame, filter: PreparedTransform, group: SchemaGro
     now, then = F.col(_NOW), F.col(_THEN)
     passes = F.coalesce(now["v"], F.lit(False))
     was_there = knows_columns("before", names) & F.coalesce(then["v"], F.lit(False))
-    departure = F.expr("concat(substring(`order`, 1, length(`order`) - 1), unhex('00'))")
     nothing = F.lit(None)
     delete_columns = {
         "op": F.lit("d"),
-        "order": departure,
+        "order": departure_order(),
         "other_key": nothing,
         "whole": F.lit(False),
     }
     delete_columns |= {"after": nothing, "after_missing": nothing}
-    leaves = event_struct(
-        **delete_columns, before=F.col("after"), before_missing=F.col("after_missing")
-    )
+    is_key_change = F.col("other_key").isNotNull()
+    leaving_columns = delete_columns | {
+        "order": F.when(is_key_change, F.col("order")).otherwise(departure_order()),
+        "before": F.col("after"),
+        "before_missing": F.col("after_missing"),
+    }
+    leaves = event_struct(**leaving_columns)
     departure_event = event_struct(**delete_columns, key=F.col("other_key"))
     column_names = ", ".join(map(repr, names))
     filtered_rows = (
@@ -108,7 +114,8 @@ def _filter_group(events: DataFrame, filter: PreparedTransform, group: SchemaGro
         .when(now.isNull(), F.array(rejected_struct(FAILED, _failed_reason(filter))))
         .when(passes & (F.col("whole") | was_there), F.array(event_struct()))
         .when(passes, F.array(rejected_struct(UNKNOWN, _entering_reason(filter))))
-        .when(F.col("other_key").isNotNull(), F.array(leaves, departure_event))
+        # the second half of a key change lacks the row of the old key, which the first half has
+        .when(is_key_change & F.col("before").isNotNull(), F.array(leaves, departure_event))
         .otherwise(F.array(leaves))
     )
     return unpacked_events(outcomes, F.explode(filtered_rows))
