@@ -54,7 +54,8 @@ LONGEST_FIRST = [
 ]
 LONG_PARTS: Final = (
     (
-        *("admission", "capture_object_store", "cluster", "equality", "fanout", "installed_sink"),
+        *("admission", "apicurio", "capture_object_store", "cluster", "equality", "fanout"),
+        "installed_sink",
         *("key_changes", "late_columns", "layout", "postgres_plugins", "quarantine", "resend"),
         "transforms",
     ),

@@ -5,10 +5,7 @@ is Iceberg's server for tests; Jetty and Hive are those of Spark.
 """
 
 import os
-import shutil
 import socket
-import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -16,14 +13,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-import pyspark
+from ivy_files import SPARK, retrieved
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from changelane.spark.runtime.jars import cached_jars, ivy_dir
+from changelane.spark.runtime.jars import cached_jars
 
 Options = Mapping[str, str]
 
-SPARK: Final = Path(pyspark.__file__).parent / "jars"
 IVY: Final = """\
 <ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="changelane" module="rest"/>
@@ -55,22 +51,9 @@ HIVE_SITE: Final = {
 
 
 def rest_jars() -> Path:
-    """Return the folder of the REST server's jars (17 MB), downloaded once by Spark's Ivy."""
-    ivy = ivy_dir()
-    assert ivy is not None
-    folder = ivy / f"rest-{REST_VERSION}"
-    if not folder.is_dir():
-        ivy.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(dir=ivy))
-        (fresh / "ivy.xml").write_text(IVY.format(version=REST_VERSION))
-        command = ["java", "-cp", f"{SPARK}/*", "org.apache.ivy.Main", "-warn"]
-        command += ["-ivy", str(fresh / "ivy.xml"), "-cache", str(fresh / "cache")]
-        command += ["-types", "jar", "bundle"]
-        target = fresh / "jars" / "[artifact]-[revision](-[classifier]).[ext]"
-        subprocess.run([*command, "-retrieve", str(target)], check=True)
-        (fresh / "jars").rename(folder)
-        shutil.rmtree(fresh)
-    return folder
+    """Return the folder of the REST server's jars (17 MB)."""
+    ivy_file = IVY.format(version=REST_VERSION)
+    return retrieved(f"rest-{REST_VERSION}", ivy_file, "jar", "bundle")
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import re
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from http.client import HTTPException
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
@@ -51,6 +52,12 @@ class _Reference(msgspec.Struct):
     version: int
 
 
+class _ApicurioReference(msgspec.Struct, rename="camel"):
+    artifact_id: str
+    version: str
+    group_id: str | None = None
+
+
 class _Answer(msgspec.Struct):
     schema: str
     schemaType: str = "AVRO"  # noqa: N815 - the name on the wire
@@ -74,6 +81,7 @@ class HttpRegistry:
     def __init__(self, location: Location) -> None:
         self._address = location.address.rstrip("/")
         self._is_apicurio = _APICURIO.search(self._address) is not None
+        self._has_content_paths = self._is_apicurio and self._address.endswith("/v3")
         parts = urlsplit(self._address)
         self._name = f"{parts.scheme}://{parts.netloc}"
         self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json, */*"}
@@ -89,10 +97,11 @@ class HttpRegistry:
             raise DecodeError(reason, code=ReasonCode.UNKNOWN_SCHEMA)
         asked_at = self._missing.get(schema_id)
         if asked_at is None or time.monotonic() - asked_at > _MISSING_SECONDS:
-            body = self._get(self._path_of(schema_id))
+            path = self._path_of(schema_id)
+            body = self._get(path)
             if body is not None:
                 self._missing.pop(schema_id, None)
-                return self._registered(body)
+                return self._registered(path, body)
             self._missing[schema_id] = time.monotonic()
         reason = f"the schema registry at {self._name} has no schema {schema_id.text}"
         raise DecodeError(reason, code=ReasonCode.UNKNOWN_SCHEMA)
@@ -122,33 +131,60 @@ class HttpRegistry:
             return f"/ids/{'globalIds' if is_global else 'contentIds'}/{schema_id.text}"
         return f"/schemas/{'guids' if schema_id.kind is IdKind.GUID else 'ids'}/{schema_id.text}"
 
-    def _registered(self, body: bytes) -> RegisteredSchema:
-        if self._is_apicurio:
-            return RegisteredSchema(body.decode("utf-8", "replace"))
-        answer = self._answer(body)
-        references: dict[tuple[str, int], str] = {}
-        self._add_references(answer, references)
-        return RegisteredSchema(answer.schema, answer.schemaType, tuple(references.values()))
+    def _registered(self, path: str, body: bytes) -> RegisteredSchema:
+        text, kind, references = self._parts(path, body)
+        texts: dict[str, str] = {}
+        self._add_texts(references, texts)
+        return RegisteredSchema(text, kind, tuple(texts.values()))
 
-    def _add_references(self, answer: _Answer, texts: dict[tuple[str, int], str]) -> None:
-        """Add the schemas that a schema refers to, each after its own references."""
-        for reference in answer.references:
-            name = reference.subject, reference.version
-            if name in texts:
+    def _parts(self, path: str, body: bytes) -> tuple[str, str, list[str]]:
+        """Return the text and the type of a schema, and the paths of those that it refers to."""
+        if self._is_apicurio:
+            return body.decode("utf-8", "replace"), "AVRO", self._apicurio_references(path)
+        answer = self._answer(body)
+        references = [
+            f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}"
+            for reference in answer.references
+        ]
+        return answer.schema, answer.schemaType, references
+
+    def _apicurio_references(self, path: str) -> list[str]:
+        """Return the paths of the schemas that the schema at a path refers to."""
+        body = self._get(f"{path}/references")
+        if body is None:  # a version of Apicurio without references
+            return []
+        try:
+            references = msgspec.json.decode(body, type=list[_ApicurioReference])
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            raise self._no_registry() from None
+        return [
+            "/".join(
+                (
+                    f"/groups/{quote(reference.group_id or 'default', safe='')}",
+                    f"artifacts/{quote(reference.artifact_id, safe='')}",
+                    f"versions/{quote(reference.version, safe='')}",
+                )
+            )
+            for reference in references
+        ]
+
+    def _add_texts(self, paths: Sequence[str], texts: dict[str, str]) -> None:
+        """Add the schemas at some paths, each after those that it refers to."""
+        for path in paths:
+            if path in texts:
                 continue
             if len(texts) >= _MAX_REFERENCES:
                 reason = f"a schema refers to more than {_MAX_REFERENCES} others"
                 raise DecodeError(reason, code=ReasonCode.WRONG_SCHEMA)
-            subject = quote(reference.subject, safe="")
-            body = self._get(f"/subjects/{subject}/versions/{reference.version}")
+            body = self._get(f"{path}/content" if self._has_content_paths else path)
             if body is None:
                 reason = "the schema registry lacks a schema to which another one refers"
                 raise DecodeError(reason, code=ReasonCode.UNKNOWN_SCHEMA)
-            inner = self._answer(body)
-            texts[name] = ""  # a circle of references ends here
-            self._add_references(inner, texts)
-            del texts[name]
-            texts[name] = inner.schema
+            text, _, references = self._parts(path, body)
+            texts[path] = ""  # a circle of references ends here
+            self._add_texts(references, texts)
+            del texts[path]
+            texts[path] = text
 
     def _answer(self, body: bytes) -> _Answer:
         try:

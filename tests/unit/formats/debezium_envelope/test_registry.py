@@ -22,6 +22,7 @@ from click.testing import CliRunner
 from connect_avro import Avro, schema_and_payload
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from json_server import JsonServer
 from registry_server import RegistryServer
 
 from changelane import ConfigError, DecodeError, EncodeError, Message, get_codec
@@ -650,3 +651,44 @@ def test_options_that_contradict_each_other_are_rejected(name, options, words):
     with pytest.raises(ConfigError, match=words) as error:
         get_codec(name, **options)
     assert "pw" not in str(error.value)
+
+
+class ApicurioServer(JsonServer):
+    """Answers by the paths of Apicurio 3, through its own interface."""
+
+    def __init__(self, answers: dict[str, Any]) -> None:
+        super().__init__()
+        self._answers = answers
+
+    def next_failure(self) -> None:
+        return None
+
+    def respond(self, method: str, path: str, body: Any) -> Any:
+        del method, body
+        return self._answers.get(path.removeprefix("/apis/registry/v3"))
+
+
+def test_apicurios_own_interface_has_the_schemas_to_which_one_refers() -> None:
+    field = {"name": "size", "type": "shop.Size"}
+    size = {"type": "record", "name": "Size", "namespace": "shop", "fields": []}
+    size["fields"] = [{"name": "n", "type": "int"}]
+    part = size | {"name": "Part", "fields": [field]}
+    row = size | {"name": "Row", "fields": [{"name": "part", "type": "shop.Part"}]}
+    of_part = {"groupId": "a/b", "artifactId": "p?", "version": "2", "name": "shop.Part"}
+    of_size = {"groupId": None, "artifactId": "size", "version": "1", "name": "shop.Size"}
+    part_path, size_path = "/groups/a%2Fb/artifacts/p%3F/versions/2", "/groups/default/artifacts"
+    size_path += "/size/versions/1"
+    answers = {
+        "/ids/contentIds/1": row,
+        "/ids/contentIds/1/references": [of_part],
+        f"{part_path}/content": part,
+        f"{part_path}/references": [of_size],
+        f"{size_path}/content": size,
+        f"{size_path}/references": [of_part],  # a circle
+    }
+    with ApicurioServer(answers) as server:
+        address = f"{server.address}/apis/registry/v3"
+        codec = get_codec(
+            "debezium-flat-json", serde="avro-registry", registry=address, table="people"
+        )
+        assert row_in(codec, framed(1, b"\x06")) == {"part": {"size": {"n": 3}}}
