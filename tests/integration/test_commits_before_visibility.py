@@ -25,13 +25,14 @@ from changelane.capture.segment_store import SegmentWriter
 from changelane.capture.storage import LocalFolder
 from changelane.pipeline.config import Pipeline, load
 from changelane.pipeline.postgres_source import PostgresSource
-from changelane.schema import TableId
 from changelane.spark.verify.canonical_text import key_field
 from changelane.spark.verify.comparison import Difference
 from changelane.spark.verify.postgres_database import PostgresDatabase, open_postgres
 from changelane.spark.verify.postgres_types import PostgresType
 from changelane.spark.verify.table_plan import ComparedColumn, TablePlan
+from changelane.spark.verify.table_planning import verified_target
 from changelane.spark.verify.table_verification import (
+    ColumnTypes,
     TableVerification,
     Verification,
     VerifyOptions,
@@ -95,7 +96,12 @@ def verification(
         (table,) = database.tables()
         options = VerifyOptions(timeout_s=timeout_s, repairs=True)
         parts = Verification(pipeline, pipeline.source, database, lake, options, lambda _: None)
-        yield database, TableVerification(parts, table, TableId(None, None, "items"), plan())
+        verified = TableVerification(parts, table, verified_target(pipeline, table.id))
+        # what the first reading finds, which needs a lake
+        verified.columns_plan = plan()
+        with database.open_snapshot(table):
+            verified._types = ColumnTypes(database.column_types(table), {})
+        yield database, verified
 
 
 def test_a_repair_never_replaces_a_commit_that_was_not_visible(
@@ -112,12 +118,12 @@ def test_a_repair_never_replaces_a_commit_that_was_not_visible(
 
     with verification(pipeline, timeout_s=0.5) as (database, table):
         (verified_table,) = database.tables()
-        with database.open_snapshot() as snapshot:
-            assert snapshot.writers(verified_table) == frozenset()
+        with database.open_snapshot(verified_table) as snapshot:
+            assert snapshot.writers() == frozenset()
         with postgres_commit(server, server.database, "UPDATE items SET n = 7 WHERE id = 1"):
             with server.connect() as connection:
                 end = connection.execute("SELECT pg_current_wal_flush_lsn()").fetchone()
-            with database.open_snapshot() as snapshot:
+            with database.open_snapshot(verified_table) as snapshot:
                 assert end is not None
                 assert snapshot.position_text >= end[0], "the commit is below the snapshot"
                 assert database.rows(verified_table, plan()).texts(
