@@ -21,6 +21,7 @@ pytest.importorskip("jpype", reason="jpype1 is not installed: changelane[capture
 
 from child_processes import descendants, is_running
 from postgres_server import PostgresServer
+from waiting import wait_until
 
 from changelane import Message, get_codec
 from changelane.capture.connectors import ConnectorOptions, lsn_of
@@ -183,13 +184,6 @@ def quoted(name: str) -> str:
     return psycopg.sql.Identifier(name).as_string()
 
 
-def wait_until(condition: Callable[[], Any], timeout_s: float = WAIT_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.01)
-
-
 def ids(records: list[Record]) -> list[int]:
     return [record.after["id"] for record in records if record.after is not None]
 
@@ -247,7 +241,7 @@ def test_snapshot_and_stream_are_captured_and_a_restart_continues(source: Source
         assert ids(source.records()[len(before) :]) == list(range(4000, 4011))
         # nothing happens any more: heartbeats move the slot, and the log has no more records
         idle_lsn = source.lsn()
-        wait_until(lambda: source.slot_lsn() > idle_lsn)
+        wait_until(lambda: source.slot_lsn() > idle_lsn, WAIT_S)
         assert not source.is_slot_ahead()
         assert len(source.records()) == len(before) + 11
 
@@ -432,7 +426,7 @@ def test_process_ends_in_good_order_when_its_parent_is_killed(source: Source) ->
         lsn = source.lsn()
         time.sleep(2)  # until the engine has read it, which nothing reports
         parent.kill()
-        wait_until(lambda: not is_running(child))
+        wait_until(lambda: not is_running(child), WAIT_S)
     assert ids(source.records()) == [1, 2, 3, 4]
     newest = CaptureLog(LocalFolder(source.folder / "log")).newest()
     assert newest is not None

@@ -24,6 +24,7 @@ from captured_tables import SMALL_CHUNKS, CapturedTables
 from postgres_server import PostgresServer
 from snapshot_processes import kill
 from snapshot_records import lake_rows
+from waiting import wait_until
 
 from changelane.capture.database_capture import database_findings
 from changelane.capture.manifest import CapturedRecord
@@ -265,6 +266,10 @@ def test_a_killed_capture_continues_a_snapshot_at_its_chunk(shop: Shop, tmp_path
     assert shop.log.folder.names("snapshot/tables") == []
 
 
+def note_count(shop: Shop, text: str) -> int:
+    return sum(text in note for note in shop.notes)
+
+
 @pytest.mark.long
 def test_a_cancelled_snapshot_leaves_no_row_and_one_of_a_dropped_table_fails(shop: Shop) -> None:
     shop.source = msgspec.structs.replace(shop.source, snapshot_chunk_rows=5)
@@ -273,14 +278,9 @@ def test_a_cancelled_snapshot_leaves_no_row_and_one_of_a_dropped_table_fails(sho
     with shop.captured() as capture:
         capture.wait_until_now()
         (request,) = request_tables(shop.source, ["orders"], kind="redo").requests
-        deadline = time.monotonic() + WAIT_S
-        while len(complete_chunks(shop)) < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(lambda: len(complete_chunks(shop)) >= 2, WAIT_S)
         cancel_request(folder, request)
-        while SnapshotProgress(folder, request.plan_name).plan() is not None:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_until(lambda: SnapshotProgress(folder, request.plan_name).plan() is None, WAIT_S)
         assert state_of(folder, request) == "cancelled"
         assert shop.reads_of("orders") == 600, "rows of an incomplete snapshot are visible"
         capture.check()
@@ -289,13 +289,9 @@ def test_a_cancelled_snapshot_leaves_no_row_and_one_of_a_dropped_table_fails(sho
         with shop.server.connect(shop.database) as connection, connection.transaction():
             connection.execute("UPDATE orders SET v = v + 1 WHERE id = 7")
             (waiting,) = request_tables(shop.source, ["orders"], kind="redo").requests
-            while sum("orders are read" in note for note in shop.notes) < 2:
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
+            wait_until(lambda: note_count(shop, "orders are read") >= 2, WAIT_S, shop.notes)
             cancel_request(folder, waiting)
-            while sum("orders is cancelled" in note for note in shop.notes) < 2:
-                assert time.monotonic() < deadline, shop.notes
-                time.sleep(0.1)
+            wait_until(lambda: note_count(shop, "orders is cancelled") >= 2, WAIT_S, shop.notes)
         request_tables(shop.source, ["orders"], kind="redo", lower=["a", "1"], upper=["a", "20"])
         shop.wait_for_requests(capture)
         capture.wait_until_now()

@@ -225,16 +225,24 @@ def test_all_chunks_of_a_table_that_is_created_again_are_read(
     assert {segment.name for segment in published.segments} == set(folder.names("segments"))
 
 
-def test_a_killed_capture_loses_and_doubles_no_row(
+def killed_captures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+) -> Iterator[tuple[int, LocalFolder, Path]]:
+    """Yield captures that ended at one of their writes: its number, the log and its work folder."""
     for write_count in count():
         path, work = tmp_path / f"log-{write_count}", tmp_path / f"work-{write_count}"
         folder = requested_log(path, work)
         mortal = MortalFolder(path, write_count)
         capture(mortal, work, Readers(mortal, work), monkeypatch)
         if not mortal.is_dead:
-            break
+            return
+        yield write_count, folder, work
+
+
+def test_a_killed_capture_loses_and_doubles_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for write_count, folder, work in killed_captures(tmp_path, monkeypatch):
         capture(folder, work, Readers(folder, work), monkeypatch)
         assert read_requests(folder) == [], write_count
         manifests = [*CaptureLog(folder).manifests_after(0)]
@@ -308,13 +316,7 @@ def test_a_request_that_is_cancelled_after_its_last_chunk_is_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The capture process may be publishing the segments: they must not be deleted."""
-    for write_count in count():
-        path, work = tmp_path / f"log-{write_count}", tmp_path / f"work-{write_count}"
-        folder = requested_log(path, work)
-        mortal = MortalFolder(path, write_count)
-        capture(mortal, work, Readers(mortal, work), monkeypatch)
-        if not mortal.is_dead:
-            break
+    for write_count, folder, work in killed_captures(tmp_path, monkeypatch):
         requests = read_requests(folder)
         for request in requests:
             cancel_request(folder, request)

@@ -7,11 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from waiting import wait_until
 
 import changelane
 from changelane.cli import main
@@ -20,6 +20,7 @@ from changelane.conversion.jobs import job_count
 from changelane.errors import ConfigError
 
 GOLDEN = Path(__file__).parents[2] / "golden"
+WAIT_S = 30
 CAPTURED = GOLDEN / "debezium-json" / "captured"
 
 
@@ -208,13 +209,6 @@ def has_ended(pid):
         return True
 
 
-def wait_until(condition):
-    until = time.monotonic() + 30
-    while not condition() and time.monotonic() < until:
-        time.sleep(0.02)
-    assert condition()
-
-
 def test_a_line_of_a_slow_pipe_is_written_at_once(child):
     process = child()
     for number in (1, 2, 3):
@@ -230,7 +224,7 @@ def test_a_killed_process_ends_the_conversion_without_output(child, tmp_path):
     process = child("-", "out")
     process.stdin.write(f"{native(1)}\n".encode())
     process.stdin.flush()
-    wait_until(lambda: len(workers_of(process)) == 2)
+    wait_until(lambda: len(workers_of(process)) == 2, WAIT_S)
     for pid in workers_of(process):
         os.kill(pid, signal.SIGKILL)
     process.stdin.write(f"{native(2)}\n".encode() * 3)
@@ -246,7 +240,7 @@ def test_a_stopped_conversion_stops_its_processes(child, tmp_path, number):
     process = child("-", "out")
     process.stdin.write(f"{native(1)}\n".encode())
     process.stdin.flush()
-    wait_until(lambda: len(workers_of(process)) == 2 and list(tmp_path.glob(".out.*.part")))
+    wait_until(lambda: len(workers_of(process)) == 2 and list(tmp_path.glob(".out.*.part")), WAIT_S)
     pids = workers_of(process)
     if number == signal.SIGINT:
         os.killpg(process.pid, number)  # as a terminal does
@@ -255,7 +249,7 @@ def test_a_stopped_conversion_stops_its_processes(child, tmp_path, number):
     _, errors = process.communicate()
     assert process.returncode != 0
     assert b"Traceback" not in errors
-    wait_until(lambda: all(map(has_ended, pids)))
+    wait_until(lambda: all(map(has_ended, pids)), WAIT_S)
     assert not (tmp_path / "out").exists()
     if number != signal.SIGKILL:
         assert list(tmp_path.iterdir()) == []
