@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
@@ -174,9 +174,8 @@ def command_of(pid: int) -> bytes:
         return b""
 
 
-def resident_mb(root: int) -> dict[str, int]:
-    """Return the resident memory of the processes below a process by role, megabytes."""
-    members = descendants(root, running_processes()) - {root}
+def resident_mb(members: Iterable[int]) -> dict[str, int]:
+    """Return the resident memory of processes by role, megabytes."""
     commands = {pid: command for pid in members if (command := command_of(pid))}
     # after the commands: a child of a JVM that has become another program has memory of its own
     processes = running_processes()
@@ -218,10 +217,10 @@ class _Samples(threading.Thread):
 
     def run(self) -> None:
         while not self._is_over.wait(_INTERVAL_S):
-            for role, size in resident_mb(os.getpid()).items():
-                self.peak[role] = max(self.peak[role], size)
             processes = running_processes()
             members = descendants(os.getpid(), processes) - {os.getpid()}
+            for role, size in resident_mb(members).items():
+                self.peak[role] = max(self.peak[role], size)
             parents = {processes[pid].parent for pid in members} & members
             ignoring = {parent for parent in parents if _is_child_ignored(parent)}
             for pid in members:
