@@ -107,7 +107,7 @@ def full_disk_errors(pipeline: Pipeline) -> Iterator[None]:
         yield
     except CaptureError:  # it names the capture log
         raise
-    except Exception as error:
+    except Exception as error:  # of Python, Py4J, Spark or changelane; any other error goes on
         if not is_full_disk(error):
             raise
         spark_folder = (
