@@ -8,6 +8,7 @@ from changelane.errors import DecodeError
 from changelane.event import Completeness
 from changelane.formats.contract.format import Report
 from changelane.formats.mongodb.extended_json import (
+    ID,
     Document,
     canonical,
     column_value,
@@ -24,7 +25,6 @@ from changelane.types import Json, String, Value
 Form = Literal["json", "columns"]
 Row = dict[str, Value]
 
-ID: Final = "_id"
 DOCUMENT: Final = "document"
 SCHEMA: Final = TableSchema((Column(ID, String()), Column(DOCUMENT, Json())))
 """The columns of the form ``json``."""

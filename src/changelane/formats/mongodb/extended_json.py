@@ -25,6 +25,9 @@ from changelane.types.far_dates import date_text
 Document = dict[str, Any]
 """A document, or a value in it, as JSON."""
 
+ID: Final = "_id"
+"""The name of the field that identifies a document."""
+
 _I32: Final = 1 << 31
 _I64: Final = 1 << 63
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
@@ -102,7 +105,7 @@ def canonical(value: Any) -> Any:
         case int():
             return _whole(value)
         case decimal.Decimal():
-            return {"$numberDouble": _double_text(value)}
+            return {"$numberDouble": double_text(value)}
         case list():
             return [canonical(item) for item in value]
         case dict():
@@ -127,14 +130,28 @@ def _wrong(noun: str) -> DecodeError:
 
 
 def _whole(value: int) -> Document:
+    return {whole_type(value): str(value)}
+
+
+def whole_type(value: int) -> str:
+    """Return the type of a whole number without a type: ``$numberInt`` or ``$numberLong``.
+
+    Raises:
+        DecodeError: It has more than 64 bits. The error has no path.
+    """
     if -_I32 <= value < _I32:
-        return {"$numberInt": str(value)}
+        return "$numberInt"
     if -_I64 <= value < _I64:
-        return {"$numberLong": str(value)}
+        return "$numberLong"
     raise DecodeError("a number of more than 64 bits", code=ReasonCode.VALUE_OUT_OF_RANGE)
 
 
-def _double_text(value: decimal.Decimal | str) -> str:
+def double_text(value: decimal.Decimal | str) -> str:
+    """Return the canonical text of a double.
+
+    Raises:
+        DecodeError: It is outside of the type. The error has no path.
+    """
     number = float(value)
     if math.isinf(number):
         raise DecodeError("a number outside of double", code=ReasonCode.VALUE_OUT_OF_RANGE)
@@ -167,13 +184,13 @@ def _integer(name: str, limit: int) -> Callable[[Document], Document]:
 def _double(value: Document) -> Document:
     number = value["$numberDouble"]
     if type(number) is int or type(number) is decimal.Decimal:
-        return {"$numberDouble": _double_text(decimal.Decimal(number))}
+        return {"$numberDouble": double_text(decimal.Decimal(number))}
     text = _text(number, "a double")
     if text in _NON_FINITE:
         return {"$numberDouble": text}
     if not _DOUBLE.fullmatch(text):
         raise _wrong("a double")
-    return {"$numberDouble": _double_text(text)}
+    return {"$numberDouble": double_text(text)}
 
 
 def _decimal(value: Document) -> Document:

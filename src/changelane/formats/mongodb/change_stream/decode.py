@@ -32,7 +32,6 @@ from changelane.formats.mongodb.change_stream.wire import (
     read_value,
 )
 from changelane.formats.mongodb.documents import (
-    ID,
     SCHEMA,
     Form,
     Patch,
@@ -40,7 +39,7 @@ from changelane.formats.mongodb.documents import (
     patched_row,
     row_of,
 )
-from changelane.formats.mongodb.extended_json import column_value, key_text, loads
+from changelane.formats.mongodb.extended_json import ID, column_value, key_text, loads
 from changelane.position import Position, SequencePosition
 from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId

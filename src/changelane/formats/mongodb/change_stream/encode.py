@@ -17,8 +17,8 @@ from changelane.formats.contract.format import Report
 from changelane.formats.mongodb.change_stream.decode import COPYING, MOST_MS
 from changelane.formats.mongodb.change_stream.resume_token import number_in_transaction
 from changelane.formats.mongodb.change_stream.wire import EVENT_FIELDS, Row, UpdateDescription
-from changelane.formats.mongodb.documents import ID, Form, document_of, id_of_row
-from changelane.formats.mongodb.extended_json import canonical, column_value, key_text, value_of
+from changelane.formats.mongodb.documents import Form, document_of, id_of_row
+from changelane.formats.mongodb.extended_json import ID, canonical, column_value, key_text, value_of
 from changelane.message import Message
 from changelane.position import SequencePosition
 
