@@ -167,6 +167,7 @@ def test_mutated_lines() -> None:
 OTHER_SOURCES: dict[str, tuple[dict[str, Any], ...]] = {
     "ticdc-open-json": ({}, {"output_old_value": True}),
     "cockroachdb-json": ({}, {"schemas": {"t": {"id": "int64 key", "note": "string"}}}),
+    "debezium-mongodb-json": ({},),
     "spanner-json": ({},),
     "dynamodb-json": ({}, {"nested": "typed"}, {"schemas": {"orders": {"id": "int64 key"}}}),
 }

@@ -47,7 +47,7 @@ SOURCES: dict[str, tuple[dict[str, Any], ...]] = {
     "ticdc-avro": ({}, {"order": "commit_ts"}),
     "ticdc-open-json": ({"output_old_value": True},),
 }
-STREAMS = ("ticdc-simple-json", "wal2json")
+STREAMS = ("mongodb-change-stream-json", "ticdc-simple-json", "wal2json")
 """Formats whose messages are converted in lanes where they are no stream."""
 
 

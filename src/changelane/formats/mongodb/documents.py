@@ -38,10 +38,26 @@ def row_of(document: Document, form: Form, path: str) -> Row:
     """
     if ID not in document:
         raise DecodeError("no _id", code=ReasonCode.MISSING_FIELD, path=path)
-    key = key_text(document[ID])
     if form == "json":
-        return {ID: key, DOCUMENT: text_of(document)}
+        key, text = key_and_text(document)
+        return {ID: key, DOCUMENT: text}
+    key = key_text(document[ID])
     return {name: column_value(value) for name, value in document.items()} | {ID: key}
+
+
+KeyAndText = tuple[str, str]
+"""The text of a document's ``_id``, and the canonical text of the document."""
+
+
+def key_and_text(document: Document) -> KeyAndText:
+    """Return the texts of a canonical document.
+
+    Raises:
+        DecodeError: The document has no ``_id``. The error has no path.
+    """
+    if ID not in document:
+        raise DecodeError("no _id", code=ReasonCode.MISSING_FIELD)
+    return key_text(document[ID]), text_of(document)
 
 
 class Patch(NamedTuple):

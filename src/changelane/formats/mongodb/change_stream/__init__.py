@@ -34,6 +34,7 @@ from changelane.formats.contract.format import Format, Report
 from changelane.formats.mongodb.change_stream.decode import KINDS, SOURCE, Reader
 from changelane.formats.mongodb.change_stream.encode import Writer
 from changelane.formats.mongodb.change_stream.fragments import Stream
+from changelane.formats.mongodb.change_stream.lanes import lanes_of
 from changelane.formats.mongodb.change_stream.wire import load
 from changelane.formats.mongodb.documents import Form
 from changelane.message import Message
@@ -64,6 +65,7 @@ class ChangeStream:
         self._read = Reader(options.documents)
         self._write = Writer(options.documents)
         is_document = options.documents == "json"
+        self.lanes: Final = lanes_of(self._read) if is_document else None
         self.carries: Final = Carries(
             operations=frozenset(Op),
             before=True,

@@ -31,6 +31,7 @@ from changelane.formats.mongodb.change_stream.wire import (
     read_document,
     read_value,
 )
+from changelane.formats.mongodb.document_texts import DocumentTexts
 from changelane.formats.mongodb.documents import (
     SCHEMA,
     Form,
@@ -80,11 +81,19 @@ _UNKNOWN: Final = Completeness.UNKNOWN
 class Reader:
     """Decodes events.
 
-    Args:
-        form: The form of rows.
+    Attributes:
+        texts: The canonical texts of documents.
+        keys: Those of documents with an ``_id`` only.
     """
 
     def __init__(self, form: Form) -> None:
+        """Create the reader.
+
+        Args:
+            form: The form of rows.
+        """
+        self.texts: Final = DocumentTexts()
+        self.keys: Final = DocumentTexts()
         self._form = form
         self._tables: BoundedCache[tuple[str, str | None], TableId] = BoundedCache(_MAX_TABLES)
 
@@ -103,10 +112,10 @@ class Reader:
         is_copy = isinstance(token, dict) and token.get(COPYING) is True
         if token is not None and not is_copy:
             details["_id"] = token
-        position = _position(event, token)
-        source_time_ns = _wall_time_ns(event.wallTime)
+        position = position_of(event.clusterTime, token)
+        source_time_ns = wall_time_ns(event.wallTime)
         if source_time_ns is None and position is not None:
-            source_time_ns = (position.value >> 32) * 1_000_000_000
+            source_time_ns = cluster_time_ns(position.value)
         kind = event.operationType
         if (op := OPERATIONS.get(kind)) is not None:
             if op is Op.CREATE and is_copy:
@@ -162,7 +171,7 @@ class Reader:
             after,
             SCHEMA if self._form == "json" else None,
             position,
-            _transaction(event, details),
+            transaction_of(event, details),
             COPIED if op is Op.READ else SOURCE,
             source_time_ns,
             None,
@@ -233,15 +242,29 @@ def _present(description: UpdateDescription) -> Row:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _position(event: Event, token: Any) -> SequencePosition | None:
+def position_of(cluster_time: Row | str | None, token: Any) -> SequencePosition | None:
+    """Return the position of an event, if it has a cluster time.
+
+    Args:
+        cluster_time: The field ``clusterTime``, or its text.
+        token: The resume token, the field ``_id``.
+
+    Raises:
+        DecodeError: The time is no timestamp.
+    """
     path = "$.clusterTime"
-    if event.clusterTime is None:
+    if cluster_time is None:
         return None
-    time = read_value(_loaded(event.clusterTime, path), path)
+    time = read_value(_loaded(cluster_time, path), path)
     if not isinstance(time, dict) or time.keys() != {"$timestamp"}:
         raise DecodeError("not a timestamp", code=ReasonCode.WRONG_TYPE, path=path)
     value = time["$timestamp"]["t"] << 32 | time["$timestamp"]["i"]
     return SequencePosition(value, number_in_transaction(token, value))
+
+
+def cluster_time_ns(cluster_time: int) -> int:
+    """Return a cluster time, whose seconds are in the upper 32 bits, in nanoseconds."""
+    return (cluster_time >> 32) * 1_000_000_000
 
 
 def _loaded(value: Any, path: str) -> Any:
@@ -252,8 +275,15 @@ def _loaded(value: Any, path: str) -> Any:
         raise DecodeError(error.reason, code=error.code, path=path) from None
 
 
-def _wall_time_ns(value: Row | str | int | None) -> int | None:
-    """Return a time: an object, or with simplified JSON a text, or with a schema a number."""
+def wall_time_ns(value: Row | str | int | None) -> int | None:
+    """Return a time in nanoseconds, if there is one.
+
+    Args:
+        value: An object, or with simplified JSON a text, or with a schema a number.
+
+    Raises:
+        DecodeError: It is no date, or out of range.
+    """
     path = "$.wallTime"
     if value is None:
         return None
@@ -262,13 +292,31 @@ def _wall_time_ns(value: Row | str | int | None) -> int | None:
         if not isinstance(date, dict) or date.keys() != {"$date"}:
             raise DecodeError("not a date", code=ReasonCode.WRONG_TYPE, path=path)
         value = int(date["$date"]["$numberLong"])
-    if not -MOST_MS < value < MOST_MS:
-        raise DecodeError("out of range", code=ReasonCode.VALUE_OUT_OF_RANGE, path=path)
-    return value * 1_000_000
+    return nanoseconds(value)
 
 
-def _transaction(event: Event, details: Row) -> Transaction | None:
-    """Return the transaction, which its session and a number in it identify."""
+def nanoseconds(milliseconds: int) -> int:
+    """Return a wall time in nanoseconds.
+
+    Raises:
+        DecodeError: It is out of range.
+    """
+    if not -MOST_MS < milliseconds < MOST_MS:
+        code = ReasonCode.VALUE_OUT_OF_RANGE
+        raise DecodeError("out of range", code=code, path="$.wallTime")
+    return milliseconds * 1_000_000
+
+
+def transaction_of(event: Event, details: Row) -> Transaction | None:
+    """Return the transaction, which its session and a number in it identify.
+
+    Args:
+        event: The event.
+        details: The details of the event, to which further fields of the session are added.
+
+    Raises:
+        DecodeError: The session or the number has another type.
+    """
     if event.lsid is None or event.txnNumber is None:
         return None
     session = column_value(read_value(event.lsid.get("id"), "$.lsid.id"))

@@ -33,6 +33,7 @@ from changelane.formats.debezium_envelope.registry.options import SerdeOptions
 from changelane.formats.debezium_envelope.registry.registry_format import with_serde
 from changelane.formats.mongodb.debezium.decode import CONNECTOR, OPERATIONS, PRODUCT, Reader
 from changelane.formats.mongodb.debezium.encode import Writer
+from changelane.formats.mongodb.debezium.lanes import lanes_of
 from changelane.formats.mongodb.debezium.wire import load
 from changelane.formats.mongodb.documents import Form
 from changelane.message import Message
@@ -58,6 +59,7 @@ class DebeziumMongoDb:
         self._read = Reader(options.documents)
         self._write = Writer(options.documents)
         is_document = options.documents == "json"
+        self.lanes: Final = lanes_of(self._read) if is_document else None
         self.carries: Final = Carries(
             operations=frozenset(Op),
             before=True,

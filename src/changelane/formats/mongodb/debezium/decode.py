@@ -21,7 +21,9 @@ from changelane.event import (
 from changelane.formats.contract import json
 from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.mongodb.debezium.wire import Envelope, Row, load, other_messages
+from changelane.formats.mongodb.document_texts import DocumentTexts
 from changelane.formats.mongodb.documents import (
+    DOCUMENT,
     SCHEMA,
     Form,
     Patch,
@@ -55,11 +57,17 @@ _MAX_TABLES: Final = 4096
 class Reader:
     """Decodes messages.
 
-    Args:
-        form: The form of rows.
+    Attributes:
+        texts: The canonical texts of documents.
     """
 
     def __init__(self, form: Form) -> None:
+        """Create the reader.
+
+        Args:
+            form: The form of rows.
+        """
+        self.texts: Final = DocumentTexts()
         self._form = form
         self._tables: BoundedCache[tuple[str, str], TableId] = BoundedCache(_MAX_TABLES)
 
@@ -80,15 +88,15 @@ class Reader:
                 "an unknown operation", code=ReasonCode.UNKNOWN_OPERATION, path="$.op"
             )
         source = envelope.source
-        before = _image(envelope.before, self._form, "$.before")
-        after = _image(envelope.after, self._form, "$.after")
+        before = self._image(envelope.before, "$.before")
+        after = self._image(envelope.after, "$.after")
         details = {name: source[name] for name in source if name not in SOURCE_FIELDS}
         is_patch = False
         if op is Op.DELETE:
             if after is not None:
                 raise _unexpected("$.after")
             if before is None:
-                before = {ID: key_text(_required_id(key))}
+                before = {ID: required_id(key)}
         elif op is Op.UPDATE:
             if after is None:
                 after, is_patch = self._patch(envelope, key), True
@@ -105,7 +113,6 @@ class Reader:
         before_holds = Completeness.UNKNOWN
         if before is not None and self._form == "columns":
             before_holds = Completeness.KEY if envelope.before is None else Completeness.FULL
-        seconds, ordinal = _place(source)
         return DataChange(
             op,
             self._table(source),
@@ -113,11 +120,11 @@ class Reader:
             before,
             after,
             SCHEMA if self._form == "json" else None,
-            None if seconds is None else SequencePosition((seconds << 32) | ordinal),
-            _transaction(envelope.transaction),
+            place_of(source.get("ts_ms"), source.get("ord")),
+            transaction_of(envelope.transaction),
             _source(source),
-            _time(source, "wallTime", _time(source, "ts_ms", None)),
-            None if envelope.ts_ms is None else _nanoseconds(envelope.ts_ms, "$.ts_ms"),
+            source_time_ns(source.get("wallTime"), source.get("ts_ms")),
+            None if envelope.ts_ms is None else nanoseconds(envelope.ts_ms, "$.ts_ms"),
             before_holds,
             Completeness.UNKNOWN if after is None else holds,
             details or NO_DETAILS,
@@ -137,8 +144,20 @@ class Reader:
         if description.updatedFields is not None:
             updated = _parsed(description.updatedFields, f"{path}.updatedFields")
         patch = Patch(updated, description.removedFields or [], description.truncatedArrays or [])
-        identity = key_text(_required_id(key)) if self._form == "columns" else ""
+        identity = required_id(key) if self._form == "columns" else ""
         return patched_row(identity, patch, self._form, path)
+
+    def _image(self, text: str | None, path: str) -> dict[str, Any] | None:
+        """Return the row of a document, which may be missing."""
+        if text is None:
+            return None
+        if self._form == "columns":
+            return row_of(_parsed(text, path), self._form, path)
+        try:
+            key, document = self.texts.read(text)
+        except DecodeError as error:
+            raise DecodeError(error.reason, code=error.code, path=path) from None
+        return {ID: key, DOCUMENT: document}
 
     def _table(self, source: Row) -> TableId:
         names = source.get("db"), source.get("collection")
@@ -157,10 +176,6 @@ def _parsed(text: str, path: str) -> Row:
         return parse(text)
     except DecodeError as error:
         raise DecodeError(error.reason, code=error.code, path=path) from None
-
-
-def _image(text: str | None, form: Form, path: str) -> dict[str, Any] | None:
-    return None if text is None else row_of(_parsed(text, path), form, path)
 
 
 def _unexpected(path: str) -> DecodeError:
@@ -188,34 +203,54 @@ def _message_id(key: bytes) -> Any:
         raise DecodeError(error.reason, code=error.code, path="$key.id") from None
 
 
-def _required_id(key: bytes | None) -> Any:
+def required_id(key: bytes | None) -> str:
+    """Return the text of the ``_id`` in a message key.
+
+    Raises:
+        DecodeError: There is none.
+    """
     if key is None:
         raise DecodeError("no message key", code=ReasonCode.MISSING_FIELD, path="$key")
-    return _message_id(key)
+    return key_text(_message_id(key))
 
 
-def _place(source: Row) -> tuple[int | None, int]:
-    """Return the seconds and the number of an entry in the oplog, if the source has both."""
-    time_ms, ordinal = source.get("ts_ms"), source.get("ord")
+def place_of(time_ms: object, ordinal: object) -> SequencePosition | None:
+    """Return the position of an entry in the oplog, if the source block has both parts.
+
+    Args:
+        time_ms: Its time in milliseconds, ``ts_ms``.
+        ordinal: Its number among those of the same second, ``ord``.
+
+    Raises:
+        DecodeError: A part is out of range.
+    """
     if ordinal is None or time_ms is None:
-        return None, 0
+        return None
     if type(ordinal) is not int or not 0 <= ordinal < U32:
         raise DecodeError("not a number", code=ReasonCode.WRONG_TYPE, path="$.source.ord")
     if type(time_ms) is not int or not 0 <= time_ms < MOST_MS:
         raise DecodeError("not a time", code=ReasonCode.WRONG_TYPE, path="$.source.ts_ms")
-    return time_ms // 1000, ordinal
+    return SequencePosition((time_ms // 1000 << 32) | ordinal)
 
 
-def _time(source: Row, name: str, default: int | None) -> int | None:
-    value = source.get(name)
-    if value is None:
-        return default
+def source_time_ns(wall_time: object, time_ms: object) -> int | None:
+    """Return the time of a change in nanoseconds: its wall time, or that of its entry in the oplog.
+
+    Raises:
+        DecodeError: A time is none, or out of range.
+    """
+    entry_ns = None if time_ms is None else nanoseconds(time_ms, "$.source.ts_ms")
+    return entry_ns if wall_time is None else nanoseconds(wall_time, "$.source.wallTime")
+
+
+def nanoseconds(value: object, path: str) -> int:
+    """Return milliseconds in nanoseconds.
+
+    Raises:
+        DecodeError: They are no whole number, or out of range.
+    """
     if type(value) is not int:
-        raise DecodeError("not a time", code=ReasonCode.WRONG_TYPE, path=f"$.source.{name}")
-    return _nanoseconds(value, f"$.source.{name}")
-
-
-def _nanoseconds(value: int, path: str) -> int:
+        raise DecodeError("not a time", code=ReasonCode.WRONG_TYPE, path=path)
     if not -MOST_MS < value < MOST_MS:
         raise DecodeError("out of range", code=ReasonCode.VALUE_OUT_OF_RANGE, path=path)
     return value * 1_000_000
@@ -235,7 +270,12 @@ def _source(source: Row) -> Source:
     return Source(PRODUCT, CONNECTOR, server, version, None if is_stream else snapshot)
 
 
-def _transaction(block: Row | None) -> Transaction | None:
+def transaction_of(block: Row | None) -> Transaction | None:
+    """Return the transaction of a block, if it has one.
+
+    Raises:
+        DecodeError: Its id is no text, or a number in it is out of range.
+    """
     if block is None or block.get("id") is None:
         return None
     identity, order = block.get("id"), block.get("total_order")
