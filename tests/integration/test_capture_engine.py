@@ -452,3 +452,31 @@ def test_slot_that_does_not_fit_the_log_is_an_error(source: Source) -> None:
     source.execute(f"SELECT pg_drop_replication_slot('{source.slot}')")
     assert "does not exist any more, so the changes after 0/10 are lost" in reason()
     assert files_with(source.folder, b"word'of") == []
+
+
+def test_a_transaction_that_was_open_at_the_restart_is_complete(source: Source) -> None:
+    """A record of the open transaction begins where the last captured transaction ended.
+
+    The position of a commit is the end of its record, which is the position of the next record.
+    Debezium takes such a record for the last one that it has captured.
+    """
+    config = source.config()
+    connector = msgspec.structs.replace(config.connector, heartbeat_s=600)
+    config = msgspec.structs.replace(config, connector=connector)
+    with source.server.connect(source.database) as other, CaptureEngine(config) as engine:
+        engine.wait_published(1, START_S)
+        other.autocommit = False
+        other.execute(f"INSERT INTO {quoted(TABLE)} VALUES (1), (2)")
+        source.insert(100, 100)
+        lsn = source.lsn()
+        other.execute(f"INSERT INTO {quoted(TABLE)} VALUES (3), (4)")
+        engine.wait_published(reaches(lsn), WAIT_S)
+        pid = engine.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        other.execute(f"INSERT INTO {quoted(TABLE)} VALUES (5)")
+        other.commit()
+        wait_until(lambda: engine.pid not in {pid, None}, START_S)
+        source.insert(101, 101)
+        source.wait_captured(engine)
+    assert ids(source.records()) == [100, 1, 2, 3, 4, 5, 101]

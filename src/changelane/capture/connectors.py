@@ -14,6 +14,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from changelane.capture.manifest import EngineOffset
 from changelane.capture.mysql.connection import MysqlConnection
 from changelane.capture.mysql.connection import SslMode as MysqlSslMode
 from changelane.capture.postgres.connection import PostgresConnection, SslMode
@@ -461,6 +462,26 @@ def lsn_of(offset: Mapping[str, object]) -> int | None:
         if isinstance(value, int) and not isinstance(value, bool):
             return value
     return None
+
+
+def offset_to_continue(product: Product, offset: EngineOffset) -> EngineOffset:
+    """Return the offset of a published transaction with which an engine continues behind it.
+
+    PostgreSQL itself sends nothing of what was committed before the position that Debezium asks
+    for. Debezium then looks for that position among the events (``WalPositionLocator`` of 3.6.1),
+    and skips those before it. The position of a commit is the end of its record, though, which is
+    the position of the next record. If a transaction that is still open wrote that one, all that it
+    has written until then would be skipped. Behind a logical message that is the last position,
+    Debezium skips nothing.
+
+    Args:
+        product: The database product.
+        offset: The offset.
+    """
+    commit = offset.get("lsn_commit")
+    if product != "postgres" or commit is None:  # without a commit, it skips nothing either
+        return offset
+    return {**offset, "lsn": commit, "lsn_proc": commit, "messageType": "MESSAGE"}
 
 
 def source_time_ms(offset: Mapping[str, object]) -> int | None:

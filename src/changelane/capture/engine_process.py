@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
-from changelane.capture.connectors import connector_properties
+from changelane.capture.connectors import connector_properties, offset_to_continue
 from changelane.capture.engine_config import (
     EngineConfig,
     EngineStatus,
@@ -156,7 +156,9 @@ class EngineRun:
         properties |= key_stores.write_key_stores(config.connector, self._work, password)
         log = jvm_engine.EngineLog(self._work, (*config.connector.secrets, password))
         offset_file = Path(properties["offset.storage.file.filename"])
-        jvm_engine.write_offset_file(offset_file, config.connector.name, offset)
+        connector = config.connector
+        start = None if offset is None else offset_to_continue(connector.product, offset)
+        jvm_engine.write_offset_file(offset_file, connector.name, start)
         planner = PublicationPlanner(
             offset,
             limits=config.limits,
