@@ -34,3 +34,14 @@ def test_a_table_has_the_column_types_that_the_page_shows(spark: SparkSession, l
     written = hudi_type if table_format == "hudi" else str
     shown = {name: spelled(kind) for name, kind in tables.columns(TABLE).items()}
     assert shown == {name: spelled(written(kind)) for name, kind in columns.items()}
+
+
+def test_properties_are_those_that_were_set(spark: SparkSession, lake: str) -> None:
+    """Spark's statements hide values with words such as ``url``, also in names of columns."""
+    tables = open_lake(spark, lake, Path(lake).name)
+    tables.create(TABLE, {"url": "STRING"}, {"schema": '["url", "password"]', "odd": "'\\=: ü\n"})
+    tables.set_properties(TABLE, {"order": "AAACUrLg", "token": "my secret"})
+    found = tables.properties(TABLE)
+    assert found["schema"] == '["url", "password"]'
+    assert found["odd"] == "'\\=: ü\n"
+    assert (found["order"], found["token"]) == ("AAACUrLg", "my secret")

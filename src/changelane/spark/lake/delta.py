@@ -51,6 +51,16 @@ _TYPE_FEATURES: Final = {"timestamp_ntz": "delta.feature.timestampNtz"}
 """Types that an existing table accepts only after a feature is enabled: type -> feature."""
 
 
+class _Metadata(msgspec.Struct):
+    configuration: dict[str, str] = {}
+
+
+class _MetadataAction(msgspec.Struct):
+    """The action ``metaData`` of Delta's log."""
+
+    metaData: _Metadata  # noqa: N815 - Delta's name
+
+
 class Delta(SqlLake):
     """The Delta tables under one folder."""
 
@@ -120,9 +130,13 @@ class Delta(SqlLake):
         return own_properties(self._all_properties(table))
 
     def _all_properties(self, table: str) -> dict[str, str]:
-        """Return the properties of a table, those of the format included."""
-        property_rows = self.spark.sql(f"SHOW TBLPROPERTIES {self.sql(table)}").collect()
-        return {row["key"]: row["value"] for row in property_rows}
+        """Return the properties of a table, those of the format included.
+
+        ``SHOW TBLPROPERTIES`` hides a value if a word such as ``url`` or ``token`` is anywhere in
+        it (``spark.sql.redaction.options.regex``), such as a name of a column.
+        """
+        action = self._log(table).unsafeVolatileSnapshot().metadata().json()
+        return msgspec.json.decode(action, type=_MetadataAction).metaData.configuration
 
     def last_batch(self, table: str, marker: Marker) -> int | None:
         log = self._log(table)
