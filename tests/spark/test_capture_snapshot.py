@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real PostgreSQL into tables, by readers in tasks of Spark: the tables are its rows."""
+"""A real PostgreSQL into tables, by several readers at once: the tables are its rows."""
 
 import os
 import random
@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from child_processes import is_running
 from pyspark.sql import SparkSession
 from snapshot_processes import (
     complete_numbers,
@@ -150,3 +151,16 @@ def test_tables_are_the_rows_of_a_database_whose_snapshot_is_killed(
     for path in shop.folder.rglob("*"):
         if path.is_file():
             assert shop.server.password.encode() not in path.read_bytes(), path
+
+
+def test_the_readers_of_an_interrupted_capture_end_at_once(busy_shop: Shop) -> None:
+    process = busy_shop.capture("--until-now")
+    wait_for_chunks(busy_shop.folder, process, 3)
+    readers = reader_pids(process)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 1, errors.decode()
+    assert readers
+    assert not any(map(is_running, readers))
+    assert CaptureLog(LocalFolder(busy_shop.folder / "capture")).newest() is None
+    assert b"Traceback" not in errors

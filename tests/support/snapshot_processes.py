@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Captures in child processes whose first load is read by tasks of Spark, and their ends."""
+"""Captures in child processes whose first load is read by readers, and their ends."""
 
 import contextlib
 import os

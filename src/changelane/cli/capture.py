@@ -18,7 +18,7 @@ from changelane.errors import ConfigError
 from changelane.pipeline.config import load
 from changelane.pipeline.database_source import DatabaseSource
 from changelane.pipeline.postgres_source import PostgresSource
-from changelane.pipeline.preflight import check_before_spark
+from changelane.pipeline.preflight import check_before_spark, has_local_master
 
 if TYPE_CHECKING:
     from changelane.capture.connect_capture import ConnectCapture
@@ -161,7 +161,8 @@ def started_capture(
         is_until_now: Whether the capture ends when it has everything that is committed by now.
         is_new_snapshot: Whether all rows are read again.
         master: Spark's master, if the user sets it; for ``snapshot: spark``.
-        keeps_session: Whether Spark is needed after a snapshot.
+        keeps_session: Whether Spark is needed after a snapshot. Otherwise it starts only to read a
+            snapshot on a cluster.
 
     Raises:
         ConfigError: The server cannot be captured; the error has the statements that mend it.
@@ -170,6 +171,7 @@ def started_capture(
         CaptureError: The capture process does not start.
     """
     from changelane.capture.database_capture import DatabaseCapture
+    from changelane.capture.snapshot.reader_start import LocalReaders
     from changelane.spark.runtime.jars import fetch_debezium
 
     source = pipeline.source
@@ -178,6 +180,9 @@ def started_capture(
 
     def read_chunks(configs: "Sequence[ReaderConfig]") -> "Sequence[ReaderEnd]":
         check_before_spark(pipeline, master)
+        if not keeps_session and has_local_master(pipeline, master):
+            # tasks of a local Spark would start the same processes on the same machine
+            return LocalReaders().read_chunks(configs)
         spark = session_of(pipeline, master, show_note=notify)
         from changelane.spark.sources import snapshot_readers
 

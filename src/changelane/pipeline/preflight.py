@@ -78,11 +78,22 @@ def local_path(path: str) -> Path | None:
 
 def _has_local_files(pipeline: Pipeline, master: str | None) -> bool:
     """Whether paths without a scheme are local paths."""
+    options = pipeline.options.spark_options
+    return has_local_master(pipeline, master) and not any("defaultFS" in name for name in options)
+
+
+def has_local_master(pipeline: Pipeline, master: str | None = None) -> bool:
+    """Whether Spark is certain to run on this machine alone.
+
+    Args:
+        pipeline: The pipeline.
+        master: Spark's master, if the user sets it.
+    """
     if any(name in os.environ for name in _CLUSTER_VARIABLES):
         return False
     options = pipeline.options.spark_options
     spark_master = master or options.get("spark.master") or os.environ.get("MASTER") or "local"
-    return spark_master.startswith("local") and not any("defaultFS" in name for name in options)
+    return spark_master.startswith("local")
 
 
 def _has_proxy(pipeline: Pipeline) -> bool:

@@ -34,7 +34,11 @@ class LocalReaders:
             self._processes.clear()
         lines = [encode_reader_config(config) for config in configs]
         with ThreadPoolExecutor(len(lines)) as pool:
-            return list(pool.map(lambda line: run_reader(line, self._add), lines))
+            try:
+                return list(pool.map(lambda line: run_reader(line, self._add), lines))
+            except BaseException:
+                self.stop()  # the pool waits for its readers
+                raise
 
     def stop(self) -> None:
         """End the readers, and those that start later; chunks that are complete stay."""
