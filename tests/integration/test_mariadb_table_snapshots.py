@@ -20,10 +20,11 @@ pytest.importorskip("jpype", reason="jpype1 is not installed: changelane[capture
 from captured_tables import SMALL_CHUNKS, CapturedTables
 from mariadb_server import MariadbServer
 from snapshot_records import lake_rows
+from waiting import wait_until
 
 from changelane.capture.requested_tables import request_tables
 from changelane.capture.snapshot.plan import SnapshotProgress
-from changelane.capture.snapshot.table_requests import read_requests
+from changelane.capture.snapshot.table_requests import cancel_request, read_requests
 from changelane.errors import ConfigError
 from changelane.pipeline.mysql_source import MariadbSource
 from changelane.schema import TableId
@@ -165,3 +166,46 @@ def test_a_snapshot_waits_for_prepared_transactions(shop: Shop) -> None:
         shop.run("UPDATE orders SET v = 5 WHERE id = 3")
         capture.wait_until_now()
     shop.check("orders")
+
+
+@pytest.mark.long
+def test_a_cancelled_snapshot_leaves_no_row(shop: Shop) -> None:
+    shop.make("orders")
+    shop.source = msgspec.structs.replace(shop.source, snapshot_chunk_rows=5)
+    folder = shop.log.folder
+    with shop.captured() as capture:
+        capture.wait_until_now()
+        (request,) = request_tables(shop.source, ["orders"], kind="redo").requests
+        progress = SnapshotProgress(folder, request.plan_name)
+
+        def complete_count() -> int:
+            plan = progress.plan()
+            return 0 if plan is None else len(progress.complete_numbers(plan))
+
+        wait_until(lambda: complete_count() >= 2, WAIT_S, shop.notes)
+        cancel_request(folder, request)
+        wait_until(lambda: progress.plan() is None, WAIT_S, shop.notes)
+        assert shop.reads_of("orders") == 600, "rows of an incomplete snapshot are visible"
+
+        # another one waits for a prepared transaction
+        with shop.server.connect(shop.database) as connection, connection.cursor() as cursor:
+            for statement in ("XA START 'x'", "UPDATE orders SET v = 9", "XA END 'x'"):
+                cursor.execute(statement)
+            cursor.execute("XA PREPARE 'x'")
+            (waiting,) = request_tables(shop.source, ["orders"], kind="redo").requests
+            cancelled = f"{shop.database}.orders is cancelled"
+            started = SnapshotProgress(folder, waiting.plan_name)
+            wait_until(lambda: started.plan() is not None, WAIT_S, shop.notes)
+            cancel_request(folder, waiting)
+            wait_until(
+                lambda: sum(cancelled in note for note in shop.notes) >= 2, WAIT_S, shop.notes
+            )
+            cursor.execute("XA COMMIT 'x'")
+        request_tables(shop.source, ["orders"], kind="redo", lower=["a", "1"], upper=["a", "20"])
+        shop.wait_for_requests(capture)
+        shop.run("UPDATE orders SET v = 5 WHERE id = 3")  # ends the transaction for Debezium
+        capture.wait_until_now()
+    assert 600 < shop.reads_of("orders") < 700
+    shop.check("orders")
+    names = {s.name for manifest in shop.log.manifests_after(0) for s in manifest.segments}
+    assert set(folder.names("segments")) == names
