@@ -70,7 +70,8 @@ LONG_PARTS: Final = (
         *("soft_deletes", "status", "tombstones"),
     ),
     (
-        *("capture_cluster", "capture_connect", "capture_formats", "full_disk", "mariadb_snapshot"),
+        *("capture_cluster", "capture_connect", "capture_experimental", "capture_formats"),
+        *("full_disk", "mariadb_snapshot"),
         *("full_lake", "capture_partitions"),
         *("mariadb_table_snapshots", "verify_lakes", "verify_mariadb"),
     ),

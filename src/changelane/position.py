@@ -320,7 +320,7 @@ The same change has the same position in a topic of Debezium and in a capture lo
 of a first load precede it, and the last commit that Debezium knew depends on where it began. So
 orders of both are never compared. A new rule for the orders of capture logs gets another bit.
 """
-_LOG_POSITIONS: Final = (MySqlPosition, PostgresPosition)
+_LOG_POSITIONS: Final = (MySqlPosition, PostgresPosition, ScnPosition, LsnPosition)
 """The positions of capture logs; others there are those of messages."""
 
 _HEADER: Final = struct.Struct(">BBIB")

@@ -24,9 +24,10 @@ from postgres_server import PostgresServer
 from waiting import wait_until
 
 from changelane import Message, get_codec
-from changelane.capture.connectors import ConnectorOptions, lsn_of
+from changelane.capture.connectors import ConnectorOptions
 from changelane.capture.engine import CaptureEngine, CaptureError
 from changelane.capture.engine_config import EngineConfig, Published, encode_config
+from changelane.capture.engine_offset import lsn_of
 from changelane.capture.publication import PublicationLimits
 from changelane.capture.segment_store import CaptureLog, SegmentWriter
 from changelane.capture.storage import LocalFolder

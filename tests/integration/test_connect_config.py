@@ -13,26 +13,12 @@ import pytest
 
 pytest.importorskip("jpype", reason="jpype1 is not installed: changelane[capture]")
 
+from connector_validation import validation_errors
 from mariadb_server import MariadbServer
 from postgres_server import PostgresServer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-VALIDATE = """
-import json, sys
-import jpype
-config = json.load(sys.stdin)
-jpype.startJVM(classpath=[sys.argv[1] + "/*"], convertStrings=True)
-connector = jpype.JClass(config["connector.class"])()
-properties = jpype.JClass("java.util.HashMap")(config)
-errors = {
-    value.name(): list(map(str, value.errorMessages()))
-    for value in connector.validate(properties).configValues()
-    if value.errorMessages()
-}
-json.dump(errors, sys.stdout)
-"""
 
 
 def printed(
@@ -58,23 +44,6 @@ def printed(
         check=False,
         timeout=60,
     )
-
-
-def validation_errors(product: str, config: dict[str, str], password: str) -> dict[str, Any]:
-    """Return the errors of Debezium's connector, with the file of the secrets replaced."""
-    from changelane.spark.runtime.jars import fetch_debezium
-
-    config = {**config, "database.password": password}
-    process = subprocess.run(
-        [sys.executable, "-c", VALIDATE, str(fetch_debezium(product))],
-        input=json.dumps(config),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    errors: dict[str, Any] = json.loads(process.stdout)
-    return errors
 
 
 def test_printed_connector_of_postgresql_is_valid(

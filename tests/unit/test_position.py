@@ -148,9 +148,10 @@ def test_positions_of_different_domains_are_not_comparable() -> None:
 
 
 def test_orders_of_a_capture_log_compare_with_each_other_only() -> None:
+    of_logs = (MySqlPosition, PostgresPosition, ScnPosition, LsnPosition)
     for position in ONE_OF_EACH:
         order, captured = (encode_order(position, captured=flag) for flag in (False, True))
-        is_log_position = isinstance(position, MySqlPosition | PostgresPosition)
+        is_log_position = isinstance(position, of_logs)
         assert is_comparable(order, captured) is not is_log_position
         assert (order == captured) is not is_log_position
         assert order[2:] == captured[2:]

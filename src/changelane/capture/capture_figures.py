@@ -6,7 +6,7 @@ from collections.abc import Callable
 import msgspec
 
 from changelane.capture.captured_server import LogLag
-from changelane.capture.connectors import source_time_ms
+from changelane.capture.engine_offset import source_time_ms
 from changelane.capture.finding import size_text
 from changelane.capture.manifest import EngineOffset, Manifest
 from changelane.capture.mysql.position_findings import headroom_text

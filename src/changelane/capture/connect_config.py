@@ -12,7 +12,11 @@ from typing import Final
 
 import msgspec
 
-from changelane.capture.connectors import ConnectorOptions, connector_properties
+from changelane.capture.connectors import (
+    ConnectorOptions,
+    connector_properties,
+    key_store_properties,
+)
 from changelane.pipeline.database_source import DatabaseSource
 from changelane.pipeline.secret_options import is_secret_name
 
@@ -106,7 +110,7 @@ def _is_secret(options: ConnectorOptions, key: str, value: str) -> bool:
 
 
 def _history(options: ConnectorOptions, secrets_file: str) -> dict[str, str]:
-    """Return the properties of the topic with the schemas of MySQL and MariaDB."""
+    """Return the properties of the topic with the schemas, which PostgreSQL does not need."""
     if options.product == "postgres":
         return {}
     prefix = "schema.history.internal.kafka"
@@ -117,15 +121,15 @@ def _history(options: ConnectorOptions, secrets_file: str) -> dict[str, str]:
 
 
 def _key_stores(options: ConnectorOptions) -> set[str]:
-    """Return the properties of the key stores that MySQL and MariaDB need on the workers."""
+    """Return the properties of the key stores that all but PostgreSQL need on the workers."""
     if options.product == "postgres":
         return set()
     stores = {"truststore": options.sslrootcert, "keystore": options.sslcert}
     return {
-        f"database.ssl.{store}{part}"
+        name
         for store, file in stores.items()
         if file
-        for part in ("", ".password")
+        for name in key_store_properties(options.product, store)
     }
 
 

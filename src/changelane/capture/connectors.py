@@ -9,22 +9,21 @@ the properties here lose nothing that ``debezium-json`` can read.
 
 import re
 import zlib
-from collections.abc import Mapping
 from typing import Final, Literal
 
 import msgspec
 
-from changelane.capture.manifest import EngineOffset
+from changelane.capture.experimental_properties import oracle_properties, sqlserver_properties
 from changelane.capture.mysql.connection import MysqlConnection
 from changelane.capture.mysql.connection import SslMode as MysqlSslMode
 from changelane.capture.postgres.connection import PostgresConnection, SslMode
 from changelane.capture.postgres.replication import MARKER_PREFIX, PLUGIN
-from changelane.capture.postgres.sql_text import lsn_text, qualified
+from changelane.capture.postgres.sql_text import qualified
 from changelane.errors import ConfigError
 from changelane.pipeline.secret_options import is_secret_name
 from changelane.schema import TableId
 
-Product = Literal["postgres", "mysql", "mariadb"]
+Product = Literal["postgres", "mysql", "mariadb", "sqlserver", "oracle"]
 
 ENGINE_NAME: Final = "changelane"
 """The name of the engine in its offset file."""
@@ -36,7 +35,15 @@ _SERVER_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
 _PLAIN_CHARACTER: Final = re.compile(r"[A-Za-z0-9_]")
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_]+")
-_PORTS: Final[dict[Product, int]] = {"postgres": 5432, "mysql": 3306, "mariadb": 3306}
+_PORTS: Final[dict[Product, int]] = {
+    "postgres": 5432,
+    "mysql": 3306,
+    "mariadb": 3306,
+    "sqlserver": 1433,
+    "oracle": 1521,
+}
+_DATABASE_QUALIFIES: Final = frozenset({"mysql", "mariadb"})
+"""The products that qualify a table by its database; the others do by its schema."""
 _MYSQL_SSL_MODES: Final[dict[SslMode, MysqlSslMode]] = {
     "disable": "disabled",
     "allow": "preferred",
@@ -65,11 +72,12 @@ class ConnectorOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             never change, and never name another server.
         host: The host of the database.
         port: Its port; ``None`` = the product's default.
-        database: The database; for MySQL and MariaDB the captured database.
+        database: The database; for MySQL and MariaDB the captured database, for Oracle the service.
+        pdb: The pluggable database; Oracle only. Empty = there is none.
         user: The login.
         password: The password; never part of a text representation.
         tables: The captured tables; empty = all that the publication (PostgreSQL) or the database
-            contains. PostgreSQL: schema and name; MySQL and MariaDB: database and name.
+            contains. MySQL and MariaDB: database and name; the others: schema and name.
         parents: Those of them that other tables inherit from; PostgreSQL only.
         unpublished: Generated columns that the log does not have: schema, table and column;
             PostgreSQL only.
@@ -95,6 +103,7 @@ class ConnectorOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     user: str
     password: str = ""
     port: int | None = None
+    pdb: str = ""
     tables: tuple[TableId, ...] = ()
     parents: tuple[TableId, ...] = ()
     unpublished: tuple[tuple[str, str, str], ...] = ()
@@ -225,6 +234,8 @@ _RESERVED_PREFIXES: Final = (
     *("key.converter", "value.converter", "header.converter", "converter."),
     *("transforms", "predicates", "offset.", "snapshot.mode", "schema.history.internal"),
     *("topic.", "transaction.", "signal.", "notification.", "flush.lsn", "read.only", "tasks."),
+    # changes would be missing without an error
+    *("log.position.check", "log.mining.transaction.retention"),
 )
 
 
@@ -354,14 +365,21 @@ def _binlog_properties(options: ConnectorOptions) -> dict[str, str]:
         "enable.time.adjuster": "false",
         # exact: TIME beyond 24 hours and below zero, with microseconds
         "time.precision.mode": "adaptive_time_microseconds",
-        # renames and drops are only known from the statements
-        "include.schema.changes": "true",
         # other values skip the rows of a table whose schema the connector does not know
         "inconsistent.schema.handling.mode": "fail",
+        **_history_properties(),
+        **_table_filter(options, [(table.database, table.name) for table in options.tables]),
+    }
+
+
+def _history_properties() -> dict[str, str]:
+    """Return the properties of a connector that keeps the schemas of all times."""
+    return {
+        # renames and drops are only known from the statements
+        "include.schema.changes": "true",
         # other values skip statements that cannot be parsed, and rows that follow them
         "schema.history.internal.skip.unparseable.ddl": "false",
         "schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
-        **_table_filter(options, [(table.database, table.name) for table in options.tables]),
     }
 
 
@@ -381,11 +399,45 @@ def _mariadb_properties(options: ConnectorOptions) -> dict[str, str]:
     }
 
 
+def _sqlserver_properties(options: ConnectorOptions) -> dict[str, str]:
+    store = key_store_properties("sqlserver", "truststore")[0]
+    if options.sslrootcert and store in options.properties:
+        raise ConfigError(f"sslrootcert and debezium.{store} are both set: remove one of them")
+    return {
+        **sqlserver_properties(options.database, options.sslmode),
+        **_history_properties(),
+        **_table_filter(options, [(table.schema, table.name) for table in options.tables]),
+    }
+
+
+def _oracle_properties(options: ConnectorOptions) -> dict[str, str]:
+    return {
+        **oracle_properties(options.database, options.pdb),
+        **_history_properties(),
+        **_table_filter(options, [(table.schema, table.name) for table in options.tables]),
+    }
+
+
 _PRODUCT_PROPERTIES: Final = {
     "postgres": _postgres_properties,
     "mysql": _mysql_properties,
     "mariadb": _mariadb_properties,
+    "sqlserver": _sqlserver_properties,
+    "oracle": _oracle_properties,
 }
+
+
+def key_store_properties(product: Product, store: str) -> tuple[str, str]:
+    """Return the properties of a Java key store: that of its path, and that of its password.
+
+    Args:
+        product: A product whose connector reads no PEM files.
+        store: ``truststore`` or ``keystore``.
+    """
+    if product == "sqlserver":  # the names are those of Microsoft's driver
+        name = {"truststore": "driver.trustStore"}[store]
+        return name, f"{name}Password"
+    return f"database.ssl.{store}", f"database.ssl.{store}.password"
 
 
 def effective_server_id(server_id: int | None, name: str) -> int:
@@ -416,7 +468,7 @@ def _table_filter(
     patterns = []
     for qualifier, name in qualified_names:
         if not qualifier or not name:
-            kind = "schema" if options.product == "postgres" else "database"
+            kind = "database" if options.product in _DATABASE_QUALIFIES else "schema"
             raise ConfigError(f"a captured table of {options.product} needs a {kind} and a name")
         if options.product == "postgres" and _UNREADABLE_NAME.search(f"{qualifier}.{name}"):
             msg = (
@@ -444,50 +496,3 @@ def _exact_pattern(name: str) -> str:
         for character in name
     )
     return f"(?-i:{escaped})"
-
-
-def position_text(product: Product, offset: Mapping[str, object]) -> str:
-    """Return the position of an engine's offset as the database writes it; empty if unknown."""
-    if product == "postgres":
-        lsn = lsn_of(offset)
-        return "" if lsn is None else lsn_text(lsn)
-    file, position = offset.get("file"), offset.get("pos")
-    return f"{file}:{position}" if file else ""
-
-
-def lsn_of(offset: Mapping[str, object]) -> int | None:
-    """Return the LSN up to which an offset of PostgreSQL has everything that was committed."""
-    for field in ("lsn_commit", "lsn_proc", "lsn"):
-        value = offset.get(field)
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-    return None
-
-
-def offset_to_continue(product: Product, offset: EngineOffset) -> EngineOffset:
-    """Return the offset of a published transaction with which an engine continues behind it.
-
-    PostgreSQL itself sends nothing of what was committed before the position that Debezium asks
-    for. Debezium then looks for that position among the events (``WalPositionLocator`` of 3.6.1),
-    and skips those before it. The position of a commit is the end of its record, though, which is
-    the position of the next record. If a transaction that is still open wrote that one, all that it
-    has written until then would be skipped. Behind a logical message that is the last position,
-    Debezium skips nothing.
-
-    Args:
-        product: The database product.
-        offset: The offset.
-    """
-    commit = offset.get("lsn_commit")
-    if product != "postgres" or commit is None:  # without a commit, it skips nothing either
-        return offset
-    return {**offset, "lsn": commit, "lsn_proc": commit, "messageType": "MESSAGE"}
-
-
-def source_time_ms(offset: Mapping[str, object]) -> int | None:
-    """Return the time of the source in an offset, milliseconds since 1970-01-01 UTC."""
-    for field, per_second in (("ts_usec", 1_000_000), ("ts_sec", 1)):
-        value = offset.get(field)
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value * 1000 // per_second
-    return None

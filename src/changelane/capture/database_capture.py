@@ -95,6 +95,7 @@ def _findings(source: DatabaseSource, server: CapturedServer, log: CaptureLog) -
             origin,
             server.tables_with_rows,
             has_snapshot=source.snapshot != "none",
+            has_table_snapshots=not source.is_experimental,
             is_read=lambda name: name in requested or _is_read_when_new(source, server, name),
         )
     return findings
@@ -270,6 +271,8 @@ class DatabaseCapture:
                 )
 
     def _start_table_snapshots(self, connector: ConnectorOptions) -> None:
+        if self._source.is_experimental:
+            return
         self._tables = table_database_of(self._source, connector, self._check_table_snapshots)
         self._table_snapshots = TableSnapshots(
             self._tables,

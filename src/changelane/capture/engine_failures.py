@@ -30,7 +30,8 @@ class _Fault(NamedTuple):
 # The order matters: the first pattern that occurs is the reason.
 _FAULTS: Final = (
     _Fault(
-        r"(?:password|SASL|peer|ident) authentication failed|Access denied for user",
+        r"(?:password|SASL|peer|ident) authentication failed|Access denied for user|"
+        r"Login failed for user|ORA-01017|ORA-28000",
         "the database rejects the login of user {user}: check user and password",
     ),
     _Fault(
@@ -41,7 +42,8 @@ _FAULTS: Final = (
         ),
     ),
     _Fault(
-        r'database "[^"]*" does not exist|Unknown database',
+        r'database "[^"]*" does not exist|Unknown database|Cannot open database|'
+        r"ORA-12505|ORA-12514",
         "there is no database {database} on the server: check the name of the database",
     ),
     _Fault(
@@ -75,11 +77,24 @@ _FAULTS: Final = (
         (
             r"has already been removed|can no longer get changes from replication slot|"
             r"no longer available on the server|purged required binary logs|"
-            r"Could not find first log file name|which is not in the master's binlog"
+            r"Could not find first log file name|which is not in the master's binlog|"
+            # Oracle: its archived logs were deleted
+            r"do not contain the offset scn|log containing offset SCN|ORA-00308|ORA-01291"
         ),
         (
             "the server deleted a part of its log that was not captured yet: changes are lost. "
             f"{SNAPSHOT}"
+        ),
+    ),
+    _Fault(
+        r"not configured to use a archive log LOG_MODE",
+        "the server keeps no archived logs: start it with ALTER DATABASE ARCHIVELOG",
+    ),
+    _Fault(
+        r"Supplemental logging not",
+        (
+            "the log of the server has no complete rows: ALTER DATABASE ADD SUPPLEMENTAL LOG DATA, "
+            "and for each table ADD SUPPLEMENTAL LOG DATA (ALL) COLUMNS"
         ),
     ),
     _Fault(
@@ -143,7 +158,8 @@ _FAULTS: Final = (
             r"Database connection failed|connection attempt failed|UnknownHostException|"
             r"SocketTimeoutException|Communications link failure|Connection is closed|"
             r"Failed to (?:read next byte|connect)|unexpectedly closed|server closed|"
-            r"connection failed|Couldn't obtain encoding|too many (?:clients|connections)|timed out"
+            r"connection failed|Couldn't obtain encoding|too many (?:clients|connections)|"
+            r"timed out|Unable to connect|ORA-12541|ORA-17800|ORA-17002"
         ),
         (
             "the database {database} at {host}:{port} does not answer: check that the server runs, "

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
-from changelane.capture.connectors import connector_properties, offset_to_continue
+from changelane.capture.connectors import connector_properties
 from changelane.capture.engine_config import (
     EngineConfig,
     EngineStatus,
@@ -27,6 +27,7 @@ from changelane.capture.engine_config import (
     encode_status,
 )
 from changelane.capture.engine_failures import failure_of, without_secrets
+from changelane.capture.engine_offset import offset_to_continue, source_partition
 from changelane.capture.engine_records import RecordRoles
 from changelane.capture.log_guard import check_log
 from changelane.capture.manifest import EngineOffset, Manifest
@@ -158,7 +159,8 @@ class EngineRun:
         offset_file = Path(properties["offset.storage.file.filename"])
         connector = config.connector
         start = None if offset is None else offset_to_continue(connector.product, offset)
-        jvm_engine.write_offset_file(offset_file, connector.name, start)
+        partition = source_partition(connector)
+        jvm_engine.write_offset_file(offset_file, partition, start)
         planner = PublicationPlanner(
             offset,
             limits=config.limits,
@@ -171,7 +173,7 @@ class EngineRun:
         if self._reads_all_rows(offset) and config.connector.product == "postgres":
             publisher.before_publication = RewriteGuard(config.connector).check
         roles = RecordRoles(config.connector)
-        engine = jvm_engine.JvmEngine(properties, roles, publisher.write)
+        engine = jvm_engine.JvmEngine(properties, partition, roles, publisher.write)
         engine.start()
         self._watch(engine, publisher, newest)
         if self._stop.is_set() and engine.error is None:

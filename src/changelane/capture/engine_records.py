@@ -80,6 +80,14 @@ class EngineRecord(msgspec.Struct, frozen=True):
         return not is_in_transaction and not self.is_in_snapshot
 
     @property
+    def may_end_late(self) -> bool:
+        """Whether its connector may notice the end of a transaction by the next one: SQL Server.
+
+        The offset of such an END is that of the first row of the next transaction, which follows.
+        """
+        return "commit_lsn" in self.offset
+
+    @property
     def size_bytes(self) -> int:
         """The approximate size of the record in a segment, before compression."""
         key, value = self.record.key, self.record.value

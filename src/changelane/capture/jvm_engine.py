@@ -125,7 +125,9 @@ def error_messages(error: Any) -> Iterator[str]:
         error = error.getCause()
 
 
-def write_offset_file(path: Path, server: str, offset: EngineOffset | None) -> None:
+def write_offset_file(
+    path: Path, partition: Mapping[str, str], offset: EngineOffset | None
+) -> None:
     """Write the offset from which the engine continues, as ``FileOffsetBackingStore`` reads it.
 
     The file is a serialised ``HashMap`` of byte arrays: the JSON of the engine's name and the
@@ -133,16 +135,24 @@ def write_offset_file(path: Path, server: str, offset: EngineOffset | None) -> N
 
     Args:
         path: The file.
-        server: The name of the server, which is the partition.
+        partition: The source's partition (:func:`.engine_offset.source_partition`).
         offset: The offset; ``None`` = there is none, and the file is deleted.
     """
     path.unlink(missing_ok=True)
     if offset is None:
         return
     java_bytes = jpype.JArray(jpype.JByte)
-    key = msgspec.json.encode([ENGINE_NAME, {"server": server}])
-    entries = jpype.JClass("java.util.HashMap")()
-    entries.put(java_bytes(key), java_bytes(msgspec.json.encode(offset)))
+    java_map = jpype.JClass("java.util.HashMap")
+    # the key is compared as bytes: its fields have the order of Debezium's map
+    source = java_map()
+    for name, value in partition.items():
+        source.put(name, value)
+    parts = jpype.JClass("java.util.ArrayList")()
+    parts.add(ENGINE_NAME)
+    parts.add(source)
+    key = jpype.JClass("com.fasterxml.jackson.databind.ObjectMapper")().writeValueAsBytes(parts)
+    entries = java_map()
+    entries.put(key, java_bytes(msgspec.json.encode(offset)))
     file_stream = jpype.JClass("java.io.FileOutputStream")(str(path))
     stream = jpype.JClass("java.io.ObjectOutputStream")(file_stream)
     stream.writeObject(entries)
@@ -154,6 +164,8 @@ class JvmEngine:
 
     Args:
         properties: The properties of engine and connector.
+        partition: The source's partition, which all records must have: under another one, the
+            engine would not find its offset.
         roles: The roles of the records.
         handle_batch: Gets each batch and the function that gives an offset back. It runs in a
             thread of the engine; an exception of it ends the engine.
@@ -163,9 +175,14 @@ class JvmEngine:
     """
 
     def __init__(
-        self, properties: Mapping[str, str], roles: RecordRoles, handle_batch: HandleBatch
+        self,
+        properties: Mapping[str, str],
+        partition: Mapping[str, str],
+        roles: RecordRoles,
+        handle_batch: HandleBatch,
     ) -> None:
         self.error: BaseException | None = None
+        self._partition = dict(partition)
         self._reader = JavaRecordReader(roles)
         self._handle_batch = handle_batch
         self._template: Any = None
@@ -216,6 +233,7 @@ class JvmEngine:
         try:
             if self._template is None and records.size() > 0:
                 self._template = records.get(0)
+                check_partition(self._template.sourceRecord().sourcePartition(), self._partition)
             acknowledge = _Acknowledge(committer, self._template)
             self._handle_batch(self._reader.read(records), acknowledge)
         except BaseException as error:
@@ -235,6 +253,21 @@ class JvmEngine:
             "pollingStarted": self._has_started.set,
             "pollingStopped": _do_nothing,
         }
+
+
+def check_partition(partition: Any, expected: Mapping[str, str]) -> None:
+    """Check what identifies the source of a record.
+
+    Raises:
+        ConfigError: It is another source.
+    """
+    found = {str(name): str(value) for name, value in dict(partition).items()}
+    if found != expected:
+        names = ", ".join(f"{name} {value}" for name, value in found.items())
+        raise ConfigError(
+            f"the connector captures {names}, and not what the pipeline names: write the database "
+            "as the server does"
+        )
 
 
 def _do_nothing() -> None:

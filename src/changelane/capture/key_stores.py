@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Java key stores of certificate files, which the connectors of MySQL and MariaDB need for TLS.
+"""Java key stores of certificate files, which all connectors but PostgreSQL's need for TLS.
 
 The stores are PKCS #12 files of the engine's folder. Each run of the capture process writes them
 anew, with a password of its own that is stored nowhere.
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import jpype
 
-from changelane.capture.connectors import ConnectorOptions
+from changelane.capture.connectors import ConnectorOptions, key_store_properties
 from changelane.errors import ConfigError
 
 _PRIVATE_KEY: Final = re.compile(
@@ -36,23 +36,23 @@ def write_key_stores(options: ConnectorOptions, folder: Path, password: str) -> 
     """
     if options.product == "postgres":
         return {}
-    properties = {}
+    properties: dict[str, str] = {}
     if options.sslrootcert:
         path = folder / "truststore.p12"
         store = _new_store()
         for number, certificate in enumerate(_certificates(options.sslrootcert, "sslrootcert")):
             store.setCertificateEntry(f"authority-{number}", certificate)
         _write(store, path, password)
-        properties["database.ssl.truststore"] = str(path)
-        properties["database.ssl.truststore.password"] = password
+        names = key_store_properties(options.product, "truststore")
+        properties |= dict(zip(names, (str(path), password), strict=True))
     if options.sslcert:
         path = folder / "keystore.p12"
         store = _new_store()
         chain = _certificates(options.sslcert, "sslcert")
         store.setKeyEntry("client", _private_key(options.sslkey), _characters(password), chain)
         _write(store, path, password)
-        properties["database.ssl.keystore"] = str(path)
-        properties["database.ssl.keystore.password"] = password
+        names = key_store_properties(options.product, "keystore")
+        properties |= dict(zip(names, (str(path), password), strict=True))
     return properties
 
 

@@ -10,7 +10,8 @@ from contextlib import closing
 
 import msgspec
 
-from changelane.capture.connectors import ConnectorOptions, lsn_of
+from changelane.capture.connectors import ConnectorOptions
+from changelane.capture.engine_offset import lsn_of
 from changelane.capture.finding import Finding
 from changelane.capture.log_origin import read_origin, write_origin
 from changelane.capture.manifest import EngineOffset

@@ -93,6 +93,7 @@ def continuation_findings(
     tables_with_rows: Callable[[Collection[str]], Iterable[str]],
     *,
     has_snapshot: bool,
+    has_table_snapshots: bool = True,
     is_read: Callable[[str], bool] = lambda _: False,
 ) -> Iterator[Finding]:
     """Yield findings about a capture that continues from the position of its log.
@@ -102,6 +103,7 @@ def continuation_findings(
         present: The origin of the capture that starts.
         tables_with_rows: Returns those of some tables that have rows.
         has_snapshot: Whether the log begins with the rows of the tables.
+        has_table_snapshots: Whether the rows of a single table can be read.
         is_read: Returns whether the capture reads the rows of a new table.
     """
     if recorded.identity and present.identity and recorded.identity != present.identity:
@@ -118,14 +120,17 @@ def continuation_findings(
         return
     new = [name for name in new_tables(recorded, present) if not is_read(name)]
     if missing := sorted(tables_with_rows(new) if new else []):
+        advice = (
+            f"`changelane snapshot add PIPELINE.yaml {_arguments(missing)}` reads only these, if "
+            f"the tables have keys; {SNAPSHOT}"
+        )
         yield Finding(
             severity="error",
             defect="new_table",
             about=about_tables(missing),
             problem="not captured until now, or created again",
             consequence="the rows that are there already would be missing",
-            advice=f"`changelane snapshot add PIPELINE.yaml {_arguments(missing)}` reads only "
-            f"these, if the tables have keys; {SNAPSHOT}",
+            advice=advice if has_table_snapshots else SNAPSHOT,
         )
 
 

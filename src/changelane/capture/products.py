@@ -3,6 +3,7 @@
 
 from collections.abc import Callable
 
+from changelane.capture.captured_experimental import CapturedExperimental
 from changelane.capture.captured_server import CapturedServer
 from changelane.capture.connectors import ConnectorOptions
 from changelane.capture.mysql.captured_mysql import CapturedMysql
@@ -12,6 +13,7 @@ from changelane.capture.snapshot.postgres_table import PostgresTables
 from changelane.capture.snapshot.table_database import TableDatabase
 from changelane.errors import ConfigError
 from changelane.pipeline.database_source import DatabaseSource
+from changelane.pipeline.experimental_source import ExperimentalSource
 from changelane.pipeline.mysql_source import MysqlSource
 from changelane.pipeline.postgres_source import PostgresSource
 
@@ -23,6 +25,8 @@ def captured_server_of(source: DatabaseSource) -> CapturedServer:
             return CapturedPostgres(source)
         case MysqlSource():
             return CapturedMysql(source)
+        case ExperimentalSource():
+            return CapturedExperimental(source)
         case _:
             raise ConfigError(f"no capture of {source.type_name}")
 

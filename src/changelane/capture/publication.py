@@ -10,6 +10,11 @@ be followed by another snapshot. A change without a transaction, such as a state
 complete when the next record has another offset, because one statement may be several records, or
 when no record has come for a while.
 
+The connector of SQL Server notices the end of a transaction by the next one, or some seconds later
+(:attr:`~.engine_records.EngineRecord.may_end_late`). The offset of such an END may be behind a row
+that has not come yet, so that of the last row before it is used. If no end is noticed for long, the
+transaction is taken for complete.
+
 Heartbeats and empty transactions only move the offset. They are no records; if nothing else
 happens, the offset is published now and then, so that the server can delete its log.
 """
@@ -32,6 +37,8 @@ class PublicationLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         open_bytes: The size of the records of an open transaction that wait in memory.
         quiet_s: The time without a record after which a change without a transaction is complete,
             seconds. The records of one statement follow each other within milliseconds.
+        end_s: The time without a record but heartbeats after which a transaction whose end may not
+            be noticed is complete, seconds.
     """
 
     max_bytes: int = 64 << 20
@@ -39,6 +46,7 @@ class PublicationLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     idle_s: float = 60
     open_bytes: int = 4 << 20
     quiet_s: float = 2
+    end_s: float = 60
 
 
 class Append(msgspec.Struct, frozen=True):
@@ -130,14 +138,17 @@ class PublicationPlanner:
     def tick(self, now_s: float) -> Iterator[PublicationStep]:
         """Yield the publication that is due because time has passed."""
         row = self._last_row
-        if (
-            row is not None
-            and row.is_closed
-            and now_s - self._quiet_since_s >= self._limits.quiet_s
-        ):
+        if row is not None and self._is_complete(row, now_s):
             yield from self._close(closed_offset(row.offset), now_s)
         elif self._is_due(now_s):
             yield from self._publish(now_s)
+
+    def _is_complete(self, row: EngineRecord, now_s: float) -> bool:
+        """Whether no record of the same change follows the last row."""
+        if row.is_closed:
+            return now_s - self._quiet_since_s >= self._limits.quiet_s
+        may_be_complete = row.may_end_late and not row.is_in_snapshot
+        return may_be_complete and now_s - self._changed_at_s >= self._limits.end_s
 
     def insert(self, step: Append | AppendSegments, now_s: float) -> Iterator[PublicationStep]:
         """Yield the publication of records that are not the engine's.
@@ -169,7 +180,9 @@ class PublicationPlanner:
             case RecordRole.END:
                 if self._with_markers and (self._tail or self.is_open):
                     self._add_to_tail(record, now_s)
-                yield from self._close(closed_offset(record.offset), now_s)
+                end = self._last_row if record.may_end_late else record
+                if end is not None:
+                    yield from self._close(closed_offset(end.offset), now_s)
             case RecordRole.BEGIN:
                 yield from self._close_last_row(record, now_s)
                 if self._with_markers:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
-from changelane.capture.connectors import ConnectorOptions, position_text, source_time_ms
+from changelane.capture.connectors import ConnectorOptions
 from changelane.capture.engine_config import Heartbeat, Published
+from changelane.capture.engine_offset import position_text, source_time_ms
 from changelane.capture.engine_records import EngineRecord
 from changelane.capture.manifest import EngineOffset, Manifest
 from changelane.capture.publication import (

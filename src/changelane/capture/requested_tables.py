@@ -14,6 +14,7 @@ from changelane.capture.log_origin import (
     other_log_findings,
     read_origin,
 )
+from changelane.capture.postgres.slot_findings import SNAPSHOT
 from changelane.capture.products import captured_server_of, table_database_of
 from changelane.capture.segment_store import CaptureLog
 from changelane.capture.snapshot.plan import SnapshotTable
@@ -23,6 +24,7 @@ from changelane.capture.storage import folder_of
 from changelane.errors import ConfigError, UnknownNameError
 from changelane.formats.contract.options import seconds
 from changelane.pipeline.database_source import DatabaseSource
+from changelane.pipeline.experimental_source import unavailable
 
 
 class Requested(msgspec.Struct, frozen=True):
@@ -57,10 +59,13 @@ def request_tables(
     Raises:
         ConfigError: The log has no first load of this database, a table has no key, its snapshot
             is not complete, a bound is no value of the key, or the publication lacks the table and
-            the login may not change that; the error has the statement.
+            the login may not change that, and the error has the statement; or the source is
+            experimental.
         UnknownNameError: No captured table has the name.
         UnreachableError: The server does not answer.
     """
+    if source.is_experimental:
+        raise unavailable(source, f"snapshot {kind}", SNAPSHOT)
     check_capture_log(source)
     folder = folder_of(source.segments)
     newest = CaptureLog(folder).newest()

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from changelane.capture.connectors import ConnectorOptions, lsn_of, position_text
+from changelane.capture.connectors import ConnectorOptions
+from changelane.capture.engine_offset import lsn_of, position_text
 from changelane.capture.manifest import EngineOffset
 from changelane.capture.postgres.connection import connect
 from changelane.capture.postgres.replication import (

@@ -17,6 +17,7 @@ from changelane.conversion.terminal_text import printable
 from changelane.errors import ConfigError
 from changelane.pipeline.config import load
 from changelane.pipeline.database_source import DatabaseSource
+from changelane.pipeline.experimental_source import until_now_error
 from changelane.pipeline.postgres_source import PostgresSource
 from changelane.pipeline.preflight import check_before_spark, has_local_master
 
@@ -176,6 +177,8 @@ def started_capture(
 
     source = pipeline.source
     assert isinstance(source, DatabaseSource)  # noqa: S101 - callers look
+    if is_until_now and source.is_experimental:
+        raise until_now_error(source)
     jars = fetch_debezium(source.type_name)
 
     def read_chunks(configs: "Sequence[ReaderConfig]") -> "Sequence[ReaderEnd]":
@@ -238,12 +241,15 @@ def _print_sql(source: DatabaseSource) -> None:
     """Print the script that installs the event trigger.
 
     Raises:
-        ConfigError: The database has the statements in its log.
+        ConfigError: The database is not PostgreSQL.
     """
     from changelane.capture.postgres.ddl_trigger import INSTALLATION
 
     if not isinstance(source, PostgresSource):
-        raise ConfigError(f"the log of {source.label} has the statements: nothing is installed")
+        raise ConfigError(
+            f"--print-sql is for `ddl: event_trigger` of PostgreSQL: {source.label} needs no "
+            "installation"
+        )
     click.echo(INSTALLATION, nl=False)
 
 

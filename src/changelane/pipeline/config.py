@@ -32,6 +32,7 @@ from changelane.errors import ConfigError, MissingExtraError, UnknownNameError
 from changelane.pipeline.database_source import DatabaseSource, check_product
 from changelane.pipeline.datahub_sink import DataHubSink
 from changelane.pipeline.datahub_source import DataHubSource
+from changelane.pipeline.experimental_source import OracleSource, SqlServerSource
 from changelane.pipeline.files_source import FilesSource
 from changelane.pipeline.kafka_sink import KafkaSink
 from changelane.pipeline.kafka_source import KafkaSource
@@ -65,6 +66,8 @@ Source = (
     | PostgresSource
     | MysqlSource
     | MariadbSource
+    | SqlServerSource
+    | OracleSource
 )
 Sink = DeltaSink | IcebergSink | HudiSink | KafkaSink | DataHubSink
 

@@ -24,11 +24,13 @@ def replayed(pipeline: Pipeline, folder: str) -> Pipeline:
         folder: The folder, as an absolute path.
 
     Raises:
-        ConfigError: The pipeline captures a database itself, has no tables, or did not begin with
-            the oldest messages; or its table format has no comparison.
+        ConfigError: The pipeline captures a database itself with which verify compares, has no
+            tables, or did not begin with the oldest messages; or its table format has no
+            comparison.
     """
     with_tables(pipeline)
-    if isinstance(pipeline.source, DatabaseSource) and pipeline.source.connect_url is None:
+    source = pipeline.source
+    if isinstance(source, DatabaseSource) and source.is_capture_log and not source.is_experimental:
         msg = "the source is a database, with which verify compares: leave out --replay"
         raise ConfigError(msg)
     start = getattr(pipeline.source, "starting_offsets", "earliest")

@@ -17,6 +17,8 @@ SECRETS: Final[dict[str, dict[str, str]]] = {
     "postgres": {"password": "PGPASSWORD", "connect_auth": "CONNECT_AUTH"},
     "mysql": {"password": "MYSQL_PASSWORD", "connect_auth": "CONNECT_AUTH"},
     "mariadb": {"password": "MYSQL_PASSWORD", "connect_auth": "CONNECT_AUTH"},
+    "sqlserver": {"password": "SQLSERVER_PASSWORD"},
+    "oracle": {"password": "ORACLE_PASSWORD"},
 }
 """Type of a source or sink -> option -> the usual variable of its value."""
 

@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 from changelane.capture.connectors import (
     ConnectorOptions,
     connector_properties,
-    lsn_of,
-    position_text,
-    source_time_ms,
 )
+from changelane.capture.engine_offset import lsn_of, position_text, source_time_ms
 from changelane.errors import ConfigError
 from changelane.schema import TableId
 

@@ -76,15 +76,6 @@ def test_a_wrong_value_is_an_error_that_names_the_option(
         parse_source(**options)
 
 
-@pytest.mark.parametrize("experimental", [{}, {"experimental": True}])
-@pytest.mark.parametrize("source_type", ["oracle", "sqlserver", "opengauss"])
-def test_a_database_that_no_test_can_run_is_refused_with_the_way_out(
-    source_type: str, experimental: dict[str, bool]
-) -> None:
-    with pytest.raises(ConfigError, match=r"no test can run such a server: .* `type: kafka`"):
-        parse_source(type=source_type, **experimental)
-
-
 @pytest.mark.parametrize(("options", "is_log"), [({}, True), (CONNECT, False)])
 def test_topics_of_kafka_connect_have_the_orders_of_topics(
     options: dict[str, Any], is_log: bool

@@ -6,11 +6,8 @@ from contextlib import closing
 from typing import Final, Literal
 
 from changelane.capture.captured_server import IsPassed, LogLag
-from changelane.capture.connectors import (
-    ConnectorOptions,
-    effective_server_id,
-    source_time_ms,
-)
+from changelane.capture.connectors import ConnectorOptions, effective_server_id
+from changelane.capture.engine_offset import source_time_ms
 from changelane.capture.finding import Finding
 from changelane.capture.log_origin import LogOrigin
 from changelane.capture.manifest import EngineOffset

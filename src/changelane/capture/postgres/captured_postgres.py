@@ -4,7 +4,8 @@
 from collections.abc import Collection
 
 from changelane.capture.captured_server import IsPassed, LogLag
-from changelane.capture.connectors import ConnectorOptions, lsn_of
+from changelane.capture.connectors import ConnectorOptions
+from changelane.capture.engine_offset import lsn_of
 from changelane.capture.finding import Finding
 from changelane.capture.log_origin import LogOrigin
 from changelane.capture.manifest import EngineOffset

@@ -35,7 +35,12 @@ from changelane.capture.snapshot.reader_config import (
     decode_reader_config,
 )
 from changelane.capture.storage import folder_of
-from changelane.errors import ChangelaneError, MissingExtraError, UnreachableError
+from changelane.errors import (
+    ChangelaneError,
+    ConfigError,
+    MissingExtraError,
+    UnreachableError,
+)
 
 if TYPE_CHECKING:
     from changelane.capture.snapshot.chunk_rows import ChunkRows
@@ -158,6 +163,8 @@ def _rows_of(config: ReaderConfig, password: str) -> "ChunkRows":
             from changelane.capture.snapshot.binlog_rows import BinlogRows
 
             return BinlogRows(config, password)
+        case product:
+            raise ConfigError(f"no readers for {product}")
 
 
 def _end_of(config: ReaderConfig) -> ReaderEnd:

@@ -16,6 +16,7 @@ from changelane.errors import ConfigError, MissingExtraError, UnreachableError
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.config_checks import Finding, ok, problem
 from changelane.pipeline.database_source import DatabaseSource
+from changelane.pipeline.experimental_source import until_now_error
 from changelane.spark.check import kafka, segments
 from changelane.spark.check.findings import SampleFindings, checkpoint_findings
 
@@ -26,6 +27,8 @@ def source_findings(spark: SparkSession, pipeline: Pipeline) -> SampleFindings:
     if source.connect_url is not None:
         yield from _connector_findings(source)
         return (yield from kafka.source_findings(spark, pipeline))
+    if source.is_experimental and pipeline.options.trigger == "available_now":
+        yield problem("source", str(until_now_error(source)))
     try:
         findings = database_findings(source)
     except UnreachableError as error:
@@ -49,7 +52,7 @@ def _server_findings(
     for finding in findings:
         text = f"{finding.problem}; {finding.consequence}"
         yield Finding(finding.state, finding.about, text, finding.fix)
-    if not capture_finding.has_errors(findings):
+    if not capture_finding.has_errors(findings) and not source.is_experimental:
         yield ok("source", f"{source.label} can be captured")
 
 

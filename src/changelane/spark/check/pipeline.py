@@ -37,8 +37,10 @@ SOURCES: Final[dict[str, Callable[[SparkSession, Pipeline], SampleFindings]]] = 
     "kafka": kafka.source_findings,
     "mariadb": database.source_findings,
     "mysql": database.source_findings,
+    "oracle": database.source_findings,
     "postgres": database.source_findings,
     "segments": segments.source_findings,
+    "sqlserver": database.source_findings,
 }
 """Type of a source -> the function that checks it and returns a sample of its messages."""
 SINKS: Final[dict[str, Callable[[SparkSession, Pipeline, SourceSample], Iterator[Finding]]]] = {

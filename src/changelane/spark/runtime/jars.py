@@ -85,6 +85,20 @@ DEBEZIUM: Final[dict[str, tuple[str, ...]]] = {
         "io.debezium:debezium-storage-file:3.5.0.Final",
         _LOG_BINDING,
     ),
+    # experimental; the connector brings Microsoft's driver (MIT licence)
+    "sqlserver": (
+        "io.debezium:debezium-embedded:3.6.1.Final",
+        "io.debezium:debezium-connector-sqlserver:3.6.1.Final",
+        "io.debezium:debezium-storage-file:3.6.1.Final",
+        _LOG_BINDING,
+    ),
+    # experimental; the connector brings Oracle's driver (Oracle Free Use Terms and Conditions)
+    "oracle": (
+        "io.debezium:debezium-embedded:3.6.1.Final",
+        "io.debezium:debezium-connector-oracle:3.6.1.Final",
+        "io.debezium:debezium-storage-file:3.6.1.Final",
+        _LOG_BINDING,
+    ),
 }
 """Database product -> Debezium's engine and its connector, which is the second package.
 
@@ -92,6 +106,13 @@ They run in the JVM of the capture process and are never part of a session."""
 
 EXCLUDES: Final = "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime"
 """Dependencies of the Kafka connector that every Spark has already (50 MB)."""
+
+_DEBEZIUM_EXCLUDES: Final = (
+    "org.infinispan:infinispan-client-hotrod,com.oracle.database.xml:xdb,"
+    "com.oracle.database.xml:xmlparserv2"
+)
+"""Dependencies of the connector of Oracle that some mirrors lack. A remote buffer of transactions
+and XMLTYPE columns would need them."""
 
 LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 
@@ -204,12 +225,13 @@ def _broker_ivy() -> Path:
     return (ivy_dir() or Path.home() / ".cache" / "changelane") / "broker"
 
 
-def fetch_packages(coordinates: str, ivy: Path | None) -> None:
+def fetch_packages(coordinates: str, ivy: Path | None, *, excludes: str = EXCLUDES) -> None:
     """Fetch packages into an Ivy folder, as a session with the same settings would.
 
     Args:
         coordinates: The value of ``spark.jars.packages``.
         ivy: The value of ``spark.jars.ivy``; ``None`` = Spark's default.
+        excludes: Dependencies that are left out, as Spark's option names them.
 
     Raises:
         ConfigError: Ivy failed; the message has the end of its output.
@@ -221,7 +243,7 @@ def fetch_packages(coordinates: str, ivy: Path | None) -> None:
         program = Path(folder, "nothing.py")
         program.touch()
         command = [str(home / "bin" / "spark-submit"), "--master", "local[1]"]
-        command += ["--packages", coordinates, "--exclude-packages", EXCLUDES]
+        command += ["--packages", coordinates, "--exclude-packages", excludes]
         if ivy is not None:
             ivy.mkdir(parents=True, exist_ok=True)
             # sessions load all jars of the folder, so those of older versions must not stay
@@ -285,7 +307,7 @@ def fetch_debezium(product: str) -> Path:
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{product}-", dir=folder.parent) as ivy:
-        fetch_packages(",".join(DEBEZIUM[product]), Path(ivy))
+        fetch_packages(",".join(DEBEZIUM[product]), Path(ivy), excludes=_DEBEZIUM_EXCLUDES)
         try:
             Path(ivy, "jars").rename(folder)
         except OSError as error:

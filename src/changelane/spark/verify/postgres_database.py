@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from changelane.capture.connectors import lsn_of
+from changelane.capture.engine_offset import lsn_of
 from changelane.capture.manifest import EngineOffset
 from changelane.capture.postgres.captured_postgres import login_of
 from changelane.capture.postgres.connection import connect, database_errors

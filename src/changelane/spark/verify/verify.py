@@ -10,6 +10,7 @@ from changelane.capture.requested_tables import check_capture_log
 from changelane.errors import ConfigError, UnknownNameError
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.database_source import DatabaseSource
+from changelane.pipeline.experimental_source import unavailable
 from changelane.spark.lake import lake_of
 from changelane.spark.lake.interface import separate_session
 from changelane.spark.verify.comparison import Chunk
@@ -75,12 +76,16 @@ def captured_source(pipeline: Pipeline) -> DatabaseSource:
     """Return the source of a pipeline.
 
     Raises:
-        ConfigError: It is no captured database.
+        ConfigError: It is no captured database, or an experimental one.
     """
     source = pipeline.source
     if not isinstance(source, DatabaseSource):
         msg = f"verify compares captured databases, and the source is {source.type_name}"
         raise ConfigError(msg)
+    if source.is_experimental:
+        raise unavailable(
+            source, "verify with the database", "compare its capture log (--replay FOLDER)"
+        )
     if source.connect_url is not None:
         msg = "verify needs the positions of a capture log, and the source has connect_url: "
         raise ConfigError(msg + "compare the topics with the tables (--replay FOLDER)")
