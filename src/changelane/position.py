@@ -378,6 +378,8 @@ def order_text(order: bytes) -> str:
 
     >>> order_text(encode_order(MySqlPosition("binlog.000003", 4711)))
     'binary log 3, position 4711'
+    >>> order_text(encode_order(LsnPosition("25:d98:a2", "25:d98:1", 1)))
+    'commit LSN 00000025:00000d98:00a2, LSN 00000025:00000d98:0001, event 1'
     """
     if len(order) < _HEADER.size + 1:
         return "none"
@@ -401,6 +403,12 @@ def _position_text(code: int, key: bytes) -> str:
         case ScnPosition.code:
             commit, scn = int.from_bytes(key[:16], "big"), int.from_bytes(key[16:32], "big")
             return f"commit SCN {commit}, SCN {scn}"
+        case LsnPosition.code:
+            *segments, serial = struct.unpack_from(">QQQQQQQ", key)
+            commit_lsn, change_lsn = (
+                "{:08x}:{:08x}:{:04x}".format(*segments[start : start + 3]) for start in (0, 3)
+            )
+            return f"commit LSN {commit_lsn}, LSN {change_lsn}, event {serial}"
         case SequencePosition.code:
             value = int.from_bytes(key[:16], "big") - _BIAS_128
             (row,) = struct.unpack_from(">I", key, 16)
