@@ -10,6 +10,7 @@ from changelane.capture.engine_offset import source_time_ms
 from changelane.capture.finding import size_text
 from changelane.capture.manifest import EngineOffset, Manifest
 from changelane.capture.mysql.position_findings import headroom_text
+from changelane.capture.publisher import FIRST_TIME
 from changelane.capture.segment_store import CaptureLog
 from changelane.errors import ChangelaneError
 
@@ -30,9 +31,12 @@ class CaptureFigures(msgspec.Struct, frozen=True, kw_only=True):
         record_count: The number of records of the log since its creation.
         position: The position up to which it has all changes, as the database writes it.
         publish_delay_ms: The time from the newest change of the source to its manifest.
+        oldest_publish_delay_ms: The time from the first change of the newest manifest to it;
+            ``None`` = the manifest has no change, or no time.
         applied_manifest: The newest manifest that the pipeline's tables contain.
         pending_record_count: The number of records after that manifest.
         apply_delay_ms: The time from its newest change at the source until the tables had it.
+        oldest_apply_delay_ms: The same from its first change.
         server: The log of the server; ``None`` for a source that is no server, or without answer.
         problem: Why the server did not answer; empty = it did.
     """
@@ -43,9 +47,11 @@ class CaptureFigures(msgspec.Struct, frozen=True, kw_only=True):
     record_count: int = 0
     position: str = ""
     publish_delay_ms: int | None = None
+    oldest_publish_delay_ms: int | None = None
     applied_manifest: int | None = None
     pending_record_count: int | None = None
     apply_delay_ms: int | None = None
+    oldest_apply_delay_ms: int | None = None
     server: LogLag | None = None
     problem: str = ""
 
@@ -79,6 +85,7 @@ def read_capture_figures(
             record_count=newest.next_offset,
             position=position if isinstance(position, str) else "",
             publish_delay_ms=_delay_ms(newest, newest.created_ms),
+            oldest_publish_delay_ms=_oldest_delay_ms(newest, newest.created_ms),
             **_applied_figures(log, newest, consumer),
         )
     if read_lag is None:
@@ -103,6 +110,7 @@ def _applied_figures(log: CaptureLog, newest: Manifest, consumer: str) -> dict[s
         "applied_manifest": applied.sequence,
         "pending_record_count": newest.next_offset - manifest.next_offset,
         "apply_delay_ms": _delay_ms(manifest, applied.time_ms),
+        "oldest_apply_delay_ms": _oldest_delay_ms(manifest, applied.time_ms),
     }
 
 
@@ -110,6 +118,12 @@ def _delay_ms(manifest: Manifest, time_ms: int) -> int | None:
     """Return the time from the newest change of a manifest to another moment."""
     source_ms = source_time_ms(manifest.engine_offset)
     return None if source_ms is None else time_ms - source_ms
+
+
+def _oldest_delay_ms(manifest: Manifest, time_ms: int) -> int | None:
+    """Return the time from the first change of a manifest to another moment."""
+    source_ms = manifest.detail.get(FIRST_TIME)
+    return time_ms - source_ms if isinstance(source_ms, int) else None
 
 
 def figure_lines(figures: CaptureFigures, *, label: str, now_ms: float) -> list[str]:
@@ -134,6 +148,8 @@ def figure_lines(figures: CaptureFigures, *, label: str, now_ms: float) -> list[
             parts.append(f"newest change {figures.publish_delay_ms:,} ms before its manifest")
         if figures.apply_delay_ms is not None:
             parts.append(f"newest applied change {figures.apply_delay_ms:,} ms before its commit")
+        if figures.oldest_apply_delay_ms is not None:
+            parts.append(f"first change of its manifest {figures.oldest_apply_delay_ms:,} ms")
     lines = [", ".join(parts)]
     if figures.problem:
         lines.append(f"{label}: {figures.problem}")

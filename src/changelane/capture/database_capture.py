@@ -113,7 +113,7 @@ def _is_read_when_new(source: DatabaseSource, server: CapturedServer, name: str)
 
 
 def capture_figures(source: DatabaseSource | SegmentsSource, *, consumer: str) -> CaptureFigures:
-    """Return the figures of a capture, with those of its server if the source is a database.
+    """Return the figures of a capture, with those of its server if changelane connects to one.
 
     Args:
         source: The database or the capture log.
@@ -123,7 +123,9 @@ def capture_figures(source: DatabaseSource | SegmentsSource, *, consumer: str) -
         ChangelaneError: The capture log is damaged.
         OSError: The capture log cannot be read.
     """
-    read_lag = captured_server_of(source).log_lag if isinstance(source, DatabaseSource) else None
+    read_lag = None
+    if isinstance(source, DatabaseSource) and not source.is_experimental:
+        read_lag = captured_server_of(source).log_lag
     log = CaptureLog(folder_of(source.capture_log.path))
     return read_capture_figures(log, consumer=consumer, read_lag=read_lag)
 

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
+import msgspec
+
 from changelane.capture.connectors import ConnectorOptions
 from changelane.capture.engine_config import Heartbeat, Published
 from changelane.capture.engine_offset import position_text, source_time_ms
 from changelane.capture.engine_records import EngineRecord
-from changelane.capture.manifest import EngineOffset, Manifest
+from changelane.capture.manifest import CapturedRecord, EngineOffset, Manifest
 from changelane.capture.publication import (
     Append,
     AppendSegments,
@@ -33,10 +35,35 @@ Acknowledge = Callable[[EngineOffset], None]
 Report = Callable[[Published | Heartbeat], None]
 """Reports the progress."""
 
+FIRST_TIME: Final = "first_source_time_ms"
+"""The source's time of the first change of a manifest, among its details."""
 _HEARTBEAT_S: Final = 1.0
 """The shortest time between two reports of a heartbeat."""
 _REPAIRS_S: Final = 5.0
 """The shortest time between two looks for repairs, each of which lists a folder."""
+
+
+class _Source(msgspec.Struct):
+    ts_ms: int | None = None
+
+
+class _Payload(msgspec.Struct):
+    source: _Source
+
+
+class _Envelope(msgspec.Struct):
+    payload: _Payload
+
+
+_ENVELOPES: Final = msgspec.json.Decoder(_Envelope)
+
+
+def record_time_ms(record: CapturedRecord) -> int | None:
+    """Return the source's time of a record's change; ``None`` = it has none."""
+    try:
+        return _ENVELOPES.decode(record.value or "").payload.source.ts_ms
+    except msgspec.DecodeError:  # a tombstone, or no change
+        return None
 
 
 class LogPublisher:
@@ -74,6 +101,7 @@ class LogPublisher:
         # the files that are in the log, or never will be: some cannot be deleted
         self._finished_repairs: set[str] = set()
         self._offset: EngineOffset = {}
+        self._first_time_ms: int | None = None
         self.before_publication: Callable[[], None] = lambda: None
 
     def write(self, records: Iterable[EngineRecord], acknowledge: Acknowledge) -> None:
@@ -161,6 +189,8 @@ class LogPublisher:
         for step in steps:
             match step:
                 case Append(records):
+                    if self._first_time_ms is None:  # of the manifest: no other record is decoded
+                        self._first_time_ms = record_time_ms(records[0])
                     for record in records:
                         self._writer.append(record)
                 case AppendSegments(segments):
@@ -171,7 +201,11 @@ class LogPublisher:
 
     def _publish(self, offset: EngineOffset) -> None:
         self.before_publication()
-        manifest = self._writer.publish(offset, detail=manifest_detail(self._options, offset))
+        detail = manifest_detail(self._options, offset)
+        if self._first_time_ms is not None:
+            detail[FIRST_TIME] = self._first_time_ms
+            self._first_time_ms = None
+        manifest = self._writer.publish(offset, detail=detail)
         if self._acknowledge is not None:
             self._acknowledge(offset)
         self._report(published_status(manifest))

@@ -98,9 +98,19 @@ def capture_metrics(figures: CaptureFigures, *, now_ms: float) -> "Iterator[Metr
             _seconds(figures.publish_delay_ms),
         ),
         (
+            "oldest_publish_delay_seconds",
+            "From the first change of the newest manifest to it.",
+            _seconds(figures.oldest_publish_delay_ms),
+        ),
+        (
             "apply_delay_seconds",
             "From the newest applied change at the source to its commit.",
             _seconds(figures.apply_delay_ms),
+        ),
+        (
+            "oldest_apply_delay_seconds",
+            "From the first change of the newest applied manifest to its commit.",
+            _seconds(figures.oldest_apply_delay_ms),
         ),
     ]
     if (lag := figures.server) is not None:

@@ -21,6 +21,7 @@ from changelane.cli.capture_metrics import figures_reader
 from changelane.cli.pipeline_tables import open_pipeline
 from changelane.conversion.terminal_text import printable
 from changelane.pipeline.database_source import DatabaseSource
+from changelane.pipeline.experimental_source import PAGE
 from changelane.pipeline.interface import Source
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ def status(file: str, *, master: str | None, output: str) -> None:
         label = pipeline.source.label
         for line in figure_lines(capture, label=label, now_ms=time.time() * 1000):
             click.echo(printable(line))
+        if isinstance(pipeline.source, DatabaseSource) and pipeline.source.is_experimental:
+            click.echo(printable(f"{label}: not asked for the lag of its log ({PAGE})"))
     if connector is not None:
         for line in connector_lines(connector, label=pipeline.source.label):
             click.echo(printable(line))

@@ -11,7 +11,11 @@ from changelane.capture.capture_figures import (
     read_capture_figures,
 )
 from changelane.capture.captured_server import LogLag
+from changelane.capture.connectors import ConnectorOptions
+from changelane.capture.engine_records import EngineRecord, RecordRole
 from changelane.capture.manifest import CapturedRecord, EngineOffset
+from changelane.capture.publication import PublicationLimits, PublicationPlanner
+from changelane.capture.publisher import LogPublisher
 from changelane.capture.segment_store import CaptureLog, SegmentWriter
 from changelane.capture.storage import LocalFolder
 from changelane.errors import UnreachableError
@@ -52,6 +56,45 @@ def test_delays_are_measured_from_the_source(tmp_path: Path) -> None:
     assert (figures.applied_manifest, figures.pending_record_count) == (1, 4)
     assert figures.apply_delay_ms is not None
     assert 5000 <= figures.apply_delay_ms < 60_000
+
+
+def test_the_oldest_delay_is_that_of_the_first_change_of_a_manifest(tmp_path: Path) -> None:
+    folder, now_ms = LocalFolder(tmp_path / "log"), int(time.time() * 1000)
+    writer = SegmentWriter(folder, tmp_path / "spool")
+    options = ConnectorOptions(product="oracle", name="shop", host="h", database="d", user="u")
+    planner = PublicationPlanner({"scn": "1"}, limits=PublicationLimits(max_age_s=9), now_s=0)
+    publisher = LogPublisher(writer, planner, options, lambda _: None, folder)
+
+    def write(*seconds_ago: int) -> None:
+        """Publish changes of one transaction, and a tombstone."""
+        inside: EngineOffset = {"scn": str(seconds_ago), "transaction_id": "7"}
+        values = [
+            f'{{"payload":{{"source":{{"ts_ms":{now_ms - ago * 1000}}}}}}}' for ago in seconds_ago
+        ]
+        records = [CapturedRecord("shop.S.T", "1", value) for value in (*values, None)]
+        rows = [EngineRecord(RecordRole.ROW, inside, record) for record in records]
+        end = EngineRecord(RecordRole.END, inside, CapturedRecord("shop.transaction", None, "{}"))
+        publisher.write([*rows, end], lambda _: None)
+
+    write(60, 40)
+    write(50)
+    publisher.finish()
+    figures = figures_of(CaptureLog(folder))
+    assert figures.oldest_publish_delay_ms is not None
+    assert 60_000 <= figures.oldest_publish_delay_ms < 120_000
+    assert figures.publish_delay_ms is figures.oldest_apply_delay_ms is None
+    CaptureLog(folder).set_consumed("shop", 1)
+    figures = figures_of(CaptureLog(folder))
+    assert figures.oldest_apply_delay_ms is not None
+    assert 60_000 <= figures.oldest_apply_delay_ms < 120_000
+    (line,) = figure_lines(figures, label="db", now_ms=now_ms)
+    assert "first change of its manifest 6" in line
+    writer.close()
+
+
+def test_a_manifest_without_a_change_has_no_oldest_delay(tmp_path: Path) -> None:
+    figures = figures_of(publish(tmp_path, [3], 1))
+    assert figures.oldest_publish_delay_ms is None
 
 
 def test_start_of_a_pipeline_does_not_change_the_time_of_its_last_batch(tmp_path: Path) -> None:

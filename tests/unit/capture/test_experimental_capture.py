@@ -359,7 +359,9 @@ def test_another_table_needs_a_new_snapshot(tmp_path: Path) -> None:
     assert "other_database" in {finding.defect for finding in database_findings(other)}
 
 
-def test_status_says_that_the_lag_is_unknown(tmp_path: Path) -> None:
-    figures = capture_figures(source_of(segments=str(tmp_path)), consumer="shop")
-    assert figures.server is not None
-    assert "unknown, because the capture is experimental" in figures.server.problem
+def test_the_server_is_in_no_figure(tmp_path: Path) -> None:
+    """A metric would say that it answers, or that it does not."""
+    source = source_of(segments=str(tmp_path))
+    figures = capture_figures(source, consumer="shop")
+    assert (figures.server, figures.problem) == (None, "")
+    assert "unknown" in captured_server_of(source).log_lag(None).problem
