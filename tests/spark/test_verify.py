@@ -231,6 +231,19 @@ def test_a_continuous_verification_proves_chunk_after_chunk(
     assert again.oldest_time_s is not None
     assert again.oldest_time_s > last.oldest_time_s
     assert verification.progress[logs.report.table].proven_share == 0
+    # the next process continues with the second chunk of the second round
+    restarted = ContinuousVerification(
+        shop.pipeline, ["kinds", "logs"], spark=spark, options=options, notify=print
+    )
+    second, *others = itertools.islice(restarted.steps(), 3)
+    assert second is not None
+    assert (second.report.table, second.chunk, second.chunk_count) == (kinds.report.table, 1, 2)
+    assert (second.report.row_count, second.proven_share) == (last.report.row_count, 1)
+    assert second.oldest_time_s is not None
+    assert second.oldest_time_s > again.oldest_time_s
+    assert [step.report.table if step else None for step in others] == [
+        *(logs.report.table, kinds.report.table)
+    ]
 
 
 def test_a_table_that_changes_has_only_the_difference_that_was_planted(

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verification that never ends: chunk after chunk of each table, again and again."""
+"""The verification that never ends: chunk after chunk of each table, again and again.
+
+The progress is in the lake, so that a restart continues with the chunk that follows.
+"""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +18,7 @@ from changelane.spark.lake.interface import separate_session
 from changelane.spark.runtime.redact import FAILURES, sentence_of
 from changelane.spark.verify.databases import open_database
 from changelane.spark.verify.progress import TableProgress
+from changelane.spark.verify.progress_store import ProgressStore, StoredRound
 from changelane.spark.verify.report import TableReport
 from changelane.spark.verify.table_plan import Bound
 from changelane.spark.verify.table_verification import Verification, VerifyOptions
@@ -73,6 +77,7 @@ class ContinuousVerification:
         self._lake = lake_of(separate_session(spark), pipeline)
         self._options = options
         self._notify = notify
+        self._store = ProgressStore(spark, pipeline.folder, pipeline.name)
         self.progress: dict[str, TableProgress] = {}
 
     def steps(self) -> Iterator[ChunkStep | None]:
@@ -86,9 +91,13 @@ class ContinuousVerification:
         """
         check_capture_log(self._source)
         names = self._table_names()
+        rounds = {name: stored for name in names if (stored := self._read(name))}
+        self.progress |= {name: stored.progress for name, stored in rounds.items()}
+        # interrupted rounds and new tables come first, then the table that waits longest
+        names.sort(key=lambda name: _waits_since_s(rounds.get(name)))
         while True:
             for name in names:
-                yield from self._round(name)
+                yield from self._round(name, rounds.pop(name, None))
             if not names:
                 self._notify("the source has no table that is captured")
                 yield None
@@ -105,10 +114,12 @@ class ContinuousVerification:
         with open_database(self._source) as database:
             return [str(table.id) for table in selected_tables(database.tables(), self._tables)]
 
-    def _round(self, name: str) -> Iterator[ChunkStep | None]:
-        """Yield the steps of a table's chunks."""
+    def _round(self, name: str, stored: StoredRound | None) -> Iterator[ChunkStep | None]:
+        """Yield the steps of a table's chunks, or of those that an interrupted round lacks."""
         bounds: tuple[Bound, ...] | None = None
         chunk = 0
+        if stored is not None and not stored.is_complete:
+            bounds, chunk = stored.bounds, stored.next_chunk
         while bounds is None or chunk <= len(bounds):
             try:
                 report, bounds = self._chunk_report(name, chunk, bounds)
@@ -124,14 +135,33 @@ class ContinuousVerification:
             former = self.progress.get(name, TableProgress(chunk_count=count))
             progress = former.after(report, chunk=chunk, chunk_count=count, time_s=time_s)
             self.progress[name] = progress
+            chunk += 1
+            self._write(
+                name,
+                StoredRound(progress=progress, next_chunk=chunk, bounds=bounds, time_s=time_s),
+            )
             yield ChunkStep(
                 report=report,
-                chunk=chunk,
+                chunk=chunk - 1,
                 chunk_count=count,
                 proven_share=progress.proven_share,
                 oldest_time_s=progress.oldest_time_s,
             )
-            chunk += 1
+
+    def _read(self, name: str) -> StoredRound | None:
+        """Return the stored progress of a table; a failure is shown, and a new round begins."""
+        try:
+            return self._store.read(name)
+        except FAILURES as error:
+            self._notify(f"{name}: the stored progress cannot be read: {sentence_of(error)}")
+            return None
+
+    def _write(self, name: str, stored: StoredRound) -> None:
+        """Store the progress of a table; a failure is shown, and the next chunk follows."""
+        try:
+            self._store.write(name, stored)
+        except (OSError, *FAILURES) as error:
+            self._notify(f"{name}: the progress is not stored: {sentence_of(error)}")
 
     def _chunk_report(
         self, name: str, chunk: int, bounds: tuple[Bound, ...] | None
@@ -143,3 +173,8 @@ class ContinuousVerification:
                 self._pipeline, self._source, database, self._lake, self._options, lambda _: None
             )
             return verify_table(verification, table, chunk=chunk, bounds=bounds)
+
+
+def _waits_since_s(stored: StoredRound | None) -> float:
+    """Return the time since when a table waits for its next chunk; 0 = it is the next one."""
+    return stored.time_s if stored is not None and stored.is_complete else 0

@@ -3,10 +3,12 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from changelane.cli.verify_metrics import VerifyMetrics
 from changelane.spark.verify.progress import TableProgress
+from changelane.spark.verify.progress_store import StoredRound
 from changelane.spark.verify.report import KeyDifference, TableReport
 
 
@@ -23,6 +25,15 @@ def test_a_table_is_proven_when_all_of_its_chunks_are() -> None:
     assert (progress.proven_share, progress.oldest_time_s) == (0.75, 10)
     progress = progress.after(report(), chunk=0, chunk_count=2, time_s=30)
     assert progress.oldest_time_s == 20
+
+
+def test_a_stored_round_is_the_same_when_it_is_read() -> None:
+    progress = TableProgress(chunk_count=3).after(report(), chunk=0, chunk_count=3, time_s=10)
+    bounds = (("10", "ä"), ("20", ""))
+    stored = StoredRound(progress=progress, next_chunk=1, bounds=bounds, time_s=10)
+    assert msgspec.json.decode(msgspec.json.encode(stored), type=StoredRound) == stored
+    rounds = [msgspec.structs.replace(stored, next_chunk=chunk) for chunk in range(4)]
+    assert [stored_round.is_complete for stored_round in rounds] == [False, False, False, True]
 
 
 def test_a_table_with_fewer_chunks_forgets_the_others() -> None:
