@@ -157,6 +157,13 @@ def test_records_of_a_database_with_another_name_are_refused() -> None:
         check_partition({"server": "shop", "database": "Shop"}, expected)
 
 
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_a_lost_position_is_never_replaced_by_a_new_snapshot(product: str, tmp_path: Path) -> None:
+    """The capture sets `initial` or `no_data`; the error has a sentence of its own."""
+    modes = run_connector(options_of(product, tmp_path), tmp_path, "--lost")
+    assert modes == {"initial": False, "no_data": False, "when_needed": True}
+
+
 class Engine:
     """The side of the engine: its records, and the offsets that it gets back."""
 

@@ -8,7 +8,8 @@ streaming sources of both connectors (``SqlServerStreamingChangeEventSource.exec
 ``BufferedLogMinerStreamingChangeEventSource.handleCommit``).
 
 With ``--stored OFFSET`` it writes the offset as the capture process does, and has what Debezium
-reads at the source's partition.
+reads at the source's partition. With ``--lost`` it has whether each mode of snapshots that the
+capture sets takes a new snapshot if the log lacks the offset.
 """
 
 import json
@@ -242,6 +243,16 @@ def stored_offset(connector: Connector, options: ConnectorOptions, work: Path, o
         store.stop()
 
 
+def snapshots_if_lost() -> dict[str, bool]:
+    """Return whether a mode of snapshots replaces an offset that the log lacks."""
+    modes = {"initial": "InitialSnapshotter", "no_data": "NoDataSnapshotter"}
+    modes |= {"when_needed": "WhenNeededSnapshotter"}
+    return {
+        mode: bool(JClass(f"io.debezium.snapshot.mode.{name}")().shouldSnapshotOnDataError())
+        for mode, name in modes.items()
+    }
+
+
 def main(jars: str, work: str, *arguments: str) -> None:
     """Write the records, or the stored offset."""
     options = msgspec.json.decode(sys.stdin.buffer.read(), type=ConnectorOptions)
@@ -250,7 +261,10 @@ def main(jars: str, work: str, *arguments: str) -> None:
         options.product
     ]
     connector = make(options)
-    if arguments:
+    result: Any
+    if arguments == ("--lost",):
+        result = snapshots_if_lost()
+    elif arguments:
         result = stored_offset(connector, options, Path(work), json.loads(arguments[1]))
     else:
         records = records_of(connector, commits=options.product == "oracle")
