@@ -18,6 +18,7 @@ from changelane.capture.storage import LocalFolder
 from changelane.cli import main
 from changelane.errors import ConfigError
 from changelane.pipeline.config import Pipeline, parse
+from changelane.pipeline.replayed import replayed
 from changelane.schema import TableId
 from changelane.spark.check.pipeline import check
 from changelane.spark.lake import lake as open_lake
@@ -115,6 +116,9 @@ def test_every_record_is_applied_once_by_runs_that_fail_in_between(
         with pytest.raises(RunError):
             capture.run(spark)
     capture.publish(2)
+    again = replayed(capture.pipeline(), f"{capture.lake}-again")
+    assert run(spark, again).batches[-1].lag == {"segments": {0: 0}}
+    assert capture.log.consumed() == {"shop~p1": 2}, "the log keeps what the pipeline lacks"
     report = capture.run(spark)
     assert capture.ids(spark) == [*range(44)]
     assert capture.log.consumed() == {"shop~p1": 4}

@@ -9,6 +9,7 @@ from changelane.errors import ConfigError
 from changelane.pipeline.config import Pipeline, with_tables
 from changelane.pipeline.database_source import DatabaseSource
 from changelane.pipeline.lake_sinks import DeltaSink, IcebergSink
+from changelane.pipeline.segments_source import SegmentsSource
 
 _SINKS: Final = {"delta": DeltaSink, "iceberg": IcebergSink}
 
@@ -42,7 +43,10 @@ def replayed(pipeline: Pipeline, folder: str) -> Pipeline:
     options = msgspec.structs.replace(
         pipeline.options, checkpoint=None, trigger="available_now", max_interval=None
     )
+    if isinstance(source, SegmentsSource | DatabaseSource) and source.is_capture_log:
+        # the other pipeline has the same name, under which the log keeps what it has not applied
+        source = msgspec.structs.replace(source.capture_log, keeps_segments=False)
     sink = _SINKS[pipeline.table_format](path=folder)
     if sink.folder == pipeline.folder.rstrip("/"):
         raise ConfigError("--replay needs a folder of its own, not that of the pipeline's tables")
-    return msgspec.structs.replace(pipeline, sink=sink, options=options)
+    return msgspec.structs.replace(pipeline, source=source, sink=sink, options=options)

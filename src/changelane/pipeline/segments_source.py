@@ -20,12 +20,15 @@ class SegmentsSource(
         format_options: The options of the format.
         max_bytes_per_batch: The maximum size of the segments of a batch, compressed bytes; a batch
             has at least one segment.
+        keeps_segments: The capture log keeps the segments that this pipeline has not applied yet.
+            Without that, its retention may delete them: for a pipeline that reads a log once.
     """
 
     path: str
     format: str = "debezium-json"
     format_options: dict[str, Any] = {}
     max_bytes_per_batch: Annotated[int, msgspec.Meta(ge=1)] = 128 << 20
+    keeps_segments: bool = True
 
     @property
     def capture_log(self) -> Self:

@@ -14,6 +14,7 @@ from changelane.errors import ConfigError
 from changelane.pipeline.config import Pipeline, parse
 from changelane.pipeline.experimental_source import ExperimentalSource
 from changelane.pipeline.replayed import replayed
+from changelane.pipeline.segments_source import SegmentsSource
 from changelane.pipeline.secret_options import check_secrets
 
 
@@ -105,7 +106,9 @@ def test_its_capture_log_can_be_replayed_for_verify() -> None:
     delta = {"type": "delta", "path": "lake"}
     source = msgspec.to_builtins(pipeline().source)
     shop = parse({"name": "shop", "source": source, "sink": delta})
-    assert replayed(shop, "/tmp/replayed").source == shop.source
+    source = replayed(shop, "/tmp/replayed").source
+    assert isinstance(source, SegmentsSource)
+    assert (source.path, source.format) == (shop.source.segments, "debezium-json")
 
 
 NOT_CONNECTED = "because changelane does not connect to it itself"

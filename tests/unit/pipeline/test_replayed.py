@@ -8,6 +8,7 @@ import pytest
 from changelane.errors import ConfigError
 from changelane.pipeline.config import Pipeline, load
 from changelane.pipeline.replayed import replayed
+from changelane.pipeline.segments_source import SegmentsSource
 
 TOPIC = "type: kafka, bootstrap_servers: 'localhost:1', topics: t, format: canal-json"
 DATABASE = "type: mariadb, host: h, user: u, database: d, tables: [d.*], segments: log"
@@ -55,3 +56,11 @@ def test_topics_of_a_connector_can_be_replayed(tmp_path: Path) -> None:
     source = DATABASE.replace("segments: log", connect)
     first = pipeline(tmp_path, source)
     assert replayed(first, str(tmp_path / "again")).source == first.source
+
+
+def test_a_replay_of_a_capture_log_says_nothing_about_the_pipeline(tmp_path: Path) -> None:
+    first = pipeline(tmp_path, "type: segments, path: log")
+    source = replayed(first, str(tmp_path / "again")).source
+    assert isinstance(source, SegmentsSource)
+    assert (first.source.keeps_segments, source.keeps_segments) == (True, False)
+    assert source.path == first.source.path

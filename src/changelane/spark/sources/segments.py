@@ -139,7 +139,8 @@ class SegmentsInput:
     def _record_read(self, sequence: int) -> None:
         """Record that the tables contain all records up to a manifest."""
         self._read_sequence = sequence
-        self._capture_log.set_consumed(self._consumer, sequence)
+        if self._source.keeps_segments:
+            self._capture_log.set_consumed(self._consumer, sequence)
 
     def new_batches(self) -> Iterator[Batch]:
         """Yield the batches of the segments that no batch has read, in order.
