@@ -14,8 +14,8 @@ from changelane.errors import ConfigError
 from changelane.pipeline.config import Pipeline, parse
 from changelane.pipeline.experimental_source import ExperimentalSource
 from changelane.pipeline.replayed import replayed
-from changelane.pipeline.segments_source import SegmentsSource
 from changelane.pipeline.secret_options import check_secrets
+from changelane.pipeline.segments_source import SegmentsSource
 
 
 def pipeline(source_type: str = "sqlserver", **options: Any) -> Pipeline:
