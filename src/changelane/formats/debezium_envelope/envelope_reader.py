@@ -3,8 +3,8 @@
 
 A member has a wire class for its envelope, and functions for its differences (:class:`Member`).
 Messages are decoded as in ``debezium-json``: a schema block is parsed once per content, and the
-JSON decoder returns typed rows. A message with unknown fields, or with numbers as text, takes the
-slow path, which keeps unknown fields in the event's details.
+JSON decoder returns typed rows. A message with unknown fields, with numbers as text, or with a
+boolean ``snapshot``, takes the slow path, which keeps unknown fields in the event's details.
 """
 
 from collections.abc import Callable, Mapping
@@ -207,13 +207,15 @@ class MemberReader:
         return self._row(message, envelope, plan, details)
 
     def _lenient_envelope(self, payload: bytes, plan: RowPlan, details: dict[str, object]) -> Any:
-        """Decode an envelope with unknown fields, or with numbers as text."""
+        """Decode an envelope with unknown fields, numbers as text, or a boolean ``snapshot``."""
         parts = loads(_PARTS, payload)
         if "op" not in parts or "source" not in parts:
             raise DecodeError("not a row change of this format", code=ReasonCode.UNKNOWN_KIND)
         fields: dict[str, Any] = loads(_FIELDS, parts["source"], "$.source")
         for name in self.member.integers & fields.keys():
             fields[name] = integer(fields[name], f"$.source.{name}")
+        if "snapshot" in self._source_fields and isinstance(fields.get("snapshot"), bool):
+            fields["snapshot"] = "true" if fields["snapshot"] else "false"
         if "ts_ms" in parts:
             time = integer(loads(_ANY, parts["ts_ms"], "$.ts_ms"), "$.ts_ms")
             parts["ts_ms"] = msgspec.Raw(json.dumps(time))

@@ -184,6 +184,12 @@ def test_a_row_of_a_snapshot_is_a_read_and_is_written_as_c():
     assert (payload["op"], payload["source"]["snapshot"]) == ("c", "true")
 
 
+@pytest.mark.parametrize(("value", "op"), [(True, Op.READ), (False, Op.CREATE), (None, Op.CREATE)])
+def test_snapshot_may_be_a_json_boolean_or_null(value, op):
+    event = read(spoilt(source={"snapshot": value}))
+    assert (event.op, event.source.snapshot) == (op, "true" if value else None)
+
+
 def test_a_snapshot_read_without_a_word_about_it_is_written_as_one_which_is_a_loss():
     value, losses = written(change("r", after=ROW))
     assert value["payload"]["source"]["snapshot"] == "true"
