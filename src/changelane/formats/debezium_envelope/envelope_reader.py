@@ -65,6 +65,7 @@ class Draft(msgspec.Struct):
         hidden_before: Columns with an unavailable value in the before image, beside those with the
             placeholder.
         hidden_after: The same for the after image.
+        after_holds: The completeness of the after image, if the rules know it.
     """
 
     op: Op
@@ -83,6 +84,7 @@ class Draft(msgspec.Struct):
     offset: int | None = None
     hidden_before: tuple[str, ...] = ()
     hidden_after: tuple[str, ...] = ()
+    after_holds: Completeness | None = None
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -295,9 +297,8 @@ def _source_fields(envelope: Any) -> frozenset[str]:
 
 def _change(draft: Draft, source_time_ns: int | None) -> DataChange:
     op, before, after, envelope = draft.op, draft.before, draft.after, draft.envelope
-    before_completeness = after_completeness = (
-        Completeness.UNKNOWN if draft.schema else Completeness.FULL
-    )
+    before_completeness = Completeness.UNKNOWN if draft.schema else Completeness.FULL
+    after_completeness = draft.after_holds or before_completeness
     if op is Op.DELETE:
         if before is None and draft.key_row:
             before, before_completeness = draft.key_row, Completeness.KEY

@@ -49,6 +49,8 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         empty: The JSON value for a missing image.
         has_key_schema: Message keys have a schema.
         same_rows: A missing image has the schema of the other image.
+        all_columns: The schema of an image lists the columns that the image lacks, too.
+        attributes: The attributes of schemas in their order, if that is not Connect's.
     """
 
     payload: str
@@ -61,6 +63,8 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     empty: object = None
     has_key_schema: bool = False
     same_rows: bool = False
+    all_columns: bool = False
+    attributes: tuple[str, ...] = ()
 
 
 class Parts(msgspec.Struct, kw_only=True):
@@ -99,7 +103,7 @@ class MemberWriter:
         fields: Fields = lambda _schema, raw: raw,
     ) -> None:
         self._layout = layout
-        self._writers = RowWriters(modes, placeholder, fields)
+        self._writers = RowWriters(modes, placeholder, fields, layout.attributes)
         self._payload = fields_in(layout.payload)
         self._source = fields_in(layout.source)
         special = {member.member: member for member in layout.source_members}
@@ -206,7 +210,9 @@ class MemberWriter:
         self, images: Images, payload: Mapping[str, Any], parts: Parts, base: str
     ) -> Schema:
         writer, before, after = images
-        if self._layout.same_rows:
+        if self._layout.all_columns:
+            before = after = None
+        elif self._layout.same_rows:
             before, after = (
                 (after if before is None else before),
                 (before if after is None else after),

@@ -8,7 +8,7 @@ from changelane.event import DataChange, Image, Tombstone
 from changelane.formats.contract import json
 from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.contract.format import Report
-from changelane.formats.debezium_envelope.rows.connect_schema import Schema
+from changelane.formats.debezium_envelope.rows.connect_schema import Schema, in_order
 from changelane.formats.debezium_envelope.rows.modes import Modes
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
 from changelane.formats.debezium_envelope.rows.raw_json import from_text, stored_topic, wrapped
@@ -37,8 +37,18 @@ class RowWriters:
         modes: Callable[[str | None], Modes],
         placeholder: Placeholder,
         fields: Fields = lambda _schema, raw: raw,
+        attributes: Sequence[str] = (),
     ) -> None:
+        """Create the writers.
+
+        Args:
+            modes: Returns the forms of values, by product.
+            placeholder: The placeholder of unavailable values.
+            fields: Returns the schemas of columns that are not the usual ones.
+            attributes: The attributes of schemas in their order, if that is not Connect's.
+        """
         self._modes = modes
+        self._attributes = attributes
         self._placeholder = placeholder
         self._fields = fields
         self._writers: BoundedCache[tuple[object, ...], RowWriter] = BoundedCache(_LIMIT)
@@ -58,7 +68,11 @@ class RowWriters:
 
     def add_block(self, shape: tuple[object, ...], schema: Schema | None) -> bytes:
         """Store the block of a schema, and return it."""
-        return self.blocks.add(shape, b"" if schema is None else json.dumps(schema))
+        block = b""
+        if schema is not None:
+            ordered = in_order(schema, self._attributes) if self._attributes else schema
+            block = json.dumps(ordered)
+        return self.blocks.add(shape, block)
 
     def key(
         self,
