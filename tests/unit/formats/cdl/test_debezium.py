@@ -76,6 +76,12 @@ def test_the_documented_message_comes_back_as_the_same_json_in_the_same_order():
     assert not losses
 
 
+def test_the_schema_of_an_image_lists_columns_that_the_image_lacks():
+    value, _ = written(change("d", {"id": 1}))
+    for image in value["schema"]["fields"][:2]:
+        assert [column["field"] for column in image["fields"]] == list(ROW)
+
+
 def test_an_image_is_called_before_or_data_in_the_schema():
     value, _ = written(change("c", after=ROW))
     named = [(f["field"], f.get("name")) for f in value["schema"]["fields"]]

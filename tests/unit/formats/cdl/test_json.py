@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from changelane import DecodeError, Message, UnsupportedError, convert, get_codec
+from changelane.apply import operations_of
 from changelane.event import (
     Completeness,
     DataChange,
@@ -246,6 +247,19 @@ def test_a_key_change_is_one_update():
 
 
 # -- deleted rows --------------------------------------------------------------------------------
+
+
+def test_a_key_change_without_all_columns_does_not_null_the_others():
+    told = decode(OPERATION="UPDATE", before=row(id=33), data=row())
+    before, after = ({"id": number, "count1": 1} for number in (33, 34))
+    event = msgspec.structs.replace(told, before=before, after=after)
+    message = written(event)
+    for image in json.loads(message.value)["schema"]["fields"][8:10]:
+        assert [column["field"] for column in image["fields"]] == list(ROW["data"])
+    (again,) = CDL.decode(message)
+    assert (again.before, again.after) == (before, after)
+    _, upsert = operations_of(again)
+    assert not upsert.is_full_row
 
 
 def test_a_deleted_row_may_stand_in_data():

@@ -81,6 +81,7 @@ LAYOUT: Final = Layout(
     row_names=("before", "data"),
     source_name="io.debezium.connector.postgresql.Source",
     has_key_schema=True,
+    all_columns=True,
 )
 
 VERSION: Final = "2.0"

@@ -178,7 +178,6 @@ class Encoder:
             writer,
             name,
             tuple(member.member for member in members),
-            *(None if payload[image] is None else tuple(payload[image]) for image in _IMAGES),
             *(payload[field] is None for field in _REQUIRED),
             tuple((field, type(value)) for field, value in extra),
             json.dumps(details.get("unique_fields")),
@@ -208,7 +207,8 @@ def _envelope(name: str, writer: RowWriter, payload: Row, unique: Schema) -> Sch
         text("LOB_COLUMNS", optional=True),
         _TRANSACTION,
         replace(unique, optional=True, field="unique"),
-        *(writer.struct(payload[image], image, image) for image in _IMAGES),
+        # as in the sample, also those columns that an image lacks
+        *(writer.struct(None, image, image) for image in _IMAGES),
         text("message_version"),
         text("message_type"),
         text("HEARTBEAT_IDENTIFIER", optional=True),
