@@ -180,6 +180,16 @@ def test_unavailable_column_becomes_absent_with_a_loss():
         value(event)
 
 
+def test_snapshot_read_can_have_a_type_of_canal():
+    event = change(Op.READ, {"id": "int64"}, after={"id": 1})
+    assert row_of(event)["type"] == "INIT"
+    codec = get_codec("canal-json", dialect="canal", snapshot_type="INSERT")
+    with pytest.raises(UnsupportedError, match="operation:r"):
+        codec.encode(event)
+    (message,) = codec.encode(event, on_loss="warn").messages
+    assert json.loads(message.value)["type"] == "INSERT"
+
+
 def test_delete_writes_the_row_where_the_dialect_has_it():
     event = change(Op.DELETE, {"id": "int64"}, before={"id": 1})
     assert row_of(event)["data"] == [{"id": "1"}]
