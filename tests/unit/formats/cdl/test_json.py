@@ -170,6 +170,15 @@ def test_seg_owner_is_the_schema_and_table_name_the_table():
     assert decode().table == TableId(None, "public", "ct_pg2hudi")
 
 
+def test_seg_owner_is_the_database_of_a_product_without_schemas():
+    event = decode(DATA_STORE="MYSQL", SEG_OWNER="shop")
+    assert event.table == TableId("shop", None, "ct_pg2hudi")
+    assert payload_of(event)["SEG_OWNER"] == "shop"
+    event = msgspec.structs.replace(decode(), table=TableId("cdl", "public", "t"))
+    assert payload_of(event, on_loss="warn")["SEG_OWNER"] == "public"
+    assert dict(CDL.encode(event, on_loss="warn").losses) == {"table.database": "not written"}
+
+
 def test_seg_owner_is_the_database_where_the_user_says_so():
     codec = get_codec("cdl-json", owner="database")
     event = decode(codec)

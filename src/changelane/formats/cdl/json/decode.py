@@ -25,7 +25,6 @@ from changelane.formats.cdl.json.options import (
     ORIGIN,
     VERSION,
     Options,
-    Owner,
     lob_names,
     modes_of,
 )
@@ -143,11 +142,8 @@ class Decoder:
             details.update(plan.details)
         if plan.schema is not None and plan.label != _label(change):
             details["name"] = plan.label
-        is_schema = self._owner is Owner.SCHEMA
-        owner = change.SEG_OWNER
-        table = TableId(
-            None if is_schema else owner, owner if is_schema else None, change.TABLE_NAME
-        )
+        owner_part = {self._owner.of(source.product): change.SEG_OWNER}
+        table = TableId(name=change.TABLE_NAME, **owner_part)
         key = _key(change, details)
         before, after, completeness = self._images(op, change, key, source.product, plan, details)
         return DataChange(

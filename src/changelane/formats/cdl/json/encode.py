@@ -21,6 +21,7 @@ from changelane.formats.cdl.json.options import (
     OPERATIONS,
     VERSION,
     Options,
+    Owner,
     lob_names,
     modes_of,
 )
@@ -81,7 +82,7 @@ class Encoder:
         if not details.keys() <= _OWN_DETAILS:
             report(("details", "further fields of other producers are not written"))
         writer = self._writers.of(event)
-        owner = event.table.schema or event.table.database
+        owner = _owner(event, self._options.owner, report)
         before, after, lobs = self._images(event, writer, report)
         row = after if after is not None else before
         unique = unique_of(event, row, report)
@@ -278,6 +279,16 @@ def unique_of(event: DataChange, row: Mapping[str, Any] | None, report: Report) 
         report(("key", "the row does not have its values"))
         return None
     return {name: row[name] for name in event.key.columns}
+
+
+def _owner(event: DataChange, option: Owner, report: Report) -> str | None:
+    """Return SEG_OWNER, one part of the table's name."""
+    parts = {"schema": event.table.schema, "database": event.table.database}
+    owner = parts.pop(option.of(event.source.product))
+    for name, part in parts.items():
+        if part is not None:
+            report((f"table.{name}", "not written"))
+    return owner
 
 
 # -- coordinates -----------------------------------------------------------------------------------

@@ -15,10 +15,18 @@ from changelane.formats.debezium_envelope.rows.modes import Modes, TimePrecision
 class Owner(StrEnum):
     """The part of a table's name in SEG_OWNER."""
 
+    AUTO = "auto"
+    """``database`` for products without schemas, else ``schema``."""
     SCHEMA = "schema"
     """"Schema of the database to be synchronized" (the documentation's table of fields)."""
     DATABASE = "database"
     """For sources without schemas, such as MySQL."""
+
+    def of(self, product: str | None) -> str:
+        """Return the part of the names of a product's tables: ``schema`` or ``database``."""
+        if self is Owner.AUTO:
+            return "database" if product in WITHOUT_SCHEMAS else "schema"
+        return self.value
 
 
 class Timestamps(StrEnum):
@@ -46,7 +54,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     before_image: BeforeImage = BeforeImage.AUTO
     placeholder: str | None = "__debezium_unavailable_value"
-    owner: Owner = Owner.SCHEMA
+    owner: Owner = Owner.AUTO
     heartbeat_table: str = "cdc_cdl.cdc_heartbeat"
     vendor: str = "com.huawei"
     timestamps: Timestamps = Timestamps.AUTO
@@ -57,6 +65,9 @@ VERSION: Final = "1.0"
 MESSAGE_TYPE: Final = "0"
 FILLERS: Final = frozenset({"postgresql", "opengauss"})
 """Products with only the primary key in deletes: "PG sources with default replica identity"."""
+
+WITHOUT_SCHEMAS: Final = frozenset({"mysql", "mariadb"})
+"""Products whose tables are in databases without schemas."""
 
 OPERATIONS: Final = {"INSERT": Op.CREATE, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
 
