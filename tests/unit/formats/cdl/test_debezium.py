@@ -236,6 +236,15 @@ def test_a_listed_column_that_an_update_has_as_null_was_not_sent(listed):
     assert written(event)[0]["payload"]["LOB_COLUMNS"] == listed
 
 
+def test_a_listed_column_that_an_update_has_as_null_is_null_where_the_user_says_so():
+    value = spoilt({"op": "u", "LOB_COLUMNS": "decimalNum"})
+    assert read(value, lob_nulls="null").after["decimalNum"] is None
+    event = change("u", after=ROW | {"note": UNAVAILABLE})
+    payload = written(event, lob_nulls="null")[0]["payload"]
+    assert "note" not in payload["after"]
+    assert back(event, lob_nulls="null").after == event.after
+
+
 def test_a_listed_column_that_is_missing_was_not_sent():
     event = read(
         spoilt(

@@ -332,6 +332,17 @@ def test_a_lob_column_that_an_update_has_as_null_is_unavailable():
     assert payload_of(event)["data"] == row(count1=None)
 
 
+def test_a_lob_column_that_an_update_has_as_null_is_null_where_the_user_says_so():
+    codec = get_codec("cdl-json", lob_nulls="null")
+    event = decode(codec, OPERATION="UPDATE", LOB_COLUMNS="decimalNum", data=row(count1=None))
+    assert event.after["decimalNum"] is None
+    after = event.after | {"decimalNum": UNAVAILABLE}
+    details = {name: value for name, value in event.details.items() if name != "LOB_COLUMNS"}
+    unavailable = msgspec.structs.replace(event, after=after, details=details)
+    assert "decimalNum" not in payload_of(unavailable, codec)["data"]
+    assert codec.decode(written(unavailable, codec))[0].after == after
+
+
 def test_a_lob_column_that_is_missing_is_unavailable():
     data = {"id": 34, "count1": 1}
     event = decode(LOB_COLUMNS="decimalNum", data=data)

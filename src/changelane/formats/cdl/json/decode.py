@@ -24,6 +24,7 @@ from changelane.formats.cdl.json.options import (
     OPERATIONS,
     ORIGIN,
     VERSION,
+    LobNulls,
     Options,
     lob_names,
     modes_of,
@@ -76,6 +77,7 @@ class Decoder:
         self.before_image = options.before_image
         self.placeholder = Placeholder(options.placeholder)
         self._owner = options.owner
+        self._has_lob_nulls = options.lob_nulls is LobNulls.NULL
         self._heartbeat_table = options.heartbeat_table.lower()
         self.plain = CdlPlan(None, modes)
         self.blocks: Blocks[CdlPlan] = Blocks(lambda block: plan_of(block, modes))
@@ -221,17 +223,17 @@ class Decoder:
         """Return the columns in LOB_COLUMNS with an unavailable value.
 
         "LOB_COLUMNS: field name of large object data". The value of such a column is unavailable if
-        the column is missing, or null in an update or a delete.
+        the column is missing, or null in an update or a delete (option ``lob_nulls``).
         """
         if change.LOB_COLUMNS is None:
             return ()
         row = (change.before or change.data) if op is Op.DELETE else change.data
         row = change.unique or {} if row is None else row
-        is_new = op is Op.CREATE
+        is_null = op is Op.CREATE or self._has_lob_nulls
         lob_columns = tuple(
             name
             for name in dict.fromkeys(lob_names(change.LOB_COLUMNS))
-            if (name not in row or (row[name] is None and not is_new))
+            if (name not in row or (row[name] is None and not is_null))
             and (plan.schema is None or name in plan.fields)
         )
         if ",".join(lob_columns) != change.LOB_COLUMNS:

@@ -20,6 +20,7 @@ from changelane.formats.cdl.json.options import (
     MESSAGE_TYPE,
     OPERATIONS,
     VERSION,
+    LobNulls,
     Options,
     Owner,
     lob_names,
@@ -139,14 +140,14 @@ class Encoder:
             if fillers is None and self._may_have_fillers(event):
                 fillers = _NOTHING
             if event.op is Op.DELETE and fillers is None:
-                image, lobs = without_lobs(event, image, placeholders)
+                image, lobs = without_lobs(event, image, placeholders, self._options.lob_nulls)
             before = writer.write(image, report, placeholders, fillers)
             if self._may_have_fillers(event):
                 report_possible_fillers(
                     event, before, writer, report, has_schema=event.schema is not None
                 )
         if event.after is not None:
-            image, lobs = without_lobs(event, event.after, placeholders)
+            image, lobs = without_lobs(event, event.after, placeholders, self._options.lob_nulls)
             after = writer.write(image, report, placeholders)
         return before, after, lobs
 
@@ -249,12 +250,12 @@ def encode_event(
 
 
 def without_lobs(
-    event: DataChange, image: Image, placeholders: Mapping[str, Any]
+    event: DataChange, image: Image, placeholders: Mapping[str, Any], lob_nulls: LobNulls
 ) -> tuple[Image, tuple[str, ...]]:
     """Return an image without unavailable values, and their columns, for LOB_COLUMNS.
 
-    An update has these columns as null; an insert or a delete omits them, because null is a value
-    there. A column with a name that LOB_COLUMNS cannot list keeps its value.
+    An update has these columns as null, unless null is a value there; an insert or a delete omits
+    them. A column with a name that LOB_COLUMNS cannot list keeps its value.
     """
     if UNAVAILABLE not in image.values():
         return image, ()
@@ -264,7 +265,7 @@ def without_lobs(
         if value is UNAVAILABLE and name not in placeholders and lob_names(name) == (name,)
     )
     hidden = frozenset(lobs)
-    if event.op is Op.UPDATE:
+    if event.op is Op.UPDATE and lob_nulls is LobNulls.UNAVAILABLE:
         return {name: None if name in hidden else value for name, value in image.items()}, lobs
     return {name: value for name, value in image.items() if name not in hidden}, lobs
 

@@ -29,6 +29,15 @@ class Owner(StrEnum):
         return self.value
 
 
+class LobNulls(StrEnum):
+    """The interpretation of NULL in a column of LOB_COLUMNS, in an update or a delete."""
+
+    UNAVAILABLE = "unavailable"
+    """The value was not sent."""
+    NULL = "null"
+    """The value is NULL; only a missing column was not sent."""
+
+
 class Timestamps(StrEnum):
     """The form of written local timestamps."""
 
@@ -50,6 +59,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         heartbeat_table: Changes of this table are heartbeats; empty = no such table.
         vendor: The prefix of the vendor's semantic names of types, when they are written.
         timestamps: Form of written local timestamps.
+        lob_nulls: The interpretation of NULL in a column of LOB_COLUMNS.
     """
 
     before_image: BeforeImage = BeforeImage.AUTO
@@ -58,6 +68,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_table: str = "cdc_cdl.cdc_heartbeat"
     vendor: str = "com.huawei"
     timestamps: Timestamps = Timestamps.AUTO
+    lob_nulls: LobNulls = LobNulls.UNAVAILABLE
 
 
 ORIGIN: Final = Source(connector="cdl")
