@@ -66,6 +66,7 @@ from changelane.formats.debezium_envelope.rows.modes import (
     TimePrecisionMode,
     modes_of,
 )
+from changelane.formats.debezium_envelope.rows.raw_json import NO_SCHEMA
 from changelane.formats.debezium_envelope.source_block import binlog_position, sanitised
 from changelane.message import Message
 from changelane.position import MySqlPosition
@@ -303,6 +304,7 @@ class Encoder:
             source=block,
             base=base,
             topic=topic or None,
+            block=NO_SCHEMA,
             key=option_for_table(options.row_identifier_key, table),
         )
         message = self._writer.change(self._with_written_columns(event, report), parts, report)

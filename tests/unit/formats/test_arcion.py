@@ -73,6 +73,18 @@ def test_a_documented_message_comes_back_as_the_same_json_in_key_and_value(name)
     assert again.value == (message.value and compact(message.value))
 
 
+def test_a_row_without_types_has_a_schema_of_null():
+    event = change("c", after={"r_regionkey": 1}, schema=None)
+    (message,) = encoded(event).messages
+    value = parts(message.value)
+    assert list(value) == ["schema", "payload"]
+    assert value["schema"] is None
+    assert message.key == b'{"schema":null,"payload":{"r_regionkey":1}}'
+    assert get_codec("arcion-json").decode(message)[0].key == event.key
+    tombstone = Tombstone(TableId(), {"r_regionkey": 1})
+    assert encoded(tombstone).messages[0].key == message.key
+
+
 def test_payload_and_source_are_in_the_order_of_the_documentation():
     codec, message = get_codec("arcion-json"), sample("insert")
     (again,) = codec.encode(codec.decode(message)[0]).messages

@@ -19,7 +19,7 @@ from changelane.formats.debezium_envelope.row_writers import Fields, RowWriters
 from changelane.formats.debezium_envelope.rows.connect_schema import UNSET, Schema, struct
 from changelane.formats.debezium_envelope.rows.modes import Modes
 from changelane.formats.debezium_envelope.rows.placeholders import NO_PLACEHOLDER, Placeholder
-from changelane.formats.debezium_envelope.rows.raw_json import wrapped
+from changelane.formats.debezium_envelope.rows.raw_json import NO_SCHEMA, wrapped
 from changelane.formats.debezium_envelope.rows.row_reader import key_row
 from changelane.formats.debezium_envelope.rows.row_writer import Images, RowWriter
 from changelane.message import Message
@@ -162,7 +162,10 @@ class MemberWriter:
                 report(PARTIAL_ROW)
         row = key_row(event.key, before, after)
         key_base = base if has_schema and layout.has_key_schema else None
-        key = self._writers.key(event, row, writer, key_base, report, columns=parts.key)
+        key_block = block if event.schema is None and layout.has_key_schema else None
+        key = self._writers.key(
+            event, row, writer, key_base, report, columns=parts.key, block=key_block
+        )
         return Message(wrapped(block, payload), key, topic=parts.topic)
 
     def tombstone(self, event: Tombstone, report: Report) -> Message:
@@ -172,7 +175,8 @@ class MemberWriter:
             report(("event:tombstone", "a tombstone does not name its table"))
         if event.moved_to is not None:
             report(("moved_to", "a tombstone does not name the new key"))
-        return self._writers.tombstone(event, report)
+        block = NO_SCHEMA if self._layout.has_key_schema else None
+        return self._writers.tombstone(event, report, block=block)
 
     # -- parts ---------------------------------------------------------------------------------
 

@@ -83,6 +83,7 @@ class RowWriters:
         report: Report,
         *,
         columns: Sequence[str] | None = None,
+        block: bytes | None = None,
     ) -> bytes | None:
         """Return the message key of a row change; ``None`` where the row lacks a column of it.
 
@@ -93,6 +94,7 @@ class RowWriters:
             base: The name of the table in the name of the schema; ``None`` for no schema.
             report: Called if the row lacks a column of the key.
             columns: The key columns of an event without a key.
+            block: The schema of a key whose columns have no schema; ``None`` for no schema.
         """
         if "key" in event.details:
             return from_text(event.details["key"])
@@ -105,11 +107,9 @@ class RowWriters:
         except KeyError:
             report(("key", "the row lacks one of its columns"))
             return None
-        return self._key(writer, values, base)
+        return wrapped(block, values) if base is None else self._key(writer, values, base)
 
-    def _key(self, writer: RowWriter, payload: Mapping[str, Any], base: str | None) -> bytes:
-        if base is None:
-            return json.dumps(payload)
+    def _key(self, writer: RowWriter, payload: Mapping[str, Any], base: str) -> bytes:
         shape = (writer, base, tuple(payload))
         block = self.blocks.get(shape)
         if block is None:
@@ -128,9 +128,18 @@ class RowWriters:
         return ((name, json.dumps(self.of(event).write(key, report, _NOTHING))),)
 
     def tombstone(
-        self, event: Tombstone, report: Report, headers: Headers = (), *, has_schema: bool = True
+        self,
+        event: Tombstone,
+        report: Report,
+        headers: Headers = (),
+        *,
+        has_schema: bool = True,
+        block: bytes | None = None,
     ) -> Message:
-        """Return the message of a tombstone, with the schema of its key if *has_schema*."""
+        """Return the message of a tombstone, with the schema of its key if *has_schema*.
+
+        *block* is the schema of a key whose columns have no schema.
+        """
         details = event.details
         topic = stored_topic(details)
         key = from_text(details.get("key"))
@@ -142,5 +151,5 @@ class RowWriters:
                 for loss in writer.losses:
                     report(loss)
                 base = str(details.get("name") or topic or event.table)
-            key = self._key(writer, payload, base)
+            key = wrapped(block, payload) if base is None else self._key(writer, payload, base)
         return Message(from_text(details.get("value")), key, headers, topic)

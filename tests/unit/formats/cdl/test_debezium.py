@@ -82,6 +82,15 @@ def test_the_schema_of_an_image_lists_columns_that_the_image_lacks():
         assert [column["field"] for column in image["fields"]] == list(ROW)
 
 
+def test_a_row_without_types_has_a_schema_of_null():
+    event = change("c", after={"id": 1, "note": "x"}, schema=None)
+    (message,) = get_codec("cdl-debezium-json").encode(event).messages
+    value = parts(message.value)
+    assert list(value) == ["schema", "payload"]
+    assert value["schema"] is None
+    assert message.key == b'{"schema":null,"payload":{"id":1}}'
+
+
 def test_an_image_is_called_before_or_data_in_the_schema():
     value, _ = written(change("c", after=ROW))
     named = [(f["field"], f.get("name")) for f in value["schema"]["fields"]]

@@ -477,7 +477,10 @@ def test_a_message_without_schema_block_has_values_without_types():
     assert event.schema is None
     assert event.after["time1"] == 1707047996013
     assert event.after_holds is Completeness.FULL
-    assert json.loads(written(event).value) == ROW | {"data": row(time1=1707047996013)}
+    message = written(event)
+    payload = ROW | {"data": row(time1=1707047996013)}
+    assert json.loads(message.value) == {"schema": None, "payload": payload}
+    assert message.key == b'{"schema":null,"payload":{"id":34}}'
 
 
 @pytest.mark.parametrize("value", [None, b"", b"null"])

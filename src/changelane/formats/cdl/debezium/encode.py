@@ -47,6 +47,7 @@ from changelane.formats.debezium_envelope.row_writing import row_writing
 from changelane.formats.debezium_envelope.rows.connect_schema import Schema, struct
 from changelane.formats.debezium_envelope.rows.modes import Modes
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
+from changelane.formats.debezium_envelope.rows.raw_json import NO_SCHEMA
 from changelane.formats.debezium_envelope.rows.row_writer import Images
 from changelane.message import Message
 from changelane.position import PostgresPosition
@@ -125,6 +126,7 @@ class Encoder:
                 "unique": unique,
             },
             extra_schemas={"unique": _unique_schema(event, images)},
+            block=NO_SCHEMA,
         )
         return self._writer.message(event, images, parts, report)
 

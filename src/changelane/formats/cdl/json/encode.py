@@ -35,7 +35,12 @@ from changelane.formats.debezium_envelope.rows.columns import field_of
 from changelane.formats.debezium_envelope.rows.connect_schema import UNSET, Schema, struct
 from changelane.formats.debezium_envelope.rows.modes import Modes, TimePrecisionMode
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
-from changelane.formats.debezium_envelope.rows.raw_json import from_text, stored_topic, wrapped
+from changelane.formats.debezium_envelope.rows.raw_json import (
+    NO_SCHEMA,
+    from_text,
+    stored_topic,
+    wrapped,
+)
 from changelane.formats.debezium_envelope.rows.row_reader import plain_json
 from changelane.formats.debezium_envelope.rows.row_writer import RowWriter
 from changelane.message import Message
@@ -110,7 +115,8 @@ class Encoder:
             "HEARTBEAT_IDENTIFIER": details.get("HEARTBEAT_IDENTIFIER"),
             **extra_fields,
         }
-        block = key_block = None
+        block: bytes = NO_SCHEMA
+        key_block: bytes | None = NO_SCHEMA
         if event.schema is not None:
             for loss in writer.losses:
                 report(loss)
