@@ -12,6 +12,7 @@ from random import Random
 from typing import Any, Final
 
 import lake_tables
+from dts_records import character, integer, record
 from pyspark.sql import DataFrame, SparkSession
 
 from changelane.schema import TableId
@@ -20,12 +21,26 @@ from changelane.spark.apply.applier import Applier
 from changelane.spark.lake.interface import Marker
 
 GOLDEN: Final = Path(__file__).resolve().parents[1] / "golden"
-Told = tuple[str | None, str]
+Told = tuple[str | None, str | bytes]
 
 
 def sample(case: str, part: str = "value") -> Any:
     """Return a sample message of a document, parsed."""
     return json.loads((GOLDEN / case / part).read_text())
+
+
+def dts(operation: str, position: str, number: int, *notes: str) -> Told:
+    """Return a record of DTS Avro (seed 000); the notes are those of the row before and after."""
+    images = [[integer(number, 8), character(note.encode())] for note in notes]
+    value = record(
+        operation=operation,
+        sourcePosition=position,
+        tags={"pk_uk_info": '{"PRIMARY":["id"]}'},
+        fields=[{"name": "id", "dataTypeNumber": 8}, {"name": "note", "dataTypeNumber": 253}],
+        beforeImages=None if operation in {"INIT", "INSERT"} else images[0],
+        afterImages=None if operation == "DELETE" else images[-1],
+    )
+    return None, value
 
 
 def cdl(op: str, lsn: int, data: Any = None, before: Any = None) -> Told:
@@ -87,6 +102,20 @@ def person(number: int, name: str, comment: str | None = None) -> dict[str, Any]
 
 
 JOBS: Final[dict[str, tuple[str, TableId, list[Told], dict[Any, dict[str, Any]]]]] = {
+    # "data migrated or synchronized": rows of the full load are older than all changes
+    "000": (
+        "dts-avro",
+        TableId("shop", None, "orders"),
+        [
+            dts("INIT", "0@0", 1, "full"),
+            dts("INIT", "0@0", 2, "full"),
+            dts("INIT", "900@9", 3, "full"),
+            dts("UPDATE", "200@1", 1, "full", "new"),
+            dts("DELETE", "300@1", 2, "full"),
+            dts("INSERT", "400@1", 4, "new"),
+        ],
+        {1: {"note": "new"}, 3: {"note": "full"}, 4: {"note": "new"}},
+    ),
     # CDL into a lake with `unique` as record key
     "001": (
         "cdl-json",
@@ -155,7 +184,13 @@ KEYS: Final = {"004": "r_regionkey"}
 
 def told(spark: SparkSession, number: int, messages: list[Told], job: str) -> DataFrame:
     rows = [
-        (key and key.encode(), value.encode(), job, 0, offset)
+        (
+            key and key.encode(),
+            value if isinstance(value, bytes) else value.encode(),
+            job,
+            0,
+            offset,
+        )
         for offset, (key, value) in enumerate(messages, start=100 * number)
     ]
     ddl = "key binary, value binary, topic string, partition int, offset bigint"

@@ -27,6 +27,7 @@ from changelane.errors import DecodeError, EncodeError
 from changelane.event import (
     INCREMENTAL_SNAPSHOT,
     ChangeEvent,
+    Completeness,
     DataChange,
     Image,
     Key,
@@ -65,6 +66,7 @@ from changelane.formats.debezium_envelope.rows.modes import (
     TimePrecisionMode,
     modes_of,
 )
+from changelane.formats.debezium_envelope.rows.raw_json import NO_SCHEMA
 from changelane.formats.debezium_envelope.source_block import binlog_position, sanitised
 from changelane.message import Message
 from changelane.position import MySqlPosition
@@ -98,7 +100,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         row_identifier_key: Table name (or its last parts) -> the columns of Replicant's
             ``row-identifier-key``, for tables without primary and unique key.
         after_image: Applier's ``after-image-format``: ``all``, or ``updated`` for the key and the
-            changed columns.
+            changed columns. With ``updated``, a reader does not take the columns of a message for
+            all columns of the table.
         before_image: Applier's ``before-image-format``: ``all``, or ``key``.
         tombstones: Write a tombstone after a delete: ``auto`` = unless the event comes from Arcion
             (it has the database's version), because its stream contains the tombstone.
@@ -160,6 +163,11 @@ _LAYOUT: Final = Layout(
     source_name="{name}",
     empty={},
     has_key_schema=True,
+    # the documented schema of an empty image has all columns
+    all_columns=True,
+    attributes=tuple(
+        "type optional field name version doc parameters default items keys values fields".split()
+    ),
 )
 
 _CONNECTOR: Final = "arcion"
@@ -196,6 +204,8 @@ def _member(options: Options) -> Member:
         base = draft.plan.base
         if base and base != _base(options, draft.source, draft.table):
             draft.details["name"] = base
+        if draft.op is Op.UPDATE and options.after_image is AfterImage.UPDATED:
+            draft.after_holds = Completeness.CHANGED
         columns = option_for_table(options.row_identifier_key, draft.table)
         if draft.key is None and columns is not None:
             row = draft.after or draft.before or {}
@@ -294,6 +304,7 @@ class Encoder:
             source=block,
             base=base,
             topic=topic or None,
+            block=NO_SCHEMA,
             key=option_for_table(options.row_identifier_key, table),
         )
         message = self._writer.change(self._with_written_columns(event, report), parts, report)
@@ -400,5 +411,6 @@ def make(options: Options) -> Format:
         decode=reader.decode,
         encode=Encoder(options).encode,
         may_match=partial(_may_match, options=options),
-        lanes=MemberLanes(reader),
+        # a lane would take the columns of a message for all columns of the table
+        lanes=None if options.after_image is AfterImage.UPDATED else MemberLanes(reader),
     )

@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from changelane import get_codec
+from changelane.apply import operations_of
 from changelane.errors import ConfigError, DecodeError, UnsupportedError
 from changelane.event import DataChange, Key, KeyOrigin, Op, Source, Tombstone
-from changelane.position import MySqlPosition
+from changelane.position import MySqlPosition, OffsetPosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.testing import golden
 from changelane.types import Integer, String
@@ -23,6 +24,7 @@ REGION = TableSchema(
         Column("r_comment", String(), nullable=True),
     )
 )
+OFFSET = OffsetPosition("t", 0, 1)
 ROW = {"r_regionkey": 1, "r_name": "AMERICA", "r_comment": None}
 
 
@@ -33,6 +35,11 @@ def sample(name):
 
 def parts(data):
     return msgspec.json.decode(data)
+
+
+def compact(data):
+    """The same JSON without blanks, in the same order."""
+    return msgspec.json.encode(parts(data))
 
 
 def spoilt(name, **changes):
@@ -62,8 +69,20 @@ def test_a_documented_message_comes_back_as_the_same_json_in_key_and_value(name)
     codec, message = get_codec("arcion-json"), sample(name)
     (event,) = codec.decode(message)
     (again,) = codec.encode(event).messages
-    assert parts(again.key) == parts(message.key)
-    assert (again.value and parts(again.value)) == (message.value and parts(message.value))
+    assert again.key == compact(message.key)
+    assert again.value == (message.value and compact(message.value))
+
+
+def test_a_row_without_types_has_a_schema_of_null():
+    event = change("c", after={"r_regionkey": 1}, schema=None)
+    (message,) = encoded(event).messages
+    value = parts(message.value)
+    assert list(value) == ["schema", "payload"]
+    assert value["schema"] is None
+    assert message.key == b'{"schema":null,"payload":{"r_regionkey":1}}'
+    assert get_codec("arcion-json").decode(message)[0].key == event.key
+    tombstone = Tombstone(TableId(), {"r_regionkey": 1})
+    assert encoded(tombstone).messages[0].key == message.key
 
 
 def test_payload_and_source_are_in_the_order_of_the_documentation():
@@ -81,6 +100,35 @@ def test_thread_is_in_the_payload_and_not_in_the_schema():
     (source,) = [field for field in value["schema"]["fields"] if field["field"] == "source"]
     assert "thread" not in [field["field"] for field in source["fields"]]
     assert "thread" in value["payload"]["source"]
+
+
+def test_the_schema_of_an_image_lists_columns_that_the_image_lacks():
+    before, after = ROW, ROW | {"r_comment": "x"}
+    event = change("u", before=before, after=after)
+    options = {"after_image": "updated", "before_image": "key"}
+    (message,) = encoded(event, on_loss="ignore", **options).messages
+    value = parts(message.value)
+    assert value["payload"]["before"] == {"r_regionkey": 1}
+    assert value["payload"]["after"] == {"r_regionkey": 1, "r_comment": "x"}
+    for image in value["schema"]["fields"][:2]:
+        assert [field["field"] for field in image["fields"]] == list(ROW)
+    (upsert,) = operations_of(get_codec("arcion-json").decode(message)[0], fallback=OFFSET)
+    assert not upsert.is_full_row
+
+
+@pytest.mark.parametrize(("after_image", "is_full"), [("all", True), ("updated", False)])
+def test_a_schema_of_changed_columns_lists_not_all_columns_of_the_table(after_image, is_full):
+    value = parts(sample("update").value)
+    columns = value["schema"]["fields"][1]["fields"][:2]
+    for image in ("before", "after"):
+        del value["payload"][image]["r_comment"]
+    for image in value["schema"]["fields"][:2]:
+        image["fields"] = columns
+    message = msgspec.structs.replace(sample("update"), value=msgspec.json.encode(value))
+    codec = get_codec("arcion-json", after_image=after_image)
+    (upsert,) = operations_of(codec.decode(message)[0], fallback=OFFSET)
+    assert upsert.is_full_row is is_full
+    assert (codec.lanes is not None) is is_full
 
 
 def test_an_empty_image_is_none_and_is_written_as_empty():

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from changelane import Message, get_codec
+from changelane.apply import Upsert, operations_of
 from changelane.errors import DecodeError, UnsupportedError
 from changelane.event import DataChange, Key, KeyOrigin, Op
 from changelane.formats.lindorm.rows import family_of
-from changelane.position import TimePosition, encode_order
+from changelane.position import OffsetPosition, TimePosition, encode_order
 from changelane.schema import Column, TableId, TableSchema
 from changelane.testing import golden
 from changelane.types import UNAVAILABLE, Bytes, Decimal, Integer, String
@@ -173,6 +174,15 @@ def test_without_before_image_the_schema_tells_what_was_deleted_unless_the_user_
     value = told("u", None, {"id": 1}, schema)
     assert read(value).after == {"id": 1, "name": None}
     assert read(value, absent_after="unchanged").after == {"id": 1}
+
+
+@pytest.mark.parametrize("after", [{"id": 1}, {"ROW": "dXNlcjE="}])
+@pytest.mark.parametrize(("absent_after", "is_full"), [("null", True), ("unchanged", False)])
+def test_a_missing_column_is_null_or_unchanged_without_a_schema_too(after, absent_after, is_full):
+    event = read(told("u", None, after), absent_after=absent_after)
+    (upsert,) = operations_of(event, keys=tuple(after), fallback=OffsetPosition("t", 0, 1))
+    assert isinstance(upsert, Upsert)
+    assert upsert.is_full_row is is_full
 
 
 @pytest.mark.parametrize("op", ["c", "d"])

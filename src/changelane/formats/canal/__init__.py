@@ -26,6 +26,7 @@ Known gaps: only TiCDC sends positions; compressed values are not read. The bina
 """
 
 from functools import partial
+from typing import Literal
 
 import msgspec
 
@@ -56,6 +57,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         gtid: Write the key ``gtid``, which Canal has since 1.1.7.
         row_image: MySQL's ``binlog_row_image``: ``minimal``, also for ``NOBLOB``, if an update may
             lack unchanged columns; ``auto``, if it is a whole row.
+        snapshot_type: The written type of a snapshot read. Canal has no full load and so no
+            ``INIT``; readers of Canal's own types need ``INSERT``.
     """
 
     dialect: DialectName = "auto"
@@ -63,6 +66,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     drop_hidden: bool = True
     gtid: bool = True
     row_image: RowImage = "auto"
+    snapshot_type: Literal["INIT", "INSERT"] = "INIT"
 
 
 class Canal:
@@ -70,7 +74,10 @@ class Canal:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._dialect = dialect = DIALECTS[options.dialect]
+        dialect = DIALECTS[options.dialect]
+        if options.snapshot_type == "INSERT":
+            dialect = msgspec.structs.replace(dialect, operations=dialect.operations - {Op.READ})
+        self._dialect = dialect
         self.carries = carries(dialect)
         zone = parse_zone(options.time_zone)
         hidden = HIDDEN_COLUMNS if options.drop_hidden else ()

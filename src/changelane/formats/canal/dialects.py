@@ -81,6 +81,9 @@ DIALECTS: Final[dict[DialectName, Dialect]] = {
     "dts_legacy": Dialect(
         delete_row_in="old",
         update_swapped=True,
+        keys=tuple(
+            "data old database es gtid id isDdl mysqlType pkNames sql sqlType table ts type".split()
+        ),
         ddl_type="DDL",
         omit_null_keys=True,
         labels=True,

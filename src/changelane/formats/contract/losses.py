@@ -24,6 +24,9 @@ Loss = tuple[str, str]
 PARTIAL_ROW: Final[Loss] = ("absent", "readers take the columns of the update for a whole row")
 """The loss of an update that may lack columns, in a message that does not show it."""
 
+LACKING_ROW: Final[Loss] = ("absent", "the new row of a key change lacks a column, read as NULL")
+"""The loss of a key change that is written as a delete and an insert."""
+
 
 class LossClass(StrEnum):
     """The kind of content that is lost."""

@@ -28,7 +28,7 @@ from changelane.event import (
 )
 from changelane.formats.contract.capabilities import Carries, SchemaDetail, SchemaPlan
 from changelane.formats.contract.identity_cache import Memo
-from changelane.formats.contract.losses import PARTIAL_ROW, Loss
+from changelane.formats.contract.losses import LACKING_ROW, PARTIAL_ROW, Loss
 from changelane.position import Position
 from changelane.schema import TableId, TableSchema
 from changelane.types import UNAVAILABLE, Bytes, Unavailable, Value
@@ -41,8 +41,6 @@ _PARTIAL_SCHEMA: Final = (
     "readers take the columns of the update for all columns of the table",
 )
 
-
-_LACKING_ROW: Final = ("absent", "the new row of a key change lacks a column, read as NULL")
 
 Reduced = tuple[tuple[ChangeEvent, ...], tuple[Loss, ...]]
 
@@ -135,7 +133,7 @@ class Reducer:
         if is_split and before is not None and after is not None:
             after = moved_row(before, after)
             if schema is not None and carries.absent and not schema.names <= after.keys():
-                losses[_LACKING_ROW] = None
+                losses[LACKING_ROW] = None
         before_holds, after_holds = event.before_holds, event.after_holds
         if schema is not None:
             plan = self.plan(schema)

@@ -36,7 +36,13 @@ from changelane.errors import ConfigError, DecodeError
 from changelane.event import ChangeEvent, Op, Source, Tombstone
 from changelane.formats.contract.capabilities import AbsentMeans, Carries, SchemaDetail
 from changelane.formats.contract.format import Format, Report
-from changelane.formats.datahub.blob_decode import CONNECTOR, Reader, ReadOptions, load
+from changelane.formats.datahub.blob_decode import (
+    CONNECTOR,
+    MissingColumns,
+    Reader,
+    ReadOptions,
+    load,
+)
 from changelane.formats.datahub.blob_encode import TYPE_NAMES, WriteOptions, Writer
 from changelane.message import Message
 from changelane.schema import TableId
@@ -50,7 +56,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         double: The type of a DOUBLE: an exact ``decimal``, or a binary ``float``, which rejects
             numbers with more digits than a float has.
         missing_columns: The interpretation of a column that ``dataColumn`` lists and an image
-            lacks: ``absent``, or ``null`` for a producer that omits NULL, as fastjson does.
+            lacks: ``absent``; ``null`` for a producer that omits NULL, as fastjson does by default;
+            ``auto``: NULL in the after image of a message without any null, else absent.
         keep_rowid: Keep ``rowid`` of Oracle as a column; else it is a detail.
         start_checkpoint_ms: Skip messages with a ``checkpointTime`` (else ``eventTime``) before
             this time, in milliseconds since 1970; messages with an unknown time are not skipped.
@@ -59,7 +66,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     double: Literal["decimal", "float"] = "decimal"
-    missing_columns: Literal["absent", "null"] = "absent"
+    missing_columns: MissingColumns = "auto"
     keep_rowid: bool = False
     start_checkpoint_ms: int | None = None
     updates: Literal["two", "one"] = "two"
@@ -77,7 +84,7 @@ class DataHubBlob:
             kinds=frozenset({"half", "schema", "truncate", "transaction", "watermark", "control"}),
             before=True,
             partial_before=True,
-            absent=options.missing_columns == "absent",
+            absent=options.missing_columns != "null",
             absent_means=(
                 AbsentMeans.NULL if options.missing_columns == "null" else AbsentMeans.UNCHANGED
             ),

@@ -30,6 +30,7 @@ from changelane.formats.datahub.sequence import FULL_LOAD, half_of, read_sequenc
 from changelane.formats.datahub.streamx_wire import (
     DdlPart,
     ImagePart,
+    NullParts,
     SchemaPart,
     SourcePart,
     StreamxMessage,
@@ -94,11 +95,16 @@ _FULL: Final = Completeness.FULL
 _UNKNOWN: Final = Completeness.UNKNOWN
 
 
+MissingColumns = Literal["auto", "absent", "null"]
+"""The interpretation of a column that ``dataColumn`` lists and an image lacks. ``auto`` is NULL in
+the after image of a message without any null, because its producer omits NULL; else absent."""
+
+
 class ReadOptions(msgspec.Struct, frozen=True):
     """The options of a reader; see the options of the format."""
 
     double: Literal["decimal", "float"] = "decimal"
-    missing_columns: Literal["absent", "null"] = "absent"
+    missing_columns: MissingColumns = "auto"
     keep_rowid: bool = False
     start_checkpoint_ms: int | None = None
 
@@ -109,6 +115,7 @@ class TablePlan:
     Attributes:
         schema: The columns; ``None`` if the message does not list them.
         rowid: The producer added the column ``rowid`` to the rows.
+        nulls: The columns with NULL; empty if the message does not list them.
     """
 
     def __init__(self, part: SchemaPart, options: ReadOptions) -> None:
@@ -125,7 +132,8 @@ class TablePlan:
         self.rowid = False
         self._types: dict[str, str] = {}
         self._readers: tuple[tuple[str, Read], ...] = ()
-        self._fill: dict[str, None] = {}
+        self.nulls: dict[str, None] = {}
+        self._fills = False
         if part.dataColumn is not None:
             self._add_columns(part, options)
 
@@ -152,8 +160,8 @@ class TablePlan:
             columns.append(Column(name, kind, type_name))
         self.schema = TableSchema(tuple(columns))
         self._readers = tuple(readers)
-        if options.missing_columns == "null":
-            self._fill = dict.fromkeys(column.name for column in columns)
+        self.nulls = dict.fromkeys(column.name for column in columns)
+        self._fills = options.missing_columns == "null"
 
     def read(self, part: ImagePart | None, field: str) -> dict[str, Any] | None:
         """Convert the JSON values of an image into typed values, in place, and return the image."""
@@ -175,7 +183,7 @@ class TablePlan:
         if not row.keys() <= self._types.keys():
             path = f"$.payload.{field}.dataColumn"
             raise DecodeError("the image has a column that schema does not list", path=path)
-        return {**self._fill, **row} if self._fill else row
+        return {**self.nulls, **row} if self._fills else row
 
 
 class Reader:
@@ -194,7 +202,7 @@ class Reader:
         plan = self._plan(bytes(message.schema))
         sequence = read_sequence(payload.sequenceId, "$.payload.sequenceId")
         if payload.op in streamx_wire.ROWS:
-            return (self._row(message, plan, sequence),)
+            return (self._row(message, plan, sequence, value),)
         for field in ("before", "after"):
             part = getattr(payload, field)
             if part is not None and part.dataColumn:
@@ -225,7 +233,9 @@ class Reader:
                 self._plans[content] = plan
         return plan
 
-    def _row(self, message: StreamxMessage, plan: TablePlan, sequence: int | None) -> ChangeEvent:
+    def _row(
+        self, message: StreamxMessage, plan: TablePlan, sequence: int | None, value: bytes
+    ) -> ChangeEvent:
         payload = message.payload
         op, needed, allowed = streamx_wire.ROWS[payload.op]
         images: dict[str, Any] = {}
@@ -246,6 +256,13 @@ class Reader:
         if plan.rowid:
             details = _without_rowid(images, details)
         before, after = images["before"], images["after"]
+        if (
+            self._options.missing_columns == "auto"
+            and after is not None
+            and not plan.nulls.keys() <= after.keys()
+            and not _has_null(value, before, after)
+        ):
+            after = {**plan.nulls, **after}
         is_half = payload.op.startswith("UPDATE_") and (before is None or after is None)
         if is_half and after is not None:
             op = _CREATE
@@ -291,6 +308,18 @@ def load(value: bytes) -> StreamxMessage:
             path="$.payload.op",
         )
     return message
+
+
+def _has_null(value: bytes, *images: Image | None) -> bool:
+    """Return whether a message has a null, so that its producer does not omit NULL.
+
+    "For DML operations ... the ddl field is null", and the document's samples lack it: fastjson
+    omits nulls by default, and so the columns with NULL.
+    """
+    if any(image is not None and None in image.values() for image in images):
+        return True
+    parts = json.loads(value, NullParts).payload.values()
+    return any(bytes(part) == b"null" for part in parts)
 
 
 def _refuse_image(op: str, field: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
 import msgspec
+from msgspec import UNSET
 
 from changelane.errors import EncodeError
 from changelane.event import (
@@ -331,14 +332,16 @@ class Writer:
         if oversized:
             report(_OVERSIZED)
         before, after = (
-            None if image is None else ImagePart(plan.row(image, oversized, report))
+            UNSET if image is None else ImagePart(plan.row(image, oversized, report))
             for image in (change.before, change.after)
         )
         details = change.details
         part = plan.part(change.table, change.key, _source(change, change.table), oversized)
         ddl = DdlPart(_text(details, "ddl", report), _text(details, "ddlMeta", report))
-        payload = WrittenPayload(op, before, after, None if sequence is None else str(sequence))
-        payload.ddl = None if ddl == DdlPart() else ddl
+        payload = WrittenPayload(op, before, after, UNSET if sequence is None else str(sequence))
+        payload.ddl = UNSET if ddl == DdlPart() else ddl
+        if after is not UNSET and plan.columns and len(after.dataColumn) < len(plan.columns):
+            _write_null(payload, report)
         return self._message(change, part, payload, report)
 
     def _plan(self, schema: TableSchema | None) -> TablePlan:
@@ -373,8 +376,8 @@ class Writer:
             report(_FULL_LOAD)
             sequence = None
         ddl_part = DdlPart(ddl, _text(event.details, "ddlMeta", report))
-        payload = WrittenPayload(op, sequenceId=None if sequence is None else str(sequence))
-        payload.ddl = None if ddl_part == DdlPart() else ddl_part
+        payload = WrittenPayload(op, sequenceId=UNSET if sequence is None else str(sequence))
+        payload.ddl = UNSET if ddl_part == DdlPart() else ddl_part
         table: TableId = getattr(event, "table", _NO_TABLE)
         return self._message(event, plan.part(table, key, _source(event, table)), payload, report)
 
@@ -423,6 +426,18 @@ def _operation(event: OtherEvent, report: Report) -> str | None:
                 return event.type
             report(("event:control", "StreamX has no such operation"))
             return None
+
+
+def _write_null(payload: WrittenPayload, report: Report) -> None:
+    """Write an empty part of a payload as null.
+
+    In a message without any null, a reader takes a missing column for a NULL that was omitted.
+    """
+    for name in ("ddl", "before", "sequenceId"):
+        if getattr(payload, name) is UNSET:
+            setattr(payload, name, None)
+            return
+    report(("absent", "a missing column is read as NULL"))
 
 
 def _source(event: DataChange | OtherEvent, table: TableId) -> SourcePart:

@@ -4,6 +4,7 @@
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from changelane.event import Op
 
@@ -123,11 +124,17 @@ class WrittenPayload(msgspec.Struct, omit_defaults=True):
     """The payload of a message to write, in the order of the document's samples."""
 
     op: str
-    before: ImagePart | None = None
-    after: ImagePart | None = None
-    sequenceId: str | None = None  # noqa: N815 - the producer's name
-    ddl: DdlPart | None = None
+    before: ImagePart | UnsetType | None = UNSET
+    after: ImagePart | UnsetType | None = UNSET
+    sequenceId: str | UnsetType | None = UNSET  # noqa: N815 - the producer's name
+    ddl: DdlPart | UnsetType | None = UNSET
     timestamp: TimePart | None = None
+
+
+class NullParts(msgspec.Struct):
+    """The parts of a payload, to find nulls among them."""
+
+    payload: dict[str, msgspec.Raw]
 
 
 class WrittenMessage(msgspec.Struct):

@@ -318,7 +318,7 @@ class Writer:
         sequence = sequence_of(change.position, report)
         if change.before is None:
             if sequence is not None:
-                report(("before", "without a before image, the row is read as a half update"))
+                report(("operation:u", "without a before image, read as a half update"))
             insert_half = msgspec.structs.replace(change, op=Op.CREATE)
             return (self._row(insert_half, "U", report),)
         delete_half, insert_half = halves_of(change)

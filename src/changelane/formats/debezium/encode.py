@@ -23,7 +23,7 @@ from changelane.event import (
 )
 from changelane.formats.contract import json
 from changelane.formats.contract.format import Report
-from changelane.formats.contract.losses import PARTIAL_ROW
+from changelane.formats.contract.losses import LACKING_ROW, PARTIAL_ROW
 from changelane.formats.contract.row_writing import RowWriting
 from changelane.formats.debezium_envelope import blocks, other_events_writer
 from changelane.formats.debezium_envelope.fillers import may_have_fillers, report_possible_fillers
@@ -97,6 +97,11 @@ class Encoder:
     def _key_change(self, event: DataChange, report: Report) -> tuple[Message, ...]:
         """Return the messages of a key change, like Debezium's: delete, tombstone, create."""
         before, after = event.before or {}, event.after or {}
+        if event.schema is not None and not event.schema.names <= after.keys():
+            # readers of the create take a missing column for NULL
+            after = {**before, **after}
+            if not event.schema.names <= after.keys():
+                report(LACKING_ROW)
         details = {name: value for name, value in event.details.items() if name != "key"}
         transaction = event.transaction
         delete = msgspec.structs.replace(event, op=Op.DELETE, after=None, details=details)
@@ -109,7 +114,12 @@ class Encoder:
                 ),
             )
         create = msgspec.structs.replace(
-            event, op=Op.CREATE, before=None, transaction=transaction, details=details
+            event,
+            op=Op.CREATE,
+            before=None,
+            after=after,
+            transaction=transaction,
+            details=details,
         )
         new, old = key_of(event, after), key_of(event, before)
         if new is None or (event.position is None and event.source_time_ns is None):

@@ -3,8 +3,8 @@
 
 A member has a wire class for its envelope, and functions for its differences (:class:`Member`).
 Messages are decoded as in ``debezium-json``: a schema block is parsed once per content, and the
-JSON decoder returns typed rows. A message with unknown fields, or with numbers as text, takes the
-slow path, which keeps unknown fields in the event's details.
+JSON decoder returns typed rows. A message with unknown fields, with numbers as text, or with a
+boolean ``snapshot``, takes the slow path, which keeps unknown fields in the event's details.
 """
 
 from collections.abc import Callable, Mapping
@@ -65,6 +65,7 @@ class Draft(msgspec.Struct):
         hidden_before: Columns with an unavailable value in the before image, beside those with the
             placeholder.
         hidden_after: The same for the after image.
+        after_holds: The completeness of the after image, if the rules know it.
     """
 
     op: Op
@@ -83,6 +84,7 @@ class Draft(msgspec.Struct):
     offset: int | None = None
     hidden_before: tuple[str, ...] = ()
     hidden_after: tuple[str, ...] = ()
+    after_holds: Completeness | None = None
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -207,13 +209,15 @@ class MemberReader:
         return self._row(message, envelope, plan, details)
 
     def _lenient_envelope(self, payload: bytes, plan: RowPlan, details: dict[str, object]) -> Any:
-        """Decode an envelope with unknown fields, or with numbers as text."""
+        """Decode an envelope with unknown fields, numbers as text, or a boolean ``snapshot``."""
         parts = loads(_PARTS, payload)
         if "op" not in parts or "source" not in parts:
             raise DecodeError("not a row change of this format", code=ReasonCode.UNKNOWN_KIND)
         fields: dict[str, Any] = loads(_FIELDS, parts["source"], "$.source")
         for name in self.member.integers & fields.keys():
             fields[name] = integer(fields[name], f"$.source.{name}")
+        if "snapshot" in self._source_fields and isinstance(fields.get("snapshot"), bool):
+            fields["snapshot"] = "true" if fields["snapshot"] else "false"
         if "ts_ms" in parts:
             time = integer(loads(_ANY, parts["ts_ms"], "$.ts_ms"), "$.ts_ms")
             parts["ts_ms"] = msgspec.Raw(json.dumps(time))
@@ -293,9 +297,8 @@ def _source_fields(envelope: Any) -> frozenset[str]:
 
 def _change(draft: Draft, source_time_ns: int | None) -> DataChange:
     op, before, after, envelope = draft.op, draft.before, draft.after, draft.envelope
-    before_completeness = after_completeness = (
-        Completeness.UNKNOWN if draft.schema else Completeness.FULL
-    )
+    before_completeness = Completeness.UNKNOWN if draft.schema else Completeness.FULL
+    after_completeness = draft.after_holds or before_completeness
     if op is Op.DELETE:
         if before is None and draft.key_row:
             before, before_completeness = draft.key_row, Completeness.KEY

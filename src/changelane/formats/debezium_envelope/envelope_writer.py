@@ -19,7 +19,7 @@ from changelane.formats.debezium_envelope.row_writers import Fields, RowWriters
 from changelane.formats.debezium_envelope.rows.connect_schema import UNSET, Schema, struct
 from changelane.formats.debezium_envelope.rows.modes import Modes
 from changelane.formats.debezium_envelope.rows.placeholders import NO_PLACEHOLDER, Placeholder
-from changelane.formats.debezium_envelope.rows.raw_json import wrapped
+from changelane.formats.debezium_envelope.rows.raw_json import NO_SCHEMA, wrapped
 from changelane.formats.debezium_envelope.rows.row_reader import key_row
 from changelane.formats.debezium_envelope.rows.row_writer import Images, RowWriter
 from changelane.message import Message
@@ -49,6 +49,8 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         empty: The JSON value for a missing image.
         has_key_schema: Message keys have a schema.
         same_rows: A missing image has the schema of the other image.
+        all_columns: The schema of an image lists the columns that the image lacks, too.
+        attributes: The attributes of schemas in their order, if that is not Connect's.
     """
 
     payload: str
@@ -61,6 +63,8 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     empty: object = None
     has_key_schema: bool = False
     same_rows: bool = False
+    all_columns: bool = False
+    attributes: tuple[str, ...] = ()
 
 
 class Parts(msgspec.Struct, kw_only=True):
@@ -99,7 +103,7 @@ class MemberWriter:
         fields: Fields = lambda _schema, raw: raw,
     ) -> None:
         self._layout = layout
-        self._writers = RowWriters(modes, placeholder, fields)
+        self._writers = RowWriters(modes, placeholder, fields, layout.attributes)
         self._payload = fields_in(layout.payload)
         self._source = fields_in(layout.source)
         special = {member.member: member for member in layout.source_members}
@@ -158,7 +162,10 @@ class MemberWriter:
                 report(PARTIAL_ROW)
         row = key_row(event.key, before, after)
         key_base = base if has_schema and layout.has_key_schema else None
-        key = self._writers.key(event, row, writer, key_base, report, columns=parts.key)
+        key_block = block if event.schema is None and layout.has_key_schema else None
+        key = self._writers.key(
+            event, row, writer, key_base, report, columns=parts.key, block=key_block
+        )
         return Message(wrapped(block, payload), key, topic=parts.topic)
 
     def tombstone(self, event: Tombstone, report: Report) -> Message:
@@ -168,7 +175,8 @@ class MemberWriter:
             report(("event:tombstone", "a tombstone does not name its table"))
         if event.moved_to is not None:
             report(("moved_to", "a tombstone does not name the new key"))
-        return self._writers.tombstone(event, report)
+        block = NO_SCHEMA if self._layout.has_key_schema else None
+        return self._writers.tombstone(event, report, block=block)
 
     # -- parts ---------------------------------------------------------------------------------
 
@@ -206,7 +214,9 @@ class MemberWriter:
         self, images: Images, payload: Mapping[str, Any], parts: Parts, base: str
     ) -> Schema:
         writer, before, after = images
-        if self._layout.same_rows:
+        if self._layout.all_columns:
+            before = after = None
+        elif self._layout.same_rows:
             before, after = (
                 (after if before is None else before),
                 (before if after is None else after),

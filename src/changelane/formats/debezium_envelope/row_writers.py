@@ -8,7 +8,7 @@ from changelane.event import DataChange, Image, Tombstone
 from changelane.formats.contract import json
 from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.contract.format import Report
-from changelane.formats.debezium_envelope.rows.connect_schema import Schema
+from changelane.formats.debezium_envelope.rows.connect_schema import Schema, in_order
 from changelane.formats.debezium_envelope.rows.modes import Modes
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
 from changelane.formats.debezium_envelope.rows.raw_json import from_text, stored_topic, wrapped
@@ -37,8 +37,18 @@ class RowWriters:
         modes: Callable[[str | None], Modes],
         placeholder: Placeholder,
         fields: Fields = lambda _schema, raw: raw,
+        attributes: Sequence[str] = (),
     ) -> None:
+        """Create the writers.
+
+        Args:
+            modes: Returns the forms of values, by product.
+            placeholder: The placeholder of unavailable values.
+            fields: Returns the schemas of columns that are not the usual ones.
+            attributes: The attributes of schemas in their order, if that is not Connect's.
+        """
         self._modes = modes
+        self._attributes = attributes
         self._placeholder = placeholder
         self._fields = fields
         self._writers: BoundedCache[tuple[object, ...], RowWriter] = BoundedCache(_LIMIT)
@@ -58,7 +68,11 @@ class RowWriters:
 
     def add_block(self, shape: tuple[object, ...], schema: Schema | None) -> bytes:
         """Store the block of a schema, and return it."""
-        return self.blocks.add(shape, b"" if schema is None else json.dumps(schema))
+        block = b""
+        if schema is not None:
+            ordered = in_order(schema, self._attributes) if self._attributes else schema
+            block = json.dumps(ordered)
+        return self.blocks.add(shape, block)
 
     def key(
         self,
@@ -69,6 +83,7 @@ class RowWriters:
         report: Report,
         *,
         columns: Sequence[str] | None = None,
+        block: bytes | None = None,
     ) -> bytes | None:
         """Return the message key of a row change; ``None`` where the row lacks a column of it.
 
@@ -79,6 +94,7 @@ class RowWriters:
             base: The name of the table in the name of the schema; ``None`` for no schema.
             report: Called if the row lacks a column of the key.
             columns: The key columns of an event without a key.
+            block: The schema of a key whose columns have no schema; ``None`` for no schema.
         """
         if "key" in event.details:
             return from_text(event.details["key"])
@@ -91,11 +107,9 @@ class RowWriters:
         except KeyError:
             report(("key", "the row lacks one of its columns"))
             return None
-        return self._key(writer, values, base)
+        return wrapped(block, values) if base is None else self._key(writer, values, base)
 
-    def _key(self, writer: RowWriter, payload: Mapping[str, Any], base: str | None) -> bytes:
-        if base is None:
-            return json.dumps(payload)
+    def _key(self, writer: RowWriter, payload: Mapping[str, Any], base: str) -> bytes:
         shape = (writer, base, tuple(payload))
         block = self.blocks.get(shape)
         if block is None:
@@ -114,9 +128,18 @@ class RowWriters:
         return ((name, json.dumps(self.of(event).write(key, report, _NOTHING))),)
 
     def tombstone(
-        self, event: Tombstone, report: Report, headers: Headers = (), *, has_schema: bool = True
+        self,
+        event: Tombstone,
+        report: Report,
+        headers: Headers = (),
+        *,
+        has_schema: bool = True,
+        block: bytes | None = None,
     ) -> Message:
-        """Return the message of a tombstone, with the schema of its key if *has_schema*."""
+        """Return the message of a tombstone, with the schema of its key if *has_schema*.
+
+        *block* is the schema of a key whose columns have no schema.
+        """
         details = event.details
         topic = stored_topic(details)
         key = from_text(details.get("key"))
@@ -128,5 +151,5 @@ class RowWriters:
                 for loss in writer.losses:
                     report(loss)
                 base = str(details.get("name") or topic or event.table)
-            key = self._key(writer, payload, base)
+            key = wrapped(block, payload) if base is None else self._key(writer, payload, base)
         return Message(from_text(details.get("value")), key, headers, topic)

@@ -87,7 +87,7 @@ class Dts:
         positions=frozenset({"mysql"}),
         shared_positions=frozenset({"mysql"}),  # without the number of the row in its event
         transaction=frozenset({"id"}),
-        source=frozenset({"product"}),
+        source=frozenset({"product", "snapshot"}),
         stamp=Source(connector=CONNECTOR),
         source_time="ms",
         process_time="ms",

@@ -56,6 +56,7 @@ ROW_OPERATIONS: Final[dict[str, Op]] = {
     "DELETE": Op.DELETE,
     "INIT": Op.READ,
 }
+READ_OPERATION: Final = "INIT"
 TRANSACTION_OPERATIONS: Final = {"BEGIN": "begin", "COMMIT": "commit", "ROLLBACK": "rollback"}
 """``operation`` -> the status of a transaction's marker."""
 
@@ -64,7 +65,13 @@ MONGODB_COLUMNS: Final = ("_value", "_id")
 
 _MAX_PLANS: Final = 1024
 _MOST_CACHED_BYTES: Final = 1 << 16
+SNAPSHOT: Final = "true"
 _SOURCES: Final = {name: Source(product, CONNECTOR) for name, product in PRODUCTS.items()}
+_SNAPSHOTS: Final = {
+    name: Source(product, CONNECTOR, snapshot=SNAPSHOT) for name, product in PRODUCTS.items()
+}
+"""The sources of the rows of a full load, which are older than the changes of the stream."""
+_READ: Final = Op.READ
 _UPDATE: Final = Op.UPDATE
 _DELETE: Final = Op.DELETE
 
@@ -215,7 +222,7 @@ class Reader:
             schema,
             position,
             transaction_of(head.sourceTxid),
-            _SOURCES[head.sourceType],
+            (_SNAPSHOTS if op is _READ else _SOURCES)[head.sourceType],
             source_time_ns(head.sourceTimestamp),
             _read_time(head.tags),
             details=_details(head, body, position),

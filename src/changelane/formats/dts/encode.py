@@ -19,6 +19,7 @@ from changelane.event import (
     TransactionMarker,
     Truncate,
     Watermark,
+    is_incremental_read,
 )
 from changelane.formats.contract.avro_binary import long_of, text_of
 from changelane.formats.contract.bounded_cache import BoundedCache
@@ -32,6 +33,7 @@ from changelane.formats.dts.decode import (
     READ_TAG,
     ROW_OPERATIONS,
     SECONDS_UP_TO,
+    SNAPSHOT,
     TRANSACTION_OPERATIONS,
 )
 from changelane.formats.dts.object_names import (
@@ -200,7 +202,7 @@ class Writer:
             + (NULL if before is None else plan.image(before, report))
             + (NULL if after is None else plan.image(after, report))
         )
-        return self._record(event, _OPERATIONS[event.op], body, report, self._key(event))
+        return self._record(event, _operation(event, report), body, report, self._key(event))
 
     def _plan(self, schema: TableSchema, source_type: str) -> TablePlan:
         identity = schema, source_type
@@ -368,6 +370,17 @@ _NEAREST: Final = {"mariadb": "MySQL"}
 
 def _mute(_loss: tuple[str, str]) -> None:
     """Ignore a loss that another call reports."""
+
+
+def _operation(event: DataChange, report: Report) -> str:
+    """Return the operation of a row."""
+    op, snapshot = event.op, event.source.snapshot
+    if is_incremental_read(event):
+        report(("operation:r", "written as an insert, because it is part of the stream"))
+        op = Op.CREATE
+    if snapshot != (SNAPSHOT if op is Op.READ else None):
+        report(("source.snapshot", "read as true in a full load, otherwise as none"))
+    return _OPERATIONS[op]
 
 
 def _text_image(text: str | None) -> bytes:

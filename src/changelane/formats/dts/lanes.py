@@ -13,6 +13,7 @@ from changelane.event import DataChange
 from changelane.formats.contract.avro_binary import NOT_A_DATUM, read_long
 from changelane.formats.contract.lane import LaneColumn, NotPlainError, PlainChange, ReadChange
 from changelane.formats.dts.decode import (
+    READ_OPERATION,
     ROW_OPERATIONS,
     Reader,
     in_microseconds,
@@ -35,7 +36,7 @@ class DtsLanes:
         self._reader = reader
 
     def identity(self, value: bytes) -> Hashable | None:
-        """Return the plan of a record, its source, its object and its key."""
+        """Return the plan of a record, its source, object and key, and whether it is a read."""
         try:
             return _identity(self._reader, value)
         except NOT_A_DATUM:
@@ -46,7 +47,7 @@ class DtsLanes:
         return DtsLane(self._reader, message.value or b"", change)
 
 
-def _identity(reader: Reader, data: bytes) -> tuple[TablePlan, str, str | None, str | None]:
+def _identity(reader: Reader, data: bytes) -> tuple[TablePlan, str, str | None, str | None, bool]:
     """Return the identity of a record.
 
     Raises:
@@ -58,7 +59,8 @@ def _identity(reader: Reader, data: bytes) -> tuple[TablePlan, str, str | None, 
     plan = reader.cached_plan(data, at, head)
     if plan is None:
         raise NotPlainError
-    return plan, head.sourceType, head.objectName, head.tags.get(KEY_TAG)
+    is_read = head.operation == READ_OPERATION
+    return plan, head.sourceType, head.objectName, head.tags.get(KEY_TAG), is_read
 
 
 class DtsLane:
@@ -81,7 +83,7 @@ class DtsLane:
 
     def reader(self, row: Any) -> ReadChange:
         """Return the reader of records."""
-        plan, source_type, object_name, key_tag = self._identity
+        plan, source_type, object_name, key_tag, is_read = self._identity
         has_microseconds, position_of = self._in_microseconds, self._reader.position_of
         raw, read_image = plan.raw, _image_reader(plan, row)
         start = len(raw)
@@ -92,6 +94,7 @@ class DtsLane:
                 head.sourceType == source_type
                 and head.objectName == object_name
                 and head.tags.get(KEY_TAG) == key_tag
+                and (head.operation == READ_OPERATION) is is_read
                 and in_microseconds(head) == has_microseconds
             )
 

@@ -24,7 +24,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from changelane.errors import EncodeError
-from changelane.event import ChangeEvent, DataChange, Key, KeyOrigin, Op, Source
+from changelane.event import ChangeEvent, Completeness, DataChange, Key, KeyOrigin, Op, Source
 from changelane.formats.contract import json
 from changelane.formats.contract.capabilities import AbsentMeans, Carries, Extreme, SchemaDetail
 from changelane.formats.contract.format import Format, Report
@@ -160,7 +160,9 @@ def _set_deleted_columns(draft: Draft, options: Options) -> None:
     if before is not None:
         for name in before:
             after.setdefault(name, None)
-    elif draft.schema is not None and options.absent_after is AbsentAfter.NULL:
+    elif options.absent_after is AbsentAfter.UNCHANGED:
+        draft.after_holds = Completeness.CHANGED
+    elif draft.schema is not None:
         for column in draft.schema.columns:
             after.setdefault(column.name, None)
 
@@ -251,6 +253,7 @@ def _may_match(value: bytes) -> bool:
 def make(options: Options) -> Format:
     """Return the format."""
     reader = MemberReader(_member(options))
+    is_partial = options.absent_after is AbsentAfter.UNCHANGED
     return MemberFormat(
         make,
         options,
@@ -258,5 +261,6 @@ def make(options: Options) -> Format:
         decode=reader.decode,
         encode=Encoder(options).encode,
         may_match=_may_match,
-        lanes=LindormLanes(reader, options),
+        # a lane would take the columns of a message for all columns of the table
+        lanes=None if is_partial else LindormLanes(reader, options),
     )

@@ -52,8 +52,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         families: Table name (or its last parts) -> its column families, for names with more than
             one ``_``; without it, the family ends at the first ``_``.
         keys: Table name (or its last parts) -> key columns, for messages without key.
-        absent_after: The interpretation of a column of the schema that is missing in an update
-            without before image.
+        absent_after: The interpretation of a column that is missing in an update without before
+            image.
         order: The order of the changes of a key.
         schema: The schema block of messages.
         version: ``source.version`` for events without one; empty = ``v1.0`` for SQL tables and

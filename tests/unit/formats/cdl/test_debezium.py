@@ -76,6 +76,21 @@ def test_the_documented_message_comes_back_as_the_same_json_in_the_same_order():
     assert not losses
 
 
+def test_the_schema_of_an_image_lists_columns_that_the_image_lacks():
+    value, _ = written(change("d", {"id": 1}))
+    for image in value["schema"]["fields"][:2]:
+        assert [column["field"] for column in image["fields"]] == list(ROW)
+
+
+def test_a_row_without_types_has_a_schema_of_null():
+    event = change("c", after={"id": 1, "note": "x"}, schema=None)
+    (message,) = get_codec("cdl-debezium-json").encode(event).messages
+    value = parts(message.value)
+    assert list(value) == ["schema", "payload"]
+    assert value["schema"] is None
+    assert message.key == b'{"schema":null,"payload":{"id":1}}'
+
+
 def test_an_image_is_called_before_or_data_in_the_schema():
     value, _ = written(change("c", after=ROW))
     named = [(f["field"], f.get("name")) for f in value["schema"]["fields"]]
@@ -184,6 +199,12 @@ def test_a_row_of_a_snapshot_is_a_read_and_is_written_as_c():
     assert (payload["op"], payload["source"]["snapshot"]) == ("c", "true")
 
 
+@pytest.mark.parametrize(("value", "op"), [(True, Op.READ), (False, Op.CREATE), (None, Op.CREATE)])
+def test_snapshot_may_be_a_json_boolean_or_null(value, op):
+    event = read(spoilt(source={"snapshot": value}))
+    assert (event.op, event.source.snapshot) == (op, "true" if value else None)
+
+
 def test_a_snapshot_read_without_a_word_about_it_is_written_as_one_which_is_a_loss():
     value, losses = written(change("r", after=ROW))
     assert value["payload"]["source"]["snapshot"] == "true"
@@ -222,6 +243,15 @@ def test_a_listed_column_that_an_update_has_as_null_was_not_sent(listed):
     assert event.after["time1"] is UNAVAILABLE
     assert event.after["decimalNum"] is UNAVAILABLE
     assert written(event)[0]["payload"]["LOB_COLUMNS"] == listed
+
+
+def test_a_listed_column_that_an_update_has_as_null_is_null_where_the_user_says_so():
+    value = spoilt({"op": "u", "LOB_COLUMNS": "decimalNum"})
+    assert read(value, lob_nulls="null").after["decimalNum"] is None
+    event = change("u", after=ROW | {"note": UNAVAILABLE})
+    payload = written(event, lob_nulls="null")[0]["payload"]
+    assert "note" not in payload["after"]
+    assert back(event, lob_nulls="null").after == event.after
 
 
 def test_a_listed_column_that_is_missing_was_not_sent():

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from changelane import DecodeError, Message, UnsupportedError, convert, get_codec
+from changelane.apply import operations_of
 from changelane.event import (
     Completeness,
     DataChange,
@@ -169,6 +170,15 @@ def test_seg_owner_is_the_schema_and_table_name_the_table():
     assert decode().table == TableId(None, "public", "ct_pg2hudi")
 
 
+def test_seg_owner_is_the_database_of_a_product_without_schemas():
+    event = decode(DATA_STORE="MYSQL", SEG_OWNER="shop")
+    assert event.table == TableId("shop", None, "ct_pg2hudi")
+    assert payload_of(event)["SEG_OWNER"] == "shop"
+    event = msgspec.structs.replace(decode(), table=TableId("cdl", "public", "t"))
+    assert payload_of(event, on_loss="warn")["SEG_OWNER"] == "public"
+    assert dict(CDL.encode(event, on_loss="warn").losses) == {"table.database": "not written"}
+
+
 def test_seg_owner_is_the_database_where_the_user_says_so():
     codec = get_codec("cdl-json", owner="database")
     event = decode(codec)
@@ -248,6 +258,19 @@ def test_a_key_change_is_one_update():
 # -- deleted rows --------------------------------------------------------------------------------
 
 
+def test_a_key_change_without_all_columns_does_not_null_the_others():
+    told = decode(OPERATION="UPDATE", before=row(id=33), data=row())
+    before, after = ({"id": number, "count1": 1} for number in (33, 34))
+    event = msgspec.structs.replace(told, before=before, after=after)
+    message = written(event)
+    for image in json.loads(message.value)["schema"]["fields"][8:10]:
+        assert [column["field"] for column in image["fields"]] == list(ROW["data"])
+    (again,) = CDL.decode(message)
+    assert (again.before, again.after) == (before, after)
+    _, upsert = operations_of(again)
+    assert not upsert.is_full_row
+
+
 def test_a_deleted_row_may_stand_in_data():
     event = decode(OPERATION="DELETE", DATA_STORE="MYSQL")
     assert (event.before, event.after) == (ROW["data"], None)
@@ -307,6 +330,17 @@ def test_a_lob_column_that_an_update_has_as_null_is_unavailable():
     assert event.after["count1"] is None
     assert payload_of(event)["LOB_COLUMNS"] == "decimalNum"
     assert payload_of(event)["data"] == row(count1=None)
+
+
+def test_a_lob_column_that_an_update_has_as_null_is_null_where_the_user_says_so():
+    codec = get_codec("cdl-json", lob_nulls="null")
+    event = decode(codec, OPERATION="UPDATE", LOB_COLUMNS="decimalNum", data=row(count1=None))
+    assert event.after["decimalNum"] is None
+    after = event.after | {"decimalNum": UNAVAILABLE}
+    details = {name: value for name, value in event.details.items() if name != "LOB_COLUMNS"}
+    unavailable = msgspec.structs.replace(event, after=after, details=details)
+    assert "decimalNum" not in payload_of(unavailable, codec)["data"]
+    assert codec.decode(written(unavailable, codec))[0].after == after
 
 
 def test_a_lob_column_that_is_missing_is_unavailable():
@@ -443,7 +477,10 @@ def test_a_message_without_schema_block_has_values_without_types():
     assert event.schema is None
     assert event.after["time1"] == 1707047996013
     assert event.after_holds is Completeness.FULL
-    assert json.loads(written(event).value) == ROW | {"data": row(time1=1707047996013)}
+    message = written(event)
+    payload = ROW | {"data": row(time1=1707047996013)}
+    assert json.loads(message.value) == {"schema": None, "payload": payload}
+    assert message.key == b'{"schema":null,"payload":{"id":34}}'
 
 
 @pytest.mark.parametrize("value", [None, b"", b"null"])

@@ -485,7 +485,7 @@ def test_an_update_that_no_sequence_joins_is_a_delete_and_an_insert():
     assert [told["_operation_type_"] for told in written(event, on_loss="warn")] == ["D", "I"]
     assert losses(event).keys() == {"operation:u"}
     event = change("u", before=None, after_holds=Completeness.FULL)
-    assert losses(event).keys() == {"before"}
+    assert losses(event).keys() == {"operation:u"}
     (told,) = written(change("u", None, before=None, after_holds=Completeness.FULL))
     assert (told["_operation_type_"], told["_sequence_id_"]) == ("U", None)
 

@@ -200,6 +200,16 @@ def test_a_key_change_that_nothing_proves_is_a_reported_loss(parts):
     assert kinds == [Op.DELETE, Op.CREATE]
 
 
+def test_the_create_of_a_key_change_has_the_columns_that_did_not_change():
+    update = change(Op.UPDATE, before=ROW, after={"id": 2}, position=PostgresPosition(5))
+    assert payload(written(update)[-1])["after"] == payload(written(change(after=ROW))[0])[
+        "after"
+    ] | {"id": 2}
+    assert not lost(update)
+    unknown = change(Op.UPDATE, before={"id": 1}, after={"id": 2}, position=PostgresPosition(5))
+    assert "absent" in lost(unknown)
+
+
 @pytest.mark.parametrize("parts", [{"position": PostgresPosition(5)}, {"source_time_ns": 7}])
 def test_a_key_change_with_position_or_time_is_none(parts):
     after = ROW | {"id": 2}

@@ -20,6 +20,7 @@ from changelane.event import (
     TransactionMarker,
     Truncate,
     Watermark,
+    is_first_snapshot,
     is_key_change,
 )
 from changelane.position import MySqlPosition
@@ -130,6 +131,8 @@ def test_rows_are_told_by_their_operation(operation, op):
     after = None if operation == "DELETE" else [integer(2)]
     event = decode(record(operation=operation, beforeImages=before, afterImages=after))
     assert event.op is op
+    # a row of a full load is older than the changes of the stream
+    assert is_first_snapshot(event.source) is (op is Op.READ)
     assert event.before == ({"c": 1} if before else None)
     assert event.after == ({"c": 2} if after else None)
 

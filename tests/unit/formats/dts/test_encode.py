@@ -54,10 +54,17 @@ def encode(event, **options):
     ],
 )
 def test_rows_have_the_images_of_their_operation(op, operation, images):
-    told, losses = encode(change(op))
+    source = Source("mysql", snapshot="true" if op is Op.READ else None)
+    told, losses = encode(change(op, source=source))
     assert (told["operation"], losses) == (operation, [])
     for name in ("before", "after"):
         assert (told[f"{name}Images"] is not None) == (name in images)
+
+
+def test_a_row_of_an_incremental_snapshot_is_an_insert_of_the_stream():
+    told, losses = encode(change(Op.READ, source=Source("mysql", snapshot="incremental")))
+    assert told["operation"] == "INSERT"
+    assert losses == ["operation:r", "source.snapshot"]
 
 
 def test_an_event_of_another_producer_has_the_defaults_of_a_record():

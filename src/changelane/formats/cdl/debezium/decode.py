@@ -26,7 +26,7 @@ from changelane.formats.cdl.debezium.wire import (
     base_of,
 )
 from changelane.formats.cdl.json.decode import blank_possible_fillers
-from changelane.formats.cdl.json.options import FILLERS, lob_names
+from changelane.formats.cdl.json.options import FILLERS, LobNulls, lob_names
 from changelane.formats.contract import json
 from changelane.formats.debezium_envelope.envelope_reader import (
     Draft,
@@ -52,6 +52,7 @@ class Rules:
         self._before_image = options.before_image
         self._placeholder = Placeholder(options.placeholder)
         self._heartbeat_table = options.heartbeat_table.lower()
+        self._has_lob_nulls = options.lob_nulls is LobNulls.NULL
 
     def member(self) -> Member:
         """Return the rules as a member of the family."""
@@ -110,7 +111,7 @@ class Rules:
             details["envelope"] = {**part_of(details, "envelope"), **extra_fields}
         if draft.plan.base and draft.plan.base != base_of(draft.table):
             details["name"] = draft.plan.base
-        before, after = _lobs(draft, envelope.LOB_COLUMNS)
+        before, after = _lobs(draft, envelope.LOB_COLUMNS, is_null=self._has_lob_nulls)
         if draft.before is not None:
             blank_columns = blank_possible_fillers(
                 self._before_image,
@@ -175,10 +176,12 @@ def _row_of(unique: JsonRow, draft: Draft) -> JsonRow:
     return row
 
 
-def _lobs(draft: Draft, text: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _lobs(
+    draft: Draft, text: str | None, *, is_null: bool
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return for both images the columns in LOB_COLUMNS with an unavailable value.
 
-    The value is unavailable if the column is missing, or null in an update.
+    The value is unavailable if the column is missing, or null in an update unless *is_null*.
     """
     if text is None:
         return (), ()
@@ -186,7 +189,7 @@ def _lobs(draft: Draft, text: str | None) -> tuple[tuple[str, ...], tuple[str, .
     fields = draft.plan.fields
     columns = [name for name in names if draft.schema is None or name in fields]
     before, after = draft.before, draft.after
-    is_update = draft.op is Op.UPDATE
+    is_update = draft.op is Op.UPDATE and not is_null
     missing_names = tuple(n for n in columns if before is not None and n not in before)
     hidden = tuple(
         name

@@ -32,7 +32,7 @@ from changelane.formats.cdl.json.encode import (
     unique_of,
     without_lobs,
 )
-from changelane.formats.cdl.json.options import FILLERS
+from changelane.formats.cdl.json.options import FILLERS, LobNulls
 from changelane.formats.contract.format import Report
 from changelane.formats.contract.row_writing import RowWriting
 from changelane.formats.debezium_envelope.blocks import NO_SNAPSHOT, report_snapshot
@@ -47,6 +47,7 @@ from changelane.formats.debezium_envelope.row_writing import row_writing
 from changelane.formats.debezium_envelope.rows.connect_schema import Schema, struct
 from changelane.formats.debezium_envelope.rows.modes import Modes
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
+from changelane.formats.debezium_envelope.rows.raw_json import NO_SCHEMA
 from changelane.formats.debezium_envelope.rows.row_writer import Images
 from changelane.message import Message
 from changelane.position import PostgresPosition
@@ -84,7 +85,7 @@ class Encoder:
 
     def _change(self, event: DataChange, report: Report) -> Message:
         _check_product(event)
-        event, lobs = _without_lobs(event)
+        event, lobs = _without_lobs(event, self._options.lob_nulls)
         usual_fillers = _NOTHING if self._has_key_only(event) else None
         fillers: Any = event.details.get("fillers", usual_fillers)
         images = self._writer.images(event, report, fillers)
@@ -125,6 +126,7 @@ class Encoder:
                 "unique": unique,
             },
             extra_schemas={"unique": _unique_schema(event, images)},
+            block=NO_SCHEMA,
         )
         return self._writer.message(event, images, parts, report)
 
@@ -145,12 +147,13 @@ def _check_product(event: DataChange) -> None:
         raise EncodeError(msg)
 
 
-def _without_lobs(event: DataChange) -> tuple[DataChange, tuple[str, ...]]:
+def _without_lobs(event: DataChange, lob_nulls: LobNulls) -> tuple[DataChange, tuple[str, ...]]:
     """Return an event without unavailable values, and their columns, for LOB_COLUMNS."""
     image = event.before if event.after is None else event.after
     if image is None or "fillers" in event.details:
         return event, ()
-    inline_image, lobs = without_lobs(event, image, part_of(event.details, "placeholders"))
+    placeholders = part_of(event.details, "placeholders")
+    inline_image, lobs = without_lobs(event, image, placeholders, lob_nulls)
     if not lobs:
         return event, ()
     field = "before" if event.after is None else "after"

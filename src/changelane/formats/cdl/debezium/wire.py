@@ -6,6 +6,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from changelane.event import Source
+from changelane.formats.cdl.json.options import LobNulls
 from changelane.formats.debezium_envelope.envelope_writer import Layout
 from changelane.formats.debezium_envelope.options import BeforeImage
 from changelane.formats.debezium_envelope.rows.connect_schema import Schema
@@ -20,12 +21,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         placeholder: The producer's placeholder for an unavailable value.
         heartbeat_table: Changes of this table are heartbeats; empty = no such table.
         vendor: The prefix of the vendor's semantic names of types, when they are written.
+        lob_nulls: The interpretation of NULL in a column of LOB_COLUMNS.
     """
 
     before_image: BeforeImage = BeforeImage.AUTO
     placeholder: str | None = "__debezium_unavailable_value"
     heartbeat_table: str = "cdc_cdl.cdc_heartbeat"
     vendor: str = "com.huawei"
+    lob_nulls: LobNulls = LobNulls.UNAVAILABLE
 
 
 Row = TypeVar("Row")
@@ -81,6 +84,7 @@ LAYOUT: Final = Layout(
     row_names=("before", "data"),
     source_name="io.debezium.connector.postgresql.Source",
     has_key_schema=True,
+    all_columns=True,
 )
 
 VERSION: Final = "2.0"

@@ -38,7 +38,8 @@ _TYPES: Final = frozenset(LogicalType.__subclasses__()) - {Unknown}
 
 
 def _carries(options: Options) -> Carries:
-    owner = "schema" if options.owner is Owner.SCHEMA else "database"
+    # with ``auto``, the part depends on the product: the encoder reports the other one
+    owners = {"schema", "database"} if options.owner is Owner.AUTO else {options.owner.value}
     return Carries(
         operations=frozenset({Op.CREATE, Op.UPDATE, Op.DELETE}),
         kinds=frozenset({"watermark"}),
@@ -53,7 +54,7 @@ def _carries(options: Options) -> Carries:
         extremes=frozenset(Extreme),
         key=True,
         key_change=True,
-        table=frozenset({owner, "name"}),
+        table=frozenset({*owners, "name"}),
         positions=frozenset({"postgresql", "scn"}),
         transaction=frozenset({"id"}),
         source=frozenset({"product"}),

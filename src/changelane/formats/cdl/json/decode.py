@@ -24,8 +24,8 @@ from changelane.formats.cdl.json.options import (
     OPERATIONS,
     ORIGIN,
     VERSION,
+    LobNulls,
     Options,
-    Owner,
     lob_names,
     modes_of,
 )
@@ -77,6 +77,7 @@ class Decoder:
         self.before_image = options.before_image
         self.placeholder = Placeholder(options.placeholder)
         self._owner = options.owner
+        self._has_lob_nulls = options.lob_nulls is LobNulls.NULL
         self._heartbeat_table = options.heartbeat_table.lower()
         self.plain = CdlPlan(None, modes)
         self.blocks: Blocks[CdlPlan] = Blocks(lambda block: plan_of(block, modes))
@@ -143,11 +144,8 @@ class Decoder:
             details.update(plan.details)
         if plan.schema is not None and plan.label != _label(change):
             details["name"] = plan.label
-        is_schema = self._owner is Owner.SCHEMA
-        owner = change.SEG_OWNER
-        table = TableId(
-            None if is_schema else owner, owner if is_schema else None, change.TABLE_NAME
-        )
+        owner_part = {self._owner.of(source.product): change.SEG_OWNER}
+        table = TableId(name=change.TABLE_NAME, **owner_part)
         key = _key(change, details)
         before, after, completeness = self._images(op, change, key, source.product, plan, details)
         return DataChange(
@@ -225,17 +223,17 @@ class Decoder:
         """Return the columns in LOB_COLUMNS with an unavailable value.
 
         "LOB_COLUMNS: field name of large object data". The value of such a column is unavailable if
-        the column is missing, or null in an update or a delete.
+        the column is missing, or null in an update or a delete (option ``lob_nulls``).
         """
         if change.LOB_COLUMNS is None:
             return ()
         row = (change.before or change.data) if op is Op.DELETE else change.data
         row = change.unique or {} if row is None else row
-        is_new = op is Op.CREATE
+        is_null = op is Op.CREATE or self._has_lob_nulls
         lob_columns = tuple(
             name
             for name in dict.fromkeys(lob_names(change.LOB_COLUMNS))
-            if (name not in row or (row[name] is None and not is_new))
+            if (name not in row or (row[name] is None and not is_null))
             and (plan.schema is None or name in plan.fields)
         )
         if ",".join(lob_columns) != change.LOB_COLUMNS:

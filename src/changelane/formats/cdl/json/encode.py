@@ -20,7 +20,9 @@ from changelane.formats.cdl.json.options import (
     MESSAGE_TYPE,
     OPERATIONS,
     VERSION,
+    LobNulls,
     Options,
+    Owner,
     lob_names,
     modes_of,
 )
@@ -33,7 +35,12 @@ from changelane.formats.debezium_envelope.rows.columns import field_of
 from changelane.formats.debezium_envelope.rows.connect_schema import UNSET, Schema, struct
 from changelane.formats.debezium_envelope.rows.modes import Modes, TimePrecisionMode
 from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
-from changelane.formats.debezium_envelope.rows.raw_json import from_text, stored_topic, wrapped
+from changelane.formats.debezium_envelope.rows.raw_json import (
+    NO_SCHEMA,
+    from_text,
+    stored_topic,
+    wrapped,
+)
 from changelane.formats.debezium_envelope.rows.row_reader import plain_json
 from changelane.formats.debezium_envelope.rows.row_writer import RowWriter
 from changelane.message import Message
@@ -81,7 +88,7 @@ class Encoder:
         if not details.keys() <= _OWN_DETAILS:
             report(("details", "further fields of other producers are not written"))
         writer = self._writers.of(event)
-        owner = event.table.schema or event.table.database
+        owner = _owner(event, self._options.owner, report)
         before, after, lobs = self._images(event, writer, report)
         row = after if after is not None else before
         unique = unique_of(event, row, report)
@@ -108,7 +115,8 @@ class Encoder:
             "HEARTBEAT_IDENTIFIER": details.get("HEARTBEAT_IDENTIFIER"),
             **extra_fields,
         }
-        block = key_block = None
+        block: bytes = NO_SCHEMA
+        key_block: bytes | None = NO_SCHEMA
         if event.schema is not None:
             for loss in writer.losses:
                 report(loss)
@@ -138,14 +146,14 @@ class Encoder:
             if fillers is None and self._may_have_fillers(event):
                 fillers = _NOTHING
             if event.op is Op.DELETE and fillers is None:
-                image, lobs = without_lobs(event, image, placeholders)
+                image, lobs = without_lobs(event, image, placeholders, self._options.lob_nulls)
             before = writer.write(image, report, placeholders, fillers)
             if self._may_have_fillers(event):
                 report_possible_fillers(
                     event, before, writer, report, has_schema=event.schema is not None
                 )
         if event.after is not None:
-            image, lobs = without_lobs(event, event.after, placeholders)
+            image, lobs = without_lobs(event, event.after, placeholders, self._options.lob_nulls)
             after = writer.write(image, report, placeholders)
         return before, after, lobs
 
@@ -178,7 +186,6 @@ class Encoder:
             writer,
             name,
             tuple(member.member for member in members),
-            *(None if payload[image] is None else tuple(payload[image]) for image in _IMAGES),
             *(payload[field] is None for field in _REQUIRED),
             tuple((field, type(value)) for field, value in extra),
             json.dumps(details.get("unique_fields")),
@@ -208,7 +215,8 @@ def _envelope(name: str, writer: RowWriter, payload: Row, unique: Schema) -> Sch
         text("LOB_COLUMNS", optional=True),
         _TRANSACTION,
         replace(unique, optional=True, field="unique"),
-        *(writer.struct(payload[image], image, image) for image in _IMAGES),
+        # as in the sample, also those columns that an image lacks
+        *(writer.struct(None, image, image) for image in _IMAGES),
         text("message_version"),
         text("message_type"),
         text("HEARTBEAT_IDENTIFIER", optional=True),
@@ -248,12 +256,12 @@ def encode_event(
 
 
 def without_lobs(
-    event: DataChange, image: Image, placeholders: Mapping[str, Any]
+    event: DataChange, image: Image, placeholders: Mapping[str, Any], lob_nulls: LobNulls
 ) -> tuple[Image, tuple[str, ...]]:
     """Return an image without unavailable values, and their columns, for LOB_COLUMNS.
 
-    An update has these columns as null; an insert or a delete omits them, because null is a value
-    there. A column with a name that LOB_COLUMNS cannot list keeps its value.
+    An update has these columns as null, unless null is a value there; an insert or a delete omits
+    them. A column with a name that LOB_COLUMNS cannot list keeps its value.
     """
     if UNAVAILABLE not in image.values():
         return image, ()
@@ -263,7 +271,7 @@ def without_lobs(
         if value is UNAVAILABLE and name not in placeholders and lob_names(name) == (name,)
     )
     hidden = frozenset(lobs)
-    if event.op is Op.UPDATE:
+    if event.op is Op.UPDATE and lob_nulls is LobNulls.UNAVAILABLE:
         return {name: None if name in hidden else value for name, value in image.items()}, lobs
     return {name: value for name, value in image.items() if name not in hidden}, lobs
 
@@ -278,6 +286,16 @@ def unique_of(event: DataChange, row: Mapping[str, Any] | None, report: Report) 
         report(("key", "the row does not have its values"))
         return None
     return {name: row[name] for name in event.key.columns}
+
+
+def _owner(event: DataChange, option: Owner, report: Report) -> str | None:
+    """Return SEG_OWNER, one part of the table's name."""
+    parts = {"schema": event.table.schema, "database": event.table.database}
+    owner = parts.pop(option.of(event.source.product))
+    for name, part in parts.items():
+        if part is not None:
+            report((f"table.{name}", "not written"))
+    return owner
 
 
 # -- coordinates -----------------------------------------------------------------------------------

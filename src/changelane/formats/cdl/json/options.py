@@ -15,10 +15,27 @@ from changelane.formats.debezium_envelope.rows.modes import Modes, TimePrecision
 class Owner(StrEnum):
     """The part of a table's name in SEG_OWNER."""
 
+    AUTO = "auto"
+    """``database`` for products without schemas, else ``schema``."""
     SCHEMA = "schema"
     """"Schema of the database to be synchronized" (the documentation's table of fields)."""
     DATABASE = "database"
     """For sources without schemas, such as MySQL."""
+
+    def of(self, product: str | None) -> str:
+        """Return the part of the names of a product's tables: ``schema`` or ``database``."""
+        if self is Owner.AUTO:
+            return "database" if product in WITHOUT_SCHEMAS else "schema"
+        return self.value
+
+
+class LobNulls(StrEnum):
+    """The interpretation of NULL in a column of LOB_COLUMNS, in an update or a delete."""
+
+    UNAVAILABLE = "unavailable"
+    """The value was not sent."""
+    NULL = "null"
+    """The value is NULL; only a missing column was not sent."""
 
 
 class Timestamps(StrEnum):
@@ -42,14 +59,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         heartbeat_table: Changes of this table are heartbeats; empty = no such table.
         vendor: The prefix of the vendor's semantic names of types, when they are written.
         timestamps: Form of written local timestamps.
+        lob_nulls: The interpretation of NULL in a column of LOB_COLUMNS.
     """
 
     before_image: BeforeImage = BeforeImage.AUTO
     placeholder: str | None = "__debezium_unavailable_value"
-    owner: Owner = Owner.SCHEMA
+    owner: Owner = Owner.AUTO
     heartbeat_table: str = "cdc_cdl.cdc_heartbeat"
     vendor: str = "com.huawei"
     timestamps: Timestamps = Timestamps.AUTO
+    lob_nulls: LobNulls = LobNulls.UNAVAILABLE
 
 
 ORIGIN: Final = Source(connector="cdl")
@@ -57,6 +76,9 @@ VERSION: Final = "1.0"
 MESSAGE_TYPE: Final = "0"
 FILLERS: Final = frozenset({"postgresql", "opengauss"})
 """Products with only the primary key in deletes: "PG sources with default replica identity"."""
+
+WITHOUT_SCHEMAS: Final = frozenset({"mysql", "mariadb"})
+"""Products whose tables are in databases without schemas."""
 
 OPERATIONS: Final = {"INSERT": Op.CREATE, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
 

@@ -7,8 +7,8 @@ bytes up to the payload are cached, too: a message that starts with them is deco
 on. Other messages are unwrapped first; the result is the same.
 """
 
-from collections.abc import Callable
-from typing import Final, Generic, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -64,6 +64,22 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=False):
     def members(self) -> "tuple[Schema, ...]":
         """The fields of a struct; empty for other types."""
         return self.fields or ()
+
+
+def in_order(schema: Schema, attributes: Sequence[str]) -> dict[str, Any]:
+    """Return a schema as JSON whose attributes have another order than the JSON converter's.
+
+    Args:
+        schema: The schema.
+        attributes: The names of all attributes, in their order.
+    """
+    raw = {name: getattr(schema, name) for name in attributes}
+    for name, value in raw.items():
+        if isinstance(value, Schema):
+            raw[name] = in_order(value, attributes)
+    if schema.members:
+        raw["fields"] = [in_order(member, attributes) for member in schema.members]
+    return {name: value for name, value in raw.items() if value is not UNSET}
 
 
 def struct(

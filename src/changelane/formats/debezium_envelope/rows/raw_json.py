@@ -14,6 +14,10 @@ OWN_DETAILS: Final = frozenset(
 """The keys of the details that the readers of this family store."""
 
 
+NO_SCHEMA: Final = b"null"
+"""The schema block of rows without types, in formats whose messages have a schema and a payload."""
+
+
 def is_foreign(details: Mapping[str, Any]) -> bool:
     """Return whether details have keys of another family, for which Debezium has no field."""
     return not details.keys() <= OWN_DETAILS
