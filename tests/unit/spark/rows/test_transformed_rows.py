@@ -164,6 +164,6 @@ def test_every_source_and_sink_was_thought_of():
     def kinds(told):
         return {str(one.__struct_config__.tag) for one in get_args(told) or (told,)}
 
-    captured = {"segments", "postgres", "mysql", "mariadb"}
+    captured = {"segments", "postgres", "mysql", "mariadb", "sqlserver", "oracle"}
     assert kinds(hints["source"]) == {"files", "kafka", "datahub", *captured}
     assert kinds(hints["sink"]) <= {"delta", "iceberg", "hudi", "kafka", "datahub"}
