@@ -228,7 +228,8 @@ def _backfill_of(
 
     The value is the literal default if the source stores it unchanged, and MySQL's implicit default
     for a NOT NULL column without default. The value of an expression is unknown, because the source
-    does not send it.
+    does not send it. Other databases reject such a NOT NULL column on rows, unless they compute its
+    values (``serial``, ``IDENTITY``).
     """
     column = change.column
     if column.generated:
@@ -239,7 +240,9 @@ def _backfill_of(
         return Backfill.UNKNOWN, None
     if change.default is not None:
         return Backfill.UNKNOWN, None
-    if dialect != "mysql" or column.nullable:
+    if dialect != "mysql":
+        return Backfill.UNKNOWN if column.nullable is False else Backfill.NULL, None
+    if column.nullable:
         return Backfill.NULL, None
     # a key column may be AUTO_INCREMENT; a TIMESTAMP may have the current time as its default
     if column.nullable is None or column.name in key_columns:
