@@ -258,6 +258,29 @@ def test_older_events_leave_the_default_in_a_column_that_came_after_them():
     assert not shape.event_columns(["id", "a"], event(6)).backfills
 
 
+def test_a_column_that_may_exist_gives_its_default_to_events_that_lack_it():
+    added = (5, "ALTER TABLE t ADD COLUMN IF NOT EXISTS a int DEFAULT 5")
+    shape = columns(added)
+    assert shape.uncertain_additions(0) == {"a": {"a"}}
+    (filling,) = shape.event_columns(["id"], event(4)).backfills
+    assert (filling.column, filling.added.value) == ("a", 5)
+    # an older event has its value, whether or not the column has this name later
+    renamed = columns(
+        (3, "ALTER TABLE t RENAME COLUMN b TO c"), added, (7, "ALTER TABLE t CHANGE a d int")
+    )
+    assert renamed.event_columns(["a", "b"], event(2)).columns == {"a": "d", "b": "c"}
+    assert [one.column for one in renamed.backfills] == ["d"]
+
+
+@pytest.mark.parametrize("first", ["ADD COLUMN a int", "CHANGE b a int"])
+def test_a_column_that_exists_keeps_its_values(first):
+    shape = columns(
+        (5, f"ALTER TABLE t {first}"), (6, "ALTER TABLE t ADD IF NOT EXISTS a int DEFAULT 5")
+    )
+    assert not shape.backfills
+    assert not shape.uncertain_additions(1)
+
+
 def test_a_snapshot_below_the_stream_may_know_names_of_later():
     shape = columns((5, "ALTER TABLE t RENAME COLUMN a TO b"), (6, "ALTER TABLE t ADD c int"))
     assert shape.event_columns(["b", "c"], event(1)).columns == {"b": "b", "c": "c"}
