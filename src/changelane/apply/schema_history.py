@@ -134,6 +134,28 @@ def table_of_shadow(table: TableId) -> TableId | None:
     return match and msgspec.structs.replace(table, name=match["of"])
 
 
+def shadow_of(table: TableId, shadow: TableId, shadowed: TableId) -> TableId:
+    """Return the shadow table of a table, named as another shadow table is.
+
+    >>> orders, shadow = TableId("shop", None, "orders"), TableId("shop", None, "_orders_gho")
+    >>> str(shadow_of(TableId("ods", None, "orders_raw"), shadow, orders))
+    'ods._orders_raw_gho'
+
+    Args:
+        table: The table.
+        shadow: The other shadow table.
+        shadowed: Its table.
+    """
+    if table == shadowed:
+        return shadow
+    match = _SHADOW.fullmatch(shadow.name or "")
+    if match is None:
+        raise ValueError(f"{shadow} is no shadow table")
+    first, last = match.span("of")
+    prefix, suffix = match.string[:first], match.string[last:]
+    return msgspec.structs.replace(table, name=f"{prefix}{table.name}{suffix}")
+
+
 def schema_changes_of(
     order: bytes,
     statements: Iterable[Statement],

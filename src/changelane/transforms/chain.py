@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from changelane.apply.schema_history import table_of_shadow
 from changelane.errors import TransformError
 from changelane.event import (
     NO_DETAILS,
@@ -68,11 +69,20 @@ class Chain:
         transforms: The transforms.
         sees_all: Whether one chain processes the complete stream. Such a chain rejects two tables
             with one target, unless ``shards`` allows that.
+        skips_shadows: Whether shadow tables of online schema changes belong to their tables: the
+            chain leaves out their rows, and transforms their statements as those of the table.
     """
 
-    def __init__(self, transforms: Sequence[Transform], *, sees_all: bool = False) -> None:
+    def __init__(
+        self,
+        transforms: Sequence[Transform],
+        *,
+        sees_all: bool = False,
+        skips_shadows: bool = False,
+    ) -> None:
         self.transforms = tuple(transforms)
         self._sees_all = sees_all
+        self._skips_shadows = skips_shadows
         self._targets: dict[TableId, TableTarget] = {}
         self._plans: dict[tuple[TableId, TableSchema | None, Key | None], TransformPlan] = {}
         self._last: tuple[object, object, object, TransformPlan] | None = None
@@ -193,7 +203,10 @@ class Chain:
             if len(self._targets) >= _MAX_CACHED:
                 self._targets.clear()
                 self._feeds.clear()
-            target = TableTarget(table, self.transforms)
+            shadowed = table_of_shadow(table) if self._skips_shadows else None
+            target = TableTarget(
+                shadowed or table, self.transforms, shadow=table if shadowed else None
+            )
             if target.topic is not None:
                 topic = self._topics.setdefault(target.table, target.topic)
                 if topic != target.topic:

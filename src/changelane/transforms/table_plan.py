@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from changelane.apply.schema_history import shadow_of
 from changelane.errors import TransformError
 from changelane.event import Completeness, Image, Key
 from changelane.reason_codes import ReasonCode
@@ -26,6 +27,9 @@ MOST_NAMES: Final = 10_000
 
 RequiredColumn = tuple[int, str]
 """The number of a transform, and a column that the transform requires."""
+
+
+_ROW_OPERATIONS: Final = frozenset({"create", "update", "delete", "read", "truncate", "tombstone"})
 
 
 class ResolvedColumn(msgspec.Struct, frozen=True):
@@ -68,9 +72,17 @@ class TableTarget:
         topic: The topic of its messages, if a route sets one.
         may_move: The list can rename or exclude tables.
         ignores_statements: The list excludes the statements of all tables.
+
+    Args:
+        table: The source table.
+        transforms: The transforms in their order.
+        shadow: A shadow table of *table*: its statements get the transforms of *table*, and its
+            rows are left out.
     """
 
-    def __init__(self, table: TableId, transforms: Sequence[Transform]) -> None:
+    def __init__(
+        self, table: TableId, transforms: Sequence[Transform], *, shadow: TableId | None = None
+    ) -> None:
         self.source = table
         self.refused: set[str] = set()
         self.transforms: list[tuple[int, ColumnTransform]] = []
@@ -110,6 +122,10 @@ class TableTarget:
                 case _:
                     raise TypeError(f"not a transform: {type(transform).__name__}")
         self.table = self.source if table == self.source else table
+        if shadow is not None:
+            self.table = shadow_of(self.table, shadow, self.source)
+            self.source = shadow
+            self.refused |= _ROW_OPERATIONS
         self.added = tuple(
             (self._after(number, name, Column(name, String(), None, nullable=False)), value)
             for number, name, value in added

@@ -11,7 +11,7 @@ from changelane.ddl import (
 )
 from changelane.ddl.render import UnwritableError, render
 from changelane.errors import TransformError
-from changelane.event import Key, SchemaChange, Source
+from changelane.event import DataChange, Key, Op, SchemaChange, Source
 from changelane.schema import Column, TableId, TableSchema
 from changelane.transforms.cast import Cast
 from changelane.transforms.chain import Chain
@@ -207,6 +207,38 @@ def test_a_routed_table_has_its_name_in_statements():
     assert made.ddl == (
         "RENAME TABLE `lake`.`sales` TO `shop`.`old`; RENAME TABLE `shop`.`new` TO `lake`.`sales`"
     )
+
+
+def test_a_copy_of_an_online_schema_change_has_the_transforms_of_its_table():
+    steps = [
+        Include(tables=("shop.orders",)),
+        MASK,
+        Route(pattern=r"shop\.orders", database="lake", table="ods_{table}"),
+    ]
+    chain = Chain(steps, skips_shadows=True)
+
+    def made(ddl, name):
+        table = TableId("shop", None, name)
+        return chain(SchemaChange(table, "alter", ddl, source=Source("mysql"))).ddl
+
+    copy = "CREATE TABLE _orders_gho LIKE orders"
+    assert (
+        made(copy, "_orders_gho")
+        == "CREATE TABLE `lake`.`_ods_orders_gho` LIKE `lake`.`ods_orders`"
+    )
+    altered = "ALTER TABLE _orders_gho ADD x INT"
+    assert made(altered, "_orders_gho") == "ALTER TABLE `lake`.`_ods_orders_gho` ADD COLUMN `x` INT"
+    swap = "RENAME TABLE orders TO _orders_del, _orders_gho TO orders"
+    assert made(swap, "orders") == (
+        "RENAME TABLE `lake`.`ods_orders` TO `lake`.`_ods_orders_del`; "
+        "RENAME TABLE `lake`.`_ods_orders_gho` TO `lake`.`ods_orders`"
+    )
+    # a rename would take the column out of its mask there, too
+    with pytest.raises(TransformError):
+        made("ALTER TABLE _orders_gho RENAME COLUMN ssn TO x", "_orders_gho")
+    copied = DataChange(Op.CREATE, TableId("shop", None, "_orders_gho"), after={"ssn": "1"})
+    assert chain(copied) is None
+    assert code(swap, *steps) == "untranslated_statement"
 
 
 def test_an_excluded_table_leaves_statements():
