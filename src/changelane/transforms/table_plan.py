@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The combined effect of a list of transforms on one table, computed once per table and schema."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Final
 
 import msgspec
@@ -135,6 +136,15 @@ class TableTarget:
     def changes_columns(self) -> bool:
         """Whether the columns of rows may change."""
         return bool(self.transforms or self.added)
+
+    @cached_property
+    def spellings(self) -> Mapping[str, str]:
+        """The columns that the transforms name, by their names in lower case."""
+        return {
+            name.lower(): name
+            for _, transform in self.transforms
+            for name in transform.named_columns
+        }
 
     @property
     def required_columns(self) -> frozenset[RequiredColumn]:

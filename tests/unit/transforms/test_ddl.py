@@ -144,6 +144,32 @@ def test_a_masked_column_cannot_leave_its_mask_by_a_new_name_or_become_a_key():
     assert code("ALTER TABLE orders ADD PRIMARY KEY (ssn)", MASK) == "key_column"
 
 
+def test_mysql_ignores_the_case_of_columns_in_statements():
+    rename = Rename(columns={"x": "y"})
+    assert said("ALTER TABLE orders DROP X", rename).ddl == (
+        "ALTER TABLE `shop`.`orders` DROP COLUMN `y`"
+    )
+    assert said("ALTER TABLE orders CHANGE X Z INT", rename).ddl == (
+        "ALTER TABLE `shop`.`orders` CHANGE COLUMN `y` `Z` INT NULL"
+    )
+    assert code("ALTER TABLE orders RENAME COLUMN SSN TO social", MASK) == "untranslated_statement"
+    assert code("ALTER TABLE orders ADD PRIMARY KEY (Ssn)", MASK) == "key_column"
+    assert said("ALTER TABLE orders DROP COLUMN SSN", Project(drop=("ssn",))) is None
+    # a new column has the name that the statement spells
+    added = "ALTER TABLE orders ADD X INT AFTER a"
+    assert said(added, rename).ddl == added
+    text = 'ALTER TABLE orders DROP COLUMN "X"'
+    assert said(text, rename, product="postgresql").ddl == text
+
+
+def test_a_key_that_is_cast_has_its_type_in_a_new_table():
+    text = "CREATE TABLE orders (n INT PRIMARY KEY)"
+    made = said(text, Cast(columns={"n": "string"}))
+    (created, *_) = parse(made.ddl, "mysql")[0].changes
+    assert (created.key, created.columns[0].type) == (("n",), String())
+    assert code(text, Cast(columns={"n": "int8"})) == "key_column"
+
+
 def test_a_cast_column_has_its_type_in_statements():
     cast = Cast(columns={"n": "int64"})
     made = said("ALTER TABLE orders ADD n VARCHAR(9) DEFAULT '7'", cast)
