@@ -27,6 +27,7 @@ from changelane.spark.evolution.evolution_state import Evolution
 from changelane.spark.evolution.suggest import SchemaPlanner
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker, name_of
+from changelane.spark.lake.layout import Layout, Layouts
 from changelane.spark.lake.modes import Modes
 from changelane.spark.maintenance.purge import purge
 from changelane.spark.maintenance.status import status
@@ -548,6 +549,44 @@ def test_a_column_of_the_table_that_went_gives_way_to_a_renamed_one(
     ]
     assert [one.quarantined for one in lake_tables.land(spark, lake, batches)] == [{}] * 3
     assert rows_of(spark, lake) == [{"id": 2, "a": 2}, {"id": 3, "a": 3}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "quarantined"),
+    [
+        ("delta", ("RENAME COLUMN a TO b", {"id": 2, "b": ""}), "lost_partition"),
+        ("iceberg", ("DROP COLUMN a", {"id": 2}), "schema_change"),
+        ("iceberg", ("CHANGE a b text, ADD a text", {"id": 2, "a": "x"}), "schema_mismatch"),
+    ],
+)
+def test_a_column_of_the_partitions_changes_as_far_as_the_format_allows(
+    spark: SparkSession,
+    tmp_path: Path,
+    kind: str,
+    change: tuple[str, dict[str, Any]],
+    quarantined: str,
+) -> None:
+    actions, row = change
+    lake = str(tmp_path / kind)
+    options = {
+        "layouts": Layouts(Layout(("a",))),
+        "evolution": Evolution(dropped_columns="drop"),
+        "is_compared": False,
+    }
+    first, last = (
+        msgspec.structs.replace(
+            told(place, values),
+            schema=TableSchema(
+                tuple(Column(name, Integer(32) if name == "id" else String()) for name in values)
+            ),
+        )
+        for place, values in ((1, {"id": 1, "a": "x"}), (20, row))
+    )
+    altered = told(10, f"ALTER TABLE t {actions}")
+    lake_tables.apply(spark, lake, [first], **options)
+    report = lake_tables.apply(spark, lake, [altered, last], batch=1, **options)
+    assert report.quarantined == {quarantined: 1}
+    assert open_lake(spark, lake, kind).read(name_of(table_id_text(T))).count() == 1
 
 
 def test_events_of_a_table_that_went_are_no_errors_though_its_key_and_types_were_others(

@@ -14,6 +14,7 @@ import msgspec
 from changelane.apply.column_mapping import ColumnChanges, ColumnMapping
 from changelane.apply.schema_history import TableAltered
 from changelane.spark.lake.interface import Lake, Marker
+from changelane.spark.lake.layout import LAYOUT, layout_of
 from changelane.spark.lake.table_sql import drop_columns, rename_column
 from changelane.spark.rows.added_columns import (
     SOURCE_COLUMNS,
@@ -200,6 +201,8 @@ def finish_alteration(
         executed["schema"] = _altered_schema(properties["schema"], alteration)
         if OWN_COLUMNS in properties:
             executed[OWN_COLUMNS] = _altered_columns(properties[OWN_COLUMNS], alteration)
+        if LAYOUT in properties:
+            executed |= layout_of(properties).renamed(alteration.final_names).table_property
         if SOURCE_COLUMNS in properties:
             executed |= property_of(
                 renamed_history(source_columns(properties), alteration.final_names)

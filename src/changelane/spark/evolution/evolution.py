@@ -23,6 +23,7 @@ from changelane.spark.evolution.column_names import fixed_column, named_columns
 from changelane.spark.evolution.compatibility import STRICT, Policy
 from changelane.spark.evolution.dropped_tables import CLEARED, cleared_order, has_newer_rows
 from changelane.spark.evolution.evolution_state import (
+    IN_PARTITION,
     KEY_CHANGED,
     NO_CHANGES,
     NOT_IN_FORMAT,
@@ -40,6 +41,7 @@ from changelane.spark.evolution.name_intervals import (
 )
 from changelane.spark.evolution.statement_rejections import split_statements
 from changelane.spark.lake.interface import Lake, name_of
+from changelane.spark.lake.layout import layout_of
 from changelane.spark.lake.modes import UPSERT, mode_of
 from changelane.spark.rows.batch_stats import (
     INTERVAL_SEPARATOR,
@@ -383,6 +385,10 @@ class SchemaEvolver:
             return EvolutionHalt(order, ReasonCode.MODE_CONFLICT, NOT_IN_MODE)
         if not self._lake.can_rename:
             return EvolutionHalt(order, ReasonCode.SCHEMA_CHANGE, NOT_IN_FORMAT)
+        partitions = layout_of(properties).columns
+        if names := [column for column in alteration.dropped if column.lower() in partitions]:
+            reason = IN_PARTITION.format(", ".join(names))
+            return EvolutionHalt(order, ReasonCode.SCHEMA_CHANGE, reason)
         if alters_newer_values(self._lake, name, alteration, order):
             return EvolutionHalt(order, ReasonCode.LATE_STATEMENT, LATE)
         if self._policy.evolution.schema_changes == "strict":
