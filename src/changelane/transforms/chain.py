@@ -89,6 +89,7 @@ class Chain:
         self._sources: dict[TableId, TableTarget] = {}
         self._topics: dict[TableId, str] = {}
         self._feeds: dict[int, TableTarget] = {}
+        self._merged_tables: set[TableId] = set()
         self._changed_key_columns: dict[TableId, frozenset[str]] = {}
         self._lossy_tables: set[TableId] = set()
         masks = [transform for transform in self.transforms if isinstance(transform, Mask)]
@@ -148,6 +149,10 @@ class Chain:
         if source is None or source.table is not table:
             return server
         return msgspec.json.encode([server, str(source.source)]).decode()
+
+    def is_merged(self, table: TableId) -> bool:
+        """Return whether a target table has the rows of several source tables."""
+        return table in self._merged_tables
 
     def check_key(self, table: TableId, key: Sequence[str] | None, *, is_row: bool = False) -> None:
         """Reject a configured key that does not identify rows after the transforms.
@@ -213,6 +218,8 @@ class Chain:
                     reason = f"route gives {target.table} two topics"
                     raise TransformError(reason, code=ReasonCode.ROUTE)
             self._targets[table] = target
+            if target.is_merged:
+                self._merged_tables.add(target.table)
             if target.table is not target.source and not target.is_merged:
                 self._feeds[id(target.table)] = target
         return target

@@ -361,8 +361,9 @@ class RowBuilder:
             key = self._key(event.table, columns, schema)
             self._chain.check_key(event.table, key, is_row=self._whole_row_is_key and not columns)
             compiled = CompiledSchema(
-                event.table, schema, key, server, is_partial=is_partial, lists_columns=lists
-            )
+                event.table, schema, key, server, is_partial=is_partial, lists_columns=lists,
+                is_merged=self._chain.is_merged(event.table),
+            )  # fmt: skip
             if len(self._compiled_schemas) >= _MAX_COMPILED_SCHEMAS:
                 self._compiled_schemas.clear()
             self._compiled_schemas[cache_key] = compiled
@@ -427,8 +428,7 @@ class RowBuilder:
                 after_missing = None if is_full else after_missing
             else:
                 is_full = after_missing is None and not lists_sent_columns_only(event)
-        source = event.source
-        position = event.position
+        source, position = event.source, event.position
         if position is None:
             position = self._fallback_position(source, message, index)
         is_snapshot = source.snapshot is not None
