@@ -298,6 +298,8 @@ class Chain:
         if changed is None or changed is event:
             return changed
         target = self.target(event.table)
+        if target.is_shadow:  # gh-ost's own tables have other columns than the table
+            return _replace(changed, schema=None, key=None, details=NO_DETAILS)
         plan = TransformPlan(target, event.schema, event.key)
         if plan.missing:
             refuse_missing(target, plan.missing)

@@ -268,7 +268,11 @@ def _create(change: CreateTable, target_of: TargetOf) -> Iterator[Change]:
     if change.is_partial and target.changes_columns:
         raise _untranslatable(target, "it does not list all columns of the table")
     columns_by_name = {column.name: column for column in change.columns}
-    key = tuple(target.key_column(name, columns_by_name.get(name)) for name in change.key)
+    key = tuple(
+        target.key_column(name, columns_by_name.get(name))
+        for name in change.key
+        if not target.is_shadow
+    )
     like = None
     if change.like is not None:
         like_target = target_of(change.like)

@@ -73,6 +73,7 @@ class TableTarget:
         topic: The topic of its messages, if a route sets one.
         may_move: The list can rename or exclude tables.
         ignores_statements: The list excludes the statements of all tables.
+        is_shadow: The source is a shadow table.
 
     Args:
         table: The source table.
@@ -123,6 +124,7 @@ class TableTarget:
                 case _:
                     raise TypeError(f"not a transform: {type(transform).__name__}")
         self.table = self.source if table == self.source else table
+        self.is_shadow = shadow is not None
         if shadow is not None:
             self.table = shadow_of(self.table, shadow, self.source)
             self.source = shadow

@@ -243,9 +243,9 @@ def test_a_copy_of_an_online_schema_change_has_the_transforms_of_its_table():
     ]
     chain = Chain(steps, skips_shadows=True)
 
-    def made(ddl, name):
+    def made(ddl, name, **fields):
         table = TableId("shop", None, name)
-        return chain(SchemaChange(table, "alter", ddl, source=Source("mysql"))).ddl
+        return chain(SchemaChange(table, "alter", ddl, source=Source("mysql"), **fields)).ddl
 
     copy = "CREATE TABLE _orders_gho LIKE orders"
     assert (
@@ -259,6 +259,10 @@ def test_a_copy_of_an_online_schema_change_has_the_transforms_of_its_table():
         "RENAME TABLE `lake`.`ods_orders` TO `lake`.`_ods_orders_del`; "
         "RENAME TABLE `lake`.`_ods_orders_gho` TO `lake`.`ods_orders`"
     )
+    # gh-ost's table without the columns of the other one
+    schema = TableSchema((Column("id", Integer(32)),))
+    own = made("CREATE TABLE _orders_del (id int PRIMARY KEY)", "_orders_del", schema=schema)
+    assert own == "CREATE TABLE `lake`.`_ods_orders_del` (`id` int NOT NULL)"
     # a rename would take the column out of its mask there, too
     with pytest.raises(TransformError):
         made("ALTER TABLE _orders_gho RENAME COLUMN ssn TO x", "_orders_gho")
