@@ -13,7 +13,10 @@ from spark_settings import lakes
 from changelane.event import ChangeEvent, DataChange, Key, Op, Source, Truncate
 from changelane.position import PostgresPosition, encode_order
 from changelane.schema import Column, TableId, TableSchema
+from changelane.spark import decode
+from changelane.spark.apply.applier import Applier
 from changelane.spark.lake import lake as open_lake
+from changelane.spark.lake.interface import Marker
 from changelane.spark.lake.modes import Modes, TableMode
 from changelane.spark.maintenance.purge import purge
 from changelane.spark.maintenance.status import status
@@ -21,6 +24,7 @@ from changelane.spark.maintenance.trace import trace
 from changelane.spark.rows.schema import table_id_text
 from changelane.spark.state.tombstones import TombstoneTable
 from changelane.testing.reference.history import HistoryTables
+from changelane.transforms.route import Route
 from changelane.types import UNAVAILABLE, Integer, String
 
 PG: Final = Source(product="postgresql")
@@ -199,3 +203,26 @@ def test_nor_do_older_versions_of_rows(spark: SparkSession, tmp_path: Path, kind
     for number, batch in enumerate(BATCHES[:2]):
         lake_tables.apply(spark, lake, batch, batch=number, modes=Modes(TableMode("append")))
     assert {one.incomplete for one in status(open_lake(spark, lake, kind))} == {0}
+
+
+def test_tables_that_a_route_merges_add_a_column_one_by_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = str(tmp_path / "iceberg")
+    route = Route(pattern=r"shop\.public\.s\d", table="merged", shards="key")
+
+    def row(shard: int, at: int, **values: int) -> ChangeEvent:
+        return event(TableId("shop", "public", f"s{shard}"), "c", at, id=at, **values)
+
+    batches = [
+        [row(1, 10), row(2, 11)],
+        # the second one gets the column after its row, perhaps with another default
+        [row(1, 20, five=6), row(2, 21), row(2, 30, five=7)],
+    ]
+    for number, batch in enumerate(batches):
+        events = decode(lake_tables.messages(spark, batch), "native-json", transforms=[route])
+        Applier(spark, lake, table_format="iceberg").apply(events, Marker("test", "test", number))
+    merged = lake_tables.read(spark, lake, TableId("shop", "public", "merged"), ("id",))
+    fives = {row["id"]: row["five"] for row in merged.rows.values()}
+    assert fives == {10: None, 11: None, 20: 6, 21: None, 30: 7}
+    assert merged.unknown == {key: {"five"} for key in (b"[10]", b"[11]", b"[21]")}

@@ -46,7 +46,7 @@ class Cause(StrEnum):
     RENAMED = "renamed"
     """Another column disappeared at the same place."""
     SERVERS = "servers"
-    """Several servers write to the table, and each adds the column at a time of its own."""
+    """Several servers or tables feed the table, and each adds the column at a time of its own."""
     UNDECLARED = "untold"
     """The events contain neither the nullability of the column nor its default."""
 

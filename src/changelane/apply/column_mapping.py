@@ -169,7 +169,7 @@ class ColumnMapping:
 
     def _change(self, entry: TableAltered, before: int) -> _NameChange:
         added_names = [
-            column.name for column in entry.added if not self._already_exists(column, before)
+            column.name for column in entry.added if self._exists_before(column, before) is False
         ]
         for name in (*added_names, *(new for _, new in entry.renamed)):
             self._spellings.setdefault(name.lower(), name)
@@ -177,7 +177,8 @@ class ColumnMapping:
         renamed = tuple((old, new) for old, new in map(_lower, entry.renamed) if old != new)
         return _NameChange(entry.order, _lower(entry.dropped), renamed, _lower(added_names))
 
-    def _already_exists(self, added: ColumnAdded, before: int) -> bool:
+    def _exists_before(self, added: ColumnAdded, before: int) -> bool | None:
+        """Return whether a column exists before its addition; ``None`` if no change shows it."""
         if not added.may_exist:
             return False
         exists: bool | None = None
@@ -188,7 +189,7 @@ class ColumnMapping:
                 (*(new for _, new in entry.renamed), *(column.name for column in entry.added))
             ):
                 exists = True
-        return exists is not False
+        return exists
 
     def _lake_names(self) -> dict[FieldId, str | None]:
         """Return the lake column of every field id in the history; collect ``changes``."""
@@ -288,11 +289,32 @@ class ColumnMapping:
     def _backfills(self, interval: int) -> Iterable[ColumnBackfill]:
         for number, entry in enumerate(self.entries[interval:], interval + 1):
             for added in entry.added:
-                field_id = FieldId(added.name.lower(), number)
-                column = self.column(field_id)
-                is_current = self.names.states[number].get(field_id.name) == field_id
-                if is_current and column is not None and added.fill is not Backfill.NULL:
+                exists = self._exists_before(added, number - 1)
+                if exists or added.fill is Backfill.NULL:
+                    continue
+                name = added.name.lower()
+                field_id = self.names.field_id(name, number) or FieldId(name)
+                is_current = exists is None or field_id.since == number
+                if is_current and (column := self.column(field_id)) is not None:
                     yield ColumnBackfill(column, added, entry.order)
+
+    def uncertain_additions(self, number: int) -> dict[str, set[str | None]]:
+        """Return the columns that a change adds if they do not exist, if no change shows that.
+
+        Args:
+            number: The index of the change in :attr:`entries`.
+
+        Returns:
+            The names in the statement, and the columns of the table with it, before and after all
+            changes.
+        """
+        additions: dict[str, set[str | None]] = {}
+        for added in self.entries[number].added:
+            if self._exists_before(added, number) is None:
+                name = added.name.lower()
+                field_id = self.names.field_id(name, number + 1) or FieldId(name)
+                additions[added.name] = {name, self.column(field_id)}
+        return additions
 
     @property
     def backfills(self) -> tuple[ColumnBackfill, ...]:

@@ -134,6 +134,28 @@ def table_of_shadow(table: TableId) -> TableId | None:
     return match and msgspec.structs.replace(table, name=match["of"])
 
 
+def shadow_of(table: TableId, shadow: TableId, shadowed: TableId) -> TableId:
+    """Return the shadow table of a table, named as another shadow table is.
+
+    >>> orders, shadow = TableId("shop", None, "orders"), TableId("shop", None, "_orders_gho")
+    >>> str(shadow_of(TableId("ods", None, "orders_raw"), shadow, orders))
+    'ods._orders_raw_gho'
+
+    Args:
+        table: The table.
+        shadow: The other shadow table.
+        shadowed: Its table.
+    """
+    if table == shadowed:
+        return shadow
+    match = _SHADOW.fullmatch(shadow.name or "")
+    if match is None:
+        raise ValueError(f"{shadow} is no shadow table")
+    first, last = match.span("of")
+    prefix, suffix = match.string[:first], match.string[last:]
+    return msgspec.structs.replace(table, name=f"{prefix}{table.name}{suffix}")
+
+
 def schema_changes_of(
     order: bytes,
     statements: Iterable[Statement],
@@ -228,7 +250,8 @@ def _backfill_of(
 
     The value is the literal default if the source stores it unchanged, and MySQL's implicit default
     for a NOT NULL column without default. The value of an expression is unknown, because the source
-    does not send it.
+    does not send it. Other databases reject such a NOT NULL column on rows, unless they compute its
+    values (``serial``, ``IDENTITY``).
     """
     column = change.column
     if column.generated:
@@ -239,7 +262,9 @@ def _backfill_of(
         return Backfill.UNKNOWN, None
     if change.default is not None:
         return Backfill.UNKNOWN, None
-    if dialect != "mysql" or column.nullable:
+    if dialect != "mysql":
+        return Backfill.UNKNOWN if column.nullable is False else Backfill.NULL, None
+    if column.nullable:
         return Backfill.NULL, None
     # a key column may be AUTO_INCREMENT; a TIMESTAMP may have the current time as its default
     if column.nullable is None or column.name in key_columns:

@@ -257,6 +257,9 @@ _OPTIONS: Final = frozenset(
     "NOMINIMIZE RECORDS_PER_BLOCK".split()
 )
 
+# Words after RENAME before the name of what they denote; PostgreSQL allows a column of such a name.
+_RENAMED_PARTS: Final = frozenset({"CONSTRAINT", "PARTITION", "SUBPARTITION"})
+
 # Words after ADD, DROP and MODIFY that are no columns.
 _NOT_COLUMNS: Final = frozenset({"PARTITION", "SUBPARTITION", "SYSTEM", "PERIOD", "SUPPLEMENTAL"})
 
@@ -458,7 +461,7 @@ def _rename(cursor: Cursor, table: TableId) -> Iterator[Change]:
     elif cursor.dialect == "mysql":
         _ = cursor.take("AS") or cursor.take("=")
         yield RenameTable(table, _new_name(cursor, table))
-    elif cursor.peek().upper in {"CONSTRAINT", "PARTITION", "SUBPARTITION"}:
+    elif cursor.peek().upper in _RENAMED_PARTS and cursor.peek(1).upper != "TO":
         return
     else:
         name = cursor.name()

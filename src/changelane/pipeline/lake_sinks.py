@@ -257,6 +257,16 @@ class Partition(msgspec.Struct, frozen=True):
             return Partition(match.group(2).strip(), match.group(1))
         return Partition(match.group(5).strip(), match.group(3), int(match.group(4)))
 
+    @property
+    def text(self) -> str:
+        """The text of the partition.
+
+        >>> Partition("id", "bucket", 16).text
+        'bucket(16, id)'
+        """
+        arguments = self.column if self.size is None else f"{self.size}, {self.column}"
+        return self.column if self.function is None else f"{self.function}({arguments})"
+
 
 _CALL: Final = re.compile(r"([A-Za-z_]+)\((.*)\)", re.DOTALL)
 _TIMES: Final = ("years", "months", "days", "hours")

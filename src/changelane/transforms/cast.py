@@ -74,6 +74,10 @@ class Cast(ColumnTransform, frozen=True, kw_only=True, tag="cast", tag_field="ty
     def names(self, columns: Iterable[str]) -> bool:
         return any(name in self.columns for name in columns)
 
+    @property
+    def named_columns(self) -> Iterable[str]:
+        return self.columns
+
     def move(self, name: str, column: Column | None) -> MovedColumn | None:
         text = self.columns.get(name)
         if text is None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from changelane.apply.schema_history import table_of_shadow
 from changelane.errors import TransformError
 from changelane.event import (
     NO_DETAILS,
@@ -68,17 +69,27 @@ class Chain:
         transforms: The transforms.
         sees_all: Whether one chain processes the complete stream. Such a chain rejects two tables
             with one target, unless ``shards`` allows that.
+        skips_shadows: Whether shadow tables of online schema changes belong to their tables: the
+            chain leaves out their rows, and transforms their statements as those of the table.
     """
 
-    def __init__(self, transforms: Sequence[Transform], *, sees_all: bool = False) -> None:
+    def __init__(
+        self,
+        transforms: Sequence[Transform],
+        *,
+        sees_all: bool = False,
+        skips_shadows: bool = False,
+    ) -> None:
         self.transforms = tuple(transforms)
         self._sees_all = sees_all
+        self._skips_shadows = skips_shadows
         self._targets: dict[TableId, TableTarget] = {}
         self._plans: dict[tuple[TableId, TableSchema | None, Key | None], TransformPlan] = {}
         self._last: tuple[object, object, object, TransformPlan] | None = None
         self._sources: dict[TableId, TableTarget] = {}
         self._topics: dict[TableId, str] = {}
         self._feeds: dict[int, TableTarget] = {}
+        self._merged_tables: set[TableId] = set()
         self._changed_key_columns: dict[TableId, frozenset[str]] = {}
         self._lossy_tables: set[TableId] = set()
         masks = [transform for transform in self.transforms if isinstance(transform, Mask)]
@@ -139,6 +150,10 @@ class Chain:
             return server
         return msgspec.json.encode([server, str(source.source)]).decode()
 
+    def is_merged(self, table: TableId) -> bool:
+        """Return whether a target table has the rows of several source tables."""
+        return table in self._merged_tables
+
     def check_key(self, table: TableId, key: Sequence[str] | None, *, is_row: bool = False) -> None:
         """Reject a configured key that does not identify rows after the transforms.
 
@@ -193,13 +208,18 @@ class Chain:
             if len(self._targets) >= _MAX_CACHED:
                 self._targets.clear()
                 self._feeds.clear()
-            target = TableTarget(table, self.transforms)
+            shadowed = table_of_shadow(table) if self._skips_shadows else None
+            target = TableTarget(
+                shadowed or table, self.transforms, shadow=table if shadowed else None
+            )
             if target.topic is not None:
                 topic = self._topics.setdefault(target.table, target.topic)
                 if topic != target.topic:
                     reason = f"route gives {target.table} two topics"
                     raise TransformError(reason, code=ReasonCode.ROUTE)
             self._targets[table] = target
+            if target.is_merged:
+                self._merged_tables.add(target.table)
             if target.table is not target.source and not target.is_merged:
                 self._feeds[id(target.table)] = target
         return target
@@ -278,6 +298,8 @@ class Chain:
         if changed is None or changed is event:
             return changed
         target = self.target(event.table)
+        if target.is_shadow:  # gh-ost's own tables have other columns than the table
+            return _replace(changed, schema=None, key=None, details=NO_DETAILS)
         plan = TransformPlan(target, event.schema, event.key)
         if plan.missing:
             refuse_missing(target, plan.missing)

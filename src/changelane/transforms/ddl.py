@@ -119,15 +119,18 @@ def _statement(statement: Statement, event: SchemaChange, target_of: TargetOf) -
         if _is_touched(target) or _is_touched(target_of(event.table)):
             raise _untranslatable(target, statement.reason or "the statement has no changes")
         return statement.text
+    dialect = dialect_of(event.source.product)
+    changes = statement.changes
+    if dialect == "mysql":
+        changes = tuple(_as_transforms_spell(change, target) for change in changes)
     kept_changes: list[Change] = []
-    for change in statement.changes:
+    for change in changes:
         _check_computed(change, statement, target)
         kept_changes.extend(_change(change, target, target_of))
     if not kept_changes:
         return None
     if tuple(kept_changes) == statement.changes and target.table is target.source:
         return statement.text
-    dialect = dialect_of(event.source.product)
     kept_changes = [
         change for change in kept_changes if not _is_omitted(change, kept_changes, dialect)
     ]
@@ -139,6 +142,26 @@ def _statement(statement: Statement, event: SchemaChange, target_of: TargetOf) -
         return render(kept_changes, dialect, target.table)
     except UnwritableError as error:
         raise _untranslatable(target, str(error)) from None
+
+
+def _as_transforms_spell(change: Change, target: TableTarget) -> Change:
+    """Return a change of MySQL, which ignores the case of names, with those of the transforms."""
+
+    def spelled(name: str) -> str:
+        spellings = target.spellings
+        return name if name in spellings.values() else spellings.get(name.lower(), name)
+
+    match change:
+        case DropColumn(name) | RenameColumn(name) | ModifyColumn(name):
+            if spelled(name) != name:
+                change = _replace(change, name=spelled(name))
+        case SetPrimaryKey(columns) | AddIndex(columns=tuple(columns)):
+            change = _replace(change, columns=tuple(map(spelled, columns)))
+        case _:
+            pass
+    if isinstance(change, AddColumn | ModifyColumn) and change.after is not None:
+        change = _replace(change, after=spelled(change.after))
+    return change
 
 
 def _check_computed(change: Change, statement: Statement, target: TableTarget) -> None:
@@ -244,7 +267,12 @@ def _create(change: CreateTable, target_of: TargetOf) -> Iterator[Change]:
             defaults.extend([(new_column.name, default)] if default is not None else [])
     if change.is_partial and target.changes_columns:
         raise _untranslatable(target, "it does not list all columns of the table")
-    key = tuple(target.key_column(name, None) for name in change.key)
+    columns_by_name = {column.name: column for column in change.columns}
+    key = tuple(
+        target.key_column(name, columns_by_name.get(name))
+        for name in change.key
+        if not target.is_shadow
+    )
     like = None
     if change.like is not None:
         like_target = target_of(change.like)

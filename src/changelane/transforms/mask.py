@@ -75,6 +75,10 @@ class Mask(ColumnTransform, frozen=True, kw_only=True, tag="mask", tag_field="ty
         return any(name in self.columns for name in columns)
 
     @property
+    def named_columns(self) -> Iterable[str]:
+        return self.columns
+
+    @property
     def required_columns(self) -> frozenset[str]:
         return frozenset(self.columns if self.when_missing == "refuse" else ())
 

@@ -28,6 +28,10 @@ class Project(ColumnTransform, frozen=True, kw_only=True, tag="project", tag_fie
     def names(self, columns: Iterable[str]) -> bool:
         return any(self.move(name, None) is None for name in columns)
 
+    @property
+    def named_columns(self) -> Iterable[str]:
+        return self.keep or self.drop or ()
+
     def move(self, name: str, column: Column | None) -> MovedColumn | None:
         stays = name in self.keep if self.keep is not None else name not in (self.drop or ())
         return MovedColumn(name, column) if stays else None
@@ -51,6 +55,10 @@ class Rename(ColumnTransform, frozen=True, kw_only=True, tag="rename", tag_field
 
     def names(self, columns: Iterable[str]) -> bool:
         return any(name in self.columns for name in columns)
+
+    @property
+    def named_columns(self) -> Iterable[str]:
+        return self.columns
 
     def move(self, name: str, column: Column | None) -> MovedColumn | None:
         new = self.columns.get(name)

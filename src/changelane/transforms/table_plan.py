@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The combined effect of a list of transforms on one table, computed once per table and schema."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Final
 
 import msgspec
 
+from changelane.apply.schema_history import shadow_of
 from changelane.errors import TransformError
 from changelane.event import Completeness, Image, Key
 from changelane.reason_codes import ReasonCode
@@ -26,6 +28,9 @@ MOST_NAMES: Final = 10_000
 
 RequiredColumn = tuple[int, str]
 """The number of a transform, and a column that the transform requires."""
+
+
+_ROW_OPERATIONS: Final = frozenset({"create", "update", "delete", "read", "truncate", "tombstone"})
 
 
 class ResolvedColumn(msgspec.Struct, frozen=True):
@@ -68,9 +73,18 @@ class TableTarget:
         topic: The topic of its messages, if a route sets one.
         may_move: The list can rename or exclude tables.
         ignores_statements: The list excludes the statements of all tables.
+        is_shadow: The source is a shadow table.
+
+    Args:
+        table: The source table.
+        transforms: The transforms in their order.
+        shadow: A shadow table of *table*: its statements get the transforms of *table*, and its
+            rows are left out.
     """
 
-    def __init__(self, table: TableId, transforms: Sequence[Transform]) -> None:
+    def __init__(
+        self, table: TableId, transforms: Sequence[Transform], *, shadow: TableId | None = None
+    ) -> None:
         self.source = table
         self.refused: set[str] = set()
         self.transforms: list[tuple[int, ColumnTransform]] = []
@@ -110,6 +124,11 @@ class TableTarget:
                 case _:
                     raise TypeError(f"not a transform: {type(transform).__name__}")
         self.table = self.source if table == self.source else table
+        self.is_shadow = shadow is not None
+        if shadow is not None:
+            self.table = shadow_of(self.table, shadow, self.source)
+            self.source = shadow
+            self.refused |= _ROW_OPERATIONS
         self.added = tuple(
             (self._after(number, name, Column(name, String(), None, nullable=False)), value)
             for number, name, value in added
@@ -119,6 +138,15 @@ class TableTarget:
     def changes_columns(self) -> bool:
         """Whether the columns of rows may change."""
         return bool(self.transforms or self.added)
+
+    @cached_property
+    def spellings(self) -> Mapping[str, str]:
+        """The columns that the transforms name, by their names in lower case."""
+        return {
+            name.lower(): name
+            for _, transform in self.transforms
+            for name in transform.named_columns
+        }
 
     @property
     def required_columns(self) -> frozenset[RequiredColumn]:

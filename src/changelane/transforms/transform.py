@@ -79,6 +79,11 @@ class ColumnTransform(Transform, frozen=True, kw_only=True):
     def covers(self, table: TableId) -> bool | None:
         return covers(self.tables, table)
 
+    @property
+    def named_columns(self) -> Iterable[str]:
+        """The columns that its options name."""
+        raise NotImplementedError
+
 
 def covers(patterns: tuple[str, ...], table: TableId) -> bool | None:
     """Whether globs match a table; ``None`` if it has no name and the globs need one."""

@@ -153,6 +153,13 @@ def test_a_bare_rename_of_postgresql_is_of_a_column_and_of_mysql_of_the_table():
     assert changes("ALTER TABLE t RENAME AS b") == [ddl.RenameTable(T, TableId("shop", None, "b"))]
 
 
+def test_a_column_of_postgresql_may_be_called_partition():
+    text = "ALTER TABLE t RENAME partition TO part"
+    assert changes(text, "postgresql") == [ddl.RenameColumn("partition", "part")]
+    other = "ALTER TABLE t RENAME PARTITION p TO q"
+    assert changes(other, "oracle") == [ddl.Other("RENAME PARTITION p TO q")]
+
+
 def test_a_new_table_is_described():
     (table, index) = changes(
         "CREATE TABLE IF NOT EXISTS t (id int(11) NOT NULL AUTO_INCREMENT, s enum('a','it''s')"

@@ -11,7 +11,7 @@ from changelane.ddl import (
 )
 from changelane.ddl.render import UnwritableError, render
 from changelane.errors import TransformError
-from changelane.event import Key, SchemaChange, Source
+from changelane.event import DataChange, Key, Op, SchemaChange, Source
 from changelane.schema import Column, TableId, TableSchema
 from changelane.transforms.cast import Cast
 from changelane.transforms.chain import Chain
@@ -144,6 +144,32 @@ def test_a_masked_column_cannot_leave_its_mask_by_a_new_name_or_become_a_key():
     assert code("ALTER TABLE orders ADD PRIMARY KEY (ssn)", MASK) == "key_column"
 
 
+def test_mysql_ignores_the_case_of_columns_in_statements():
+    rename = Rename(columns={"x": "y"})
+    assert said("ALTER TABLE orders DROP X", rename).ddl == (
+        "ALTER TABLE `shop`.`orders` DROP COLUMN `y`"
+    )
+    assert said("ALTER TABLE orders CHANGE X Z INT", rename).ddl == (
+        "ALTER TABLE `shop`.`orders` CHANGE COLUMN `y` `Z` INT NULL"
+    )
+    assert code("ALTER TABLE orders RENAME COLUMN SSN TO social", MASK) == "untranslated_statement"
+    assert code("ALTER TABLE orders ADD PRIMARY KEY (Ssn)", MASK) == "key_column"
+    assert said("ALTER TABLE orders DROP COLUMN SSN", Project(drop=("ssn",))) is None
+    # a new column has the name that the statement spells
+    added = "ALTER TABLE orders ADD X INT AFTER a"
+    assert said(added, rename).ddl == added
+    text = 'ALTER TABLE orders DROP COLUMN "X"'
+    assert said(text, rename, product="postgresql").ddl == text
+
+
+def test_a_key_that_is_cast_has_its_type_in_a_new_table():
+    text = "CREATE TABLE orders (n INT PRIMARY KEY)"
+    made = said(text, Cast(columns={"n": "string"}))
+    (created, *_) = parse(made.ddl, "mysql")[0].changes
+    assert (created.key, created.columns[0].type) == (("n",), String())
+    assert code(text, Cast(columns={"n": "int8"})) == "key_column"
+
+
 def test_a_cast_column_has_its_type_in_statements():
     cast = Cast(columns={"n": "int64"})
     made = said("ALTER TABLE orders ADD n VARCHAR(9) DEFAULT '7'", cast)
@@ -207,6 +233,42 @@ def test_a_routed_table_has_its_name_in_statements():
     assert made.ddl == (
         "RENAME TABLE `lake`.`sales` TO `shop`.`old`; RENAME TABLE `shop`.`new` TO `lake`.`sales`"
     )
+
+
+def test_a_copy_of_an_online_schema_change_has_the_transforms_of_its_table():
+    steps = [
+        Include(tables=("shop.orders",)),
+        MASK,
+        Route(pattern=r"shop\.orders", database="lake", table="ods_{table}"),
+    ]
+    chain = Chain(steps, skips_shadows=True)
+
+    def made(ddl, name, **fields):
+        table = TableId("shop", None, name)
+        return chain(SchemaChange(table, "alter", ddl, source=Source("mysql"), **fields)).ddl
+
+    copy = "CREATE TABLE _orders_gho LIKE orders"
+    assert (
+        made(copy, "_orders_gho")
+        == "CREATE TABLE `lake`.`_ods_orders_gho` LIKE `lake`.`ods_orders`"
+    )
+    altered = "ALTER TABLE _orders_gho ADD x INT"
+    assert made(altered, "_orders_gho") == "ALTER TABLE `lake`.`_ods_orders_gho` ADD COLUMN `x` INT"
+    swap = "RENAME TABLE orders TO _orders_del, _orders_gho TO orders"
+    assert made(swap, "orders") == (
+        "RENAME TABLE `lake`.`ods_orders` TO `lake`.`_ods_orders_del`; "
+        "RENAME TABLE `lake`.`_ods_orders_gho` TO `lake`.`ods_orders`"
+    )
+    # gh-ost's table without the columns of the other one
+    schema = TableSchema((Column("id", Integer(32)),))
+    own = made("CREATE TABLE _orders_del (id int PRIMARY KEY)", "_orders_del", schema=schema)
+    assert own == "CREATE TABLE `lake`.`_ods_orders_del` (`id` int NOT NULL)"
+    # a rename would take the column out of its mask there, too
+    with pytest.raises(TransformError):
+        made("ALTER TABLE _orders_gho RENAME COLUMN ssn TO x", "_orders_gho")
+    copied = DataChange(Op.CREATE, TableId("shop", None, "_orders_gho"), after={"ssn": "1"})
+    assert chain(copied) is None
+    assert code(swap, *steps) == "untranslated_statement"
 
 
 def test_an_excluded_table_leaves_statements():

@@ -6,9 +6,11 @@ Planning executes the schema changes of the batch and creates or alters its tabl
 """
 
 from collections.abc import Mapping
+from functools import reduce
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from changelane.spark.apply.classify.rejections import (
     rejected_changes_without_key,
@@ -16,7 +18,7 @@ from changelane.spark.apply.classify.rejections import (
     rejected_table,
 )
 from changelane.spark.apply.isolation import Isolation
-from changelane.spark.evolution.compatibility import Policy
+from changelane.spark.evolution.compatibility import Policy, is_of_table
 from changelane.spark.evolution.evolution import MappedBatch, SchemaEvolver
 from changelane.spark.evolution.evolution_state import NO_CHANGES
 from changelane.spark.evolution.prepare import Preparation, prepare_table
@@ -39,12 +41,14 @@ class PlannedBatch(NamedTuple):
         truncated_only: The ids of tables that do not exist yet and of which the batch has nothing
             but truncates: these become tombstones.
         rejected: The rejected rows; the first match gives the reason.
+        outdated: Conditions of rows of dropped tables, which have no effect.
     """
 
     events: DataFrame
     plans: list[TablePlan]
     truncated_only: list[str]
     rejected: list[RejectedRows]
+    outdated: list[Column]
 
     @property
     def table_ids(self) -> list[str]:
@@ -74,10 +78,13 @@ class BatchPlanner(NamedTuple):
     def plan(self, batch: MappedBatch) -> PlannedBatch:
         """Evolve, create and plan the tables of the batch."""
         self._evolve_tables_without_rows(batch)
-        planned = PlannedBatch(batch.events, [], [], batch.rejected)
+        planned = PlannedBatch(batch.events, [], [], batch.rejected, [])
         for table_batch in batch.table_batches:
             self._plan_table(planned, batch, table_batch)
-        return planned
+        events = reduce(
+            lambda rows, is_outdated: rows.where(~is_outdated), planned.outdated, batch.events
+        )
+        return planned._replace(events=events)
 
     def _evolve_tables_without_rows(self, batch: MappedBatch) -> None:
         with_rows = {table_batch.table_id for table_batch in batch.table_batches}
@@ -101,6 +108,7 @@ class BatchPlanner(NamedTuple):
                     table_id, newest, table_tombstones.truncated, self.fencing_token
                 )
                 self.evolver.map_schemas(batch, table_batch, state)
+                table_batch = self._without_outdated(planned, table_batch, state.cleared)
                 preparation = Preparation(
                     self.lake, name, self.policy, table_tombstones, state, self.fencing_token
                 )
@@ -114,6 +122,8 @@ class BatchPlanner(NamedTuple):
             return
         if table_id in self.isolation.failed:
             return
+        if not table_batch.schemas and not (table_batch.truncates or (plan and plan.cleared)):
+            return  # all events were of a dropped table, whose rows are gone
         if plan is None:
             planned.truncated_only.append(table_id)
             return
@@ -124,3 +134,26 @@ class BatchPlanner(NamedTuple):
             self.evolver.record_halt(name, rejected_rows, state)
         if not plan.target.keys and plan.table_batch.changes and plan.mode != APPEND:
             planned.rejected.append(rejected_changes_without_key(plan.table_batch))
+
+    def _without_outdated(
+        self, planned: PlannedBatch, table_batch: TableBatch, cleared: bytes
+    ) -> TableBatch:
+        """Leave out the events of a dropped table of the same name.
+
+        They have no effect, and their key and types may differ. Soft deletes keep their rows.
+        """
+        mode = self.policy.modes.of(table_id_of(table_batch.table_id))
+        if not cleared or mode.keeps_deleted:
+            return table_batch
+        outdated = [
+            name
+            for name, newest in table_batch.newest.items()
+            if table_batch.oldest.get(name, b"")[:2] == cleared[:2] and newest <= cleared
+        ]
+        if not outdated:
+            return table_batch
+        rows = is_of_table(table_batch, "data") & F.col("schema_id").isin(*outdated)
+        planned.outdated.append(F.coalesce(rows, F.lit(False)))
+        return table_batch.with_schemas(
+            name for name in table_batch.schemas if name not in outdated
+        )

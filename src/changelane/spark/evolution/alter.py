@@ -12,7 +12,9 @@ from typing import Final
 import msgspec
 
 from changelane.apply.column_mapping import ColumnChanges, ColumnMapping
+from changelane.apply.schema_history import TableAltered
 from changelane.spark.lake.interface import Lake, Marker
+from changelane.spark.lake.layout import LAYOUT, layout_of
 from changelane.spark.lake.table_sql import drop_columns, rename_column
 from changelane.spark.rows.added_columns import (
     SOURCE_COLUMNS,
@@ -79,6 +81,12 @@ class TableAlteration(msgspec.Struct, frozen=True):
 def entry_id(order: bytes, part: int) -> str:
     """Return the id of a schema change of a table."""
     return hashlib.sha256(order + part.to_bytes(4, "big")).hexdigest()[:12]
+
+
+def addition_id(entry: TableAltered, name: str) -> str:
+    """Return the id of a column that a schema change adds."""
+    text = f"{entry_id(entry.order, entry.part)} {name.lower()}"
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def executed_ids(properties: Mapping[str, str]) -> set[str]:
@@ -193,6 +201,8 @@ def finish_alteration(
         executed["schema"] = _altered_schema(properties["schema"], alteration)
         if OWN_COLUMNS in properties:
             executed[OWN_COLUMNS] = _altered_columns(properties[OWN_COLUMNS], alteration)
+        if LAYOUT in properties:
+            executed |= layout_of(properties).renamed(alteration.final_names).table_property
         if SOURCE_COLUMNS in properties:
             executed |= property_of(
                 renamed_history(source_columns(properties), alteration.final_names)

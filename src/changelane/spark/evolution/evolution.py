@@ -15,14 +15,15 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from changelane.apply.column_mapping import ColumnChanges, ColumnMapping
-from changelane.apply.schema_history import TableRenamed, table_of_shadow
-from changelane.apply.table_mapping import TableMapping
+from changelane.apply.schema_history import TableAltered, TableRenamed, table_of_shadow
+from changelane.apply.table_mapping import LakeTable, TableMapping
 from changelane.reason_codes import ReasonCode
 from changelane.spark.evolution import alter
 from changelane.spark.evolution.column_names import fixed_column, named_columns
 from changelane.spark.evolution.compatibility import STRICT, Policy
 from changelane.spark.evolution.dropped_tables import CLEARED, cleared_order, has_newer_rows
 from changelane.spark.evolution.evolution_state import (
+    IN_PARTITION,
     KEY_CHANGED,
     NO_CHANGES,
     NOT_IN_FORMAT,
@@ -40,6 +41,7 @@ from changelane.spark.evolution.name_intervals import (
 )
 from changelane.spark.evolution.statement_rejections import split_statements
 from changelane.spark.lake.interface import Lake, name_of
+from changelane.spark.lake.layout import layout_of
 from changelane.spark.lake.modes import UPSERT, mode_of
 from changelane.spark.rows.batch_stats import (
     INTERVAL_SEPARATOR,
@@ -61,6 +63,10 @@ COLUMN_EXISTS: Final = (
     "events with the new name of the column came before the statement, and the table has the "
     "column already"
 )
+
+
+EXISTING: Final = "existing"
+"""The property with the ids of additions IF NOT EXISTS whose column the table had already."""
 
 
 class MappedBatch(NamedTuple):
@@ -189,7 +195,8 @@ class SchemaEvolver:
         if not self._keeps_latest_rows_only(table_id_text(*interval.lake_table)):
             return False
         mapping = ColumnMapping(
-            tables.alterations(interval.lake_table), keep=self._policy.evolution.keeps_columns
+            self._alterations(tables, interval.lake_table),
+            keep=self._policy.evolution.keeps_columns,
         )
         return any(
             fixed_column(backfill) is None
@@ -242,15 +249,20 @@ class SchemaEvolver:
             fencing_token: Stops a run that a newer run of the pipeline replaced.
         """
         state = self.expected_state(table_id, newest, truncated)
-        name = name_of(table_id)
-        if state.column_mapping is None or not self._lake.exists(name):
+        name, mapping = name_of(table_id), state.column_mapping
+        if mapping is None or not self._lake.exists(name):
             return state
         properties: Mapping[str, str] = self._lake.properties(name)
         if "schema" not in properties:
             return state
         if fencing_token is not None:
             fencing_token.check(properties)
-        state, properties = self._execute(name, state, state.column_mapping, properties)
+        if existing := self._existing_additions(name, mapping, properties):
+            properties = {**properties, EXISTING: existing}
+            self._lake.set_properties(name, {EXISTING: existing})
+            state = self.expected_state(table_id, newest, truncated)
+            mapping = state.column_mapping or mapping
+        state, properties = self._execute(name, state, mapping, properties)
         self._record_state(name, table_id, state, properties=properties, newest=newest)
         return state
 
@@ -258,7 +270,7 @@ class SchemaEvolver:
         """Return the state of a table that has executed all schema changes of the log."""
         lake_table = lake_table_of(table_id)
         tables = self._log.table_mapping
-        entries, ends = tables.alterations(lake_table), tables.ends(lake_table)
+        entries, ends = self._alterations(tables, lake_table), tables.ends(lake_table)
         if not entries and not ends:
             return NO_CHANGES
         newest_statement = max(
@@ -286,6 +298,49 @@ class SchemaEvolver:
             key_order=max((entry.order for entry in entries if entry.key is not None), default=b""),
             newest=newest_statement,
         )
+
+    def _alterations(self, tables: TableMapping, lake_table: LakeTable) -> list[TableAltered]:
+        """Return the changes of a table's columns, without additions of existing columns."""
+        entries = tables.alterations(lake_table)
+        name = name_of(table_id_text(*lake_table))
+        if not any(added.may_exist for entry in entries for added in entry.added):
+            return entries
+        properties = self._lake.properties(name) if self._lake.exists(name) else {}
+        existing = set(properties.get(EXISTING, "").split(","))
+        return [
+            msgspec.structs.replace(
+                entry,
+                added=tuple(
+                    added
+                    for added in entry.added
+                    if not added.may_exist or alter.addition_id(entry, added.name) not in existing
+                ),
+            )
+            for entry in entries
+        ]
+
+    def _existing_additions(
+        self, name: str, mapping: ColumnMapping, properties: Mapping[str, str]
+    ) -> str:
+        """Return the property :data:`EXISTING` with new ids; empty if there are none.
+
+        If no statement shows whether the column of an addition IF NOT EXISTS existed, the columns
+        of the table show it, before the table executes the statement.
+        """
+        additions = {
+            alter.addition_id(mapping.entries[number], added_name): columns
+            for number in pending_changes(mapping, properties)[1]
+            for added_name, columns in mapping.uncertain_additions(number).items()
+        }
+        if not additions:
+            return ""
+        existing = {column.lower() for column in self._lake.columns(name)}
+        new_ids = [
+            addition_id
+            for addition_id, columns in additions.items()
+            if not existing.isdisjoint(columns)
+        ]
+        return ",".join(filter(None, (properties.get(EXISTING), *new_ids))) if new_ids else ""
 
     def _execute(
         self,
@@ -330,6 +385,10 @@ class SchemaEvolver:
             return EvolutionHalt(order, ReasonCode.MODE_CONFLICT, NOT_IN_MODE)
         if not self._lake.can_rename:
             return EvolutionHalt(order, ReasonCode.SCHEMA_CHANGE, NOT_IN_FORMAT)
+        partitions = layout_of(properties).columns
+        if names := [column for column in alteration.dropped if column.lower() in partitions]:
+            reason = IN_PARTITION.format(", ".join(names))
+            return EvolutionHalt(order, ReasonCode.SCHEMA_CHANGE, reason)
         if alters_newer_values(self._lake, name, alteration, order):
             return EvolutionHalt(order, ReasonCode.LATE_STATEMENT, LATE)
         if self._policy.evolution.schema_changes == "strict":

@@ -17,6 +17,10 @@ NOT_IN_MODE: Final = (
     "a table of mode `history` or `append` keeps the columns of its older rows, so that no column "
     "can be renamed or dropped: move the table away and load it again"
 )
+IN_PARTITION: Final = (
+    "the table is partitioned by {}, and no table format drops a column of the partitions: set "
+    "`dropped_columns: keep`, or load the table again into another folder"
+)
 NOT_IN_FORMAT: Final = (
     "Hudi cannot rename or drop a column safely: remove the table's folder and load it again from "
     "a snapshot"

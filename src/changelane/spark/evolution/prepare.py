@@ -54,6 +54,12 @@ MISSING_COLUMNS: Final = "lacking"
 """The property with columns that the table did not get, for ``changelane schema plan``."""
 
 
+PARTITION_NAME: Final = (
+    "the events have a new column {!r}, which is the name of a partition of the table: rename the "
+    "column with the transform `rename`, or load the table again into another folder"
+)
+
+
 class Preparation(NamedTuple):
     """What :func:`prepare_table` needs beside the events.
 
@@ -251,13 +257,19 @@ def _alter_table(
 ) -> dict[str, str]:
     """Add and widen columns of the table, and set properties; return its properties."""
     lake, name = preparation.lake, preparation.name
-    if compatibility.replaced and not lake.can_rename:
-        names = ", ".join(compatibility.replaced)
+    partition_columns = layout_of(properties).columns
+    if undroppable := [
+        column
+        for column in compatibility.replaced
+        if column.lower() in partition_columns or not lake.can_rename
+    ]:
         reason = (
-            f"the dropped table of this name had other types of {names}, and this table format "
-            "cannot drop columns: move the table away"
+            f"the dropped table of this name had other types of {', '.join(undroppable)}, and this "
+            "table cannot drop these columns: move the table away"
         )
         raise TableRejectedError(ReasonCode.SCHEMA_MISMATCH, reason)
+    if names := sorted(lake.partition_names(name).intersection(compatibility.added)):
+        raise TableRejectedError(ReasonCode.SCHEMA_MISMATCH, PARTITION_NAME.format(names[0]))
     if compatibility.replaced:
         lake.drop_columns(name, compatibility.replaced)
     if compatibility.added:

@@ -70,8 +70,9 @@ def source_columns_property(
             high = CommitTotals.of(lake.last_commit(name)).high or ""
             before = before.reaching(bytes.fromhex(high))
         after = before.after(listings, _newest_of_partitions(table_batch, properties, before))
-        if policy.source_servers == "multiple":
-            after = _of_several_servers(before, after)
+        is_merged = any(schema.is_merged for schema in table_batch.schemas.values())
+        if is_merged or policy.source_servers == "multiple":
+            after = _of_several_sources(before, after)
         elif mode.name == HISTORY:
             plain = (msgspec.structs.replace(addition, value=None) for addition in after.added)
             after = msgspec.structs.replace(after, added=tuple(plain))
@@ -91,11 +92,11 @@ def _additions_of_statements(mapping: ColumnMapping) -> tuple[Addition, ...]:
     )
 
 
-def _of_several_servers(before: ColumnHistory, columns: ColumnHistory) -> ColumnHistory:
+def _of_several_sources(before: ColumnHistory, columns: ColumnHistory) -> ColumnHistory:
     """Return a history in which only rows of events with an added column have a value in it.
 
-    Each server adds the column at a time of its own, perhaps with another default. Neither a row
-    nor its position shows the server.
+    Each server, or each of several merged tables, adds the column at a time of its own, perhaps
+    with another default. Neither a row nor its position shows which.
     """
     added = tuple(
         msgspec.structs.replace(

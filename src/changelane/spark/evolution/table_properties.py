@@ -65,7 +65,9 @@ def batch_properties(
 def _plain(schema: RowSchema) -> str:
     """Return a schema with the names of the table's columns only."""
     columns = tuple(plain_column(column) for column in schema.columns if column.fixed is None)
-    plain = msgspec.structs.replace(schema, columns=columns, is_partial=False, lists_columns=False)
+    plain = msgspec.structs.replace(
+        schema, columns=columns, is_partial=False, lists_columns=False, is_merged=False
+    )
     return msgspec.json.encode(plain).decode()
 
 

@@ -167,6 +167,10 @@ class Iceberg(SqlLake):
     def properties(self, table: str) -> dict[str, str]:
         return own_properties(dict(self._table(table).properties()))
 
+    def partition_names(self, table: str) -> frozenset[str]:
+        specs = self._table(table).specs().values()
+        return frozenset(str(field.name()) for spec in specs for field in spec.fields())
+
     def widens(self, current: str, wanted_type: str) -> bool:
         if current.startswith("decimal"):
             # Iceberg's specification allows a greater precision, but no other scale

@@ -181,6 +181,10 @@ class Lake(Protocol):
         """Add columns at the end."""
         ...
 
+    def partition_names(self, table: str) -> frozenset[str]:
+        """Return the names of partitions, which no new column can have."""
+        ...
+
     def widens(self, current: str, wanted_type: str) -> bool:
         """Return whether a column of type *current* can become *wanted_type* without a loss."""
         ...

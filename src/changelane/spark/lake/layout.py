@@ -29,6 +29,23 @@ class Layout(msgspec.Struct, frozen=True):
     properties: Mapping[str, str] = {}
 
     @property
+    def columns(self) -> frozenset[str]:
+        """The columns of its partitions, in lower case."""
+        return frozenset(Partition.parse(text).column.lower() for text in self.partition_by)
+
+    def renamed(self, names: Mapping[str, str | None]) -> "Layout":
+        """Return the layout after renames of columns: the new names by the old ones."""
+        new_names = {old.lower(): new for old, new in names.items()}
+        partitions = map(Partition.parse, self.partition_by)
+        texts = (
+            msgspec.structs.replace(
+                partition, column=new_names.get(partition.column.lower()) or partition.column
+            ).text
+            for partition in partitions
+        )
+        return Layout(tuple(texts), self.properties)
+
+    @property
     def table_property(self) -> dict[str, str]:
         """The layout as a property of a table."""
         return {} if self == PLAIN else {LAYOUT: msgspec.json.encode(self).decode()}

@@ -123,6 +123,10 @@ class SqlLake:
     def add_columns(self, table: str, columns: Mapping[str, str]) -> None:
         self.spark.sql(table_sql.add_columns(self.sql(table), columns))
 
+    def partition_names(self, table: str) -> frozenset[str]:
+        del table
+        return frozenset()
+
     def widens(self, current: str, wanted_type: str) -> bool:
         return widens(current, wanted_type)
 

@@ -239,6 +239,9 @@ class UncommittedLake:
         nulls = (F.lit(None).cast(kind).alias(name) for name, kind in columns.items())
         self._table(table).rows = self._rows(table).select("*", *nulls)
 
+    def partition_names(self, table: str) -> frozenset[str]:
+        return self._lake.partition_names(table) if self._lake.exists(table) else frozenset()
+
     def widen_columns(self, table: str, columns: Mapping[str, str]) -> None:
         self._select(table, {name: f"CAST({quoted(name)} AS {columns[name]})" for name in columns})
 

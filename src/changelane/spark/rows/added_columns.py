@@ -171,7 +171,7 @@ def note_of(added: Sequence[Addition], counts: Mapping[str, int] | None = None) 
 def reason_of(addition: Addition) -> str:
     """Return why a column is unknown in older rows."""
     if addition.cause is Cause.SERVERS:  # its order is above all positions
-        return "the servers of the table add it at times of their own"
+        return "the servers or tables that feed the table add it at times of their own"
     cause = _CAUSES.get(addition.cause)
     if cause is None:
         dropped_names = ", ".join(map(repr, addition.dropped[:MAX_NAMED]))

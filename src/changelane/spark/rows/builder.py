@@ -86,6 +86,7 @@ class RowBuilder:
         event_ids: Whether events without positions are ordered by their ids.
         captured: Whether the messages are those of a capture log.
         steps: The transforms of each event.
+        skips_shadows: Whether the transforms leave out the rows of shadow tables.
         lanes: Whether plain messages take the lanes of the format, which changes no row.
 
     Attributes:
@@ -103,9 +104,10 @@ class RowBuilder:
         event_ids: bool = False,
         captured: bool = False,
         steps: Sequence[Transform] = (),
+        skips_shadows: bool = False,
         lanes: bool = True,
     ) -> None:
-        self._chain = Chain(steps)
+        self._chain = Chain(steps, skips_shadows=skips_shadows)
         self._codec = codec
         self._epoch = epoch
         self._keys = dict(keys or {})
@@ -160,8 +162,7 @@ class RowBuilder:
             return [self.error_row(message, DecodeError(reason, code=ReasonCode.DEFECT))]
         lanes, change = self.lanes, events[0] if events else None
         if lanes is not None and isinstance(change, DataChange) and lanes.is_due(message):
-            compiled = self._compiled_schema(change, [])
-            lanes.open(message, change, compiled, is_batch=len(events) > 1)
+            lanes.open(message, change, self._compiled_schema(change, []), is_batch=len(events) > 1)
         if not new_schemas or not any(row[0] == "data" for row in rows):
             return rows
         for compiled in new_schemas:
@@ -358,11 +359,11 @@ class RowBuilder:
             if schema is None:
                 schema = TableSchema(tuple(Column(name, UNKNOWN) for name in dict.fromkeys(names)))
             key = self._key(event.table, columns, schema)
-            is_row = self._whole_row_is_key and not columns
-            self._chain.check_key(event.table, key, is_row=is_row)
+            self._chain.check_key(event.table, key, is_row=self._whole_row_is_key and not columns)
             compiled = CompiledSchema(
-                event.table, schema, key, server, is_partial=is_partial, lists_columns=lists
-            )
+                event.table, schema, key, server, is_partial=is_partial, lists_columns=lists,
+                is_merged=self._chain.is_merged(event.table),
+            )  # fmt: skip
             if len(self._compiled_schemas) >= _MAX_COMPILED_SCHEMAS:
                 self._compiled_schemas.clear()
             self._compiled_schemas[cache_key] = compiled
@@ -427,8 +428,7 @@ class RowBuilder:
                 after_missing = None if is_full else after_missing
             else:
                 is_full = after_missing is None and not lists_sent_columns_only(event)
-        source = event.source
-        position = event.position
+        source, position = event.source, event.position
         if position is None:
             position = self._fallback_position(source, message, index)
         is_snapshot = source.snapshot is not None
@@ -437,7 +437,6 @@ class RowBuilder:
             snapshot=is_snapshot and is_first_snapshot(source),
             phase=DELETE_PHASE if deleted else UPSERT_PHASE,
         )
-        time_ns = event.source_time_ns
         is_read = is_snapshot or op is Op.READ
         ordinal = ordinal_of(
             position, event.transaction, is_snapshot=is_read, shared=self._shares_positions
@@ -457,7 +456,7 @@ class RowBuilder:
             order,
             transaction_id(event),
             ordinal,
-            microseconds(time_ns),
+            microseconds(event.source_time_ns),
             message.topic,
             message.partition,
             message.offset,
@@ -481,6 +480,7 @@ def row_builder(
     event_ids: bool = False,
     captured: bool = False,
     transforms: Sequence[Transform] = (),
+    skips_shadows: bool = False,
 ) -> RowBuilder:
     """Return a builder for the messages of a format; called on the workers.
 
@@ -496,4 +496,5 @@ def row_builder(
         event_ids=event_ids,
         captured=captured,
         steps=transforms,
+        skips_shadows=skips_shadows,
     )

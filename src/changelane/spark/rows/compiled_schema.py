@@ -34,6 +34,7 @@ class CompiledSchema:
         *,
         is_partial: bool,
         lists_columns: bool,
+        is_merged: bool = False,
     ) -> None:
         columns = row_columns(schema)
         key_names = [f"\0{name}" for name in key or ()]
@@ -41,7 +42,7 @@ class CompiledSchema:
             key_names.append(f"\0\0{server}")
         if is_partial:
             key_names.append("\0\0\0")
-        row_schema = RowSchema(columns, key, server, is_partial, lists_columns)
+        row_schema = RowSchema(columns, key, server, is_partial, lists_columns, is_merged)
         self.schema_json = msgspec.json.encode(row_schema).decode()
         self.id = TableSchema((*schema.columns, *(Column(name, UNKNOWN) for name in key_names))).id
         self.table_id = table_id_text(table)

@@ -54,6 +54,7 @@ def decode(
     event_ids: bool = False,
     captured: bool = False,
     transforms: Sequence[Transform] = (),
+    skips_shadows: bool = False,
 ) -> DataFrame:
     """Return the event rows (:mod:`changelane.spark.rows.schema`) of message rows.
 
@@ -70,6 +71,8 @@ def decode(
         captured: Whether the messages are those of a capture log.
         transforms: The transforms of each event; *keys* and *tables_without_key* apply to the
             transformed names.
+        skips_shadows: Whether the transforms leave out the rows of shadow tables, and treat their
+            statements as those of their tables.
 
     Raises:
         UnknownNameError: No format or option has that name.
@@ -90,6 +93,7 @@ def decode(
         event_ids=event_ids,
         captured=captured,
         transforms=tuple(transforms),
+        skips_shadows=skips_shadows,
     )
     return message_rows(messages).mapInArrow(partial(_decode_batches, make), schema.DDL)
 

@@ -121,6 +121,7 @@ class RowSchema(msgspec.Struct, frozen=True):
         is_partial: Whether the table may have more columns: the events have neither a schema nor
             full images, or their schema lists only the columns that changed.
         lists_columns: Whether the columns are all columns of the table at that time.
+        is_merged: Whether the table has the rows of several source tables.
     """
 
     columns: tuple[RowColumn, ...]
@@ -128,6 +129,7 @@ class RowSchema(msgspec.Struct, frozen=True):
     server: str | None = None
     is_partial: bool = False
     lists_columns: bool = False
+    is_merged: bool = False
 
 
 class DdlText(msgspec.Struct, frozen=True):

@@ -18,6 +18,7 @@ class DecodeOptions(TypedDict):
     event_ids: bool
     captured: bool
     transforms: Sequence[Transform]
+    skips_shadows: bool
 
 
 def decode_options_of(pipeline: Pipeline) -> DecodeOptions:
@@ -31,4 +32,5 @@ def decode_options_of(pipeline: Pipeline) -> DecodeOptions:
         event_ids=source.uses_event_ids,
         captured=source.is_capture_log,
         transforms=pipeline.pure_steps,
+        skips_shadows=pipeline.options.shadow_tables == "skip",
     )

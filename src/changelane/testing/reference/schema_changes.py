@@ -17,6 +17,7 @@ from changelane.apply.operations import Upsert
 from changelane.apply.schema_history import (
     Backfill,
     SchemaChangeEntry,
+    TableAltered,
     schema_changes_of,
     table_of_shadow,
 )
@@ -91,7 +92,11 @@ class FollowingTables:
                 end for end in tables.ends(place) if end.is_replaced or end.order < newest
             ]
             cleared = max((end.order for end in passed_ends), default=b"")
-            turns = [turn for turn in tables.alterations(place) if turn.order >= cleared]
+            turns = [
+                _without_existing(turn, table_events, cleared)
+                for turn in tables.alterations(place)
+                if turn.order >= cleared
+            ]
             shape = ColumnMapping(turns, keep=self._keep)
             for order, event in table_events:
                 # older events belong to a dropped table
@@ -132,6 +137,24 @@ def stand_in(place: LakeTable) -> TableId:
 
 def _has_rows(table_events: Iterable[tuple[bytes, _Event]]) -> bool:
     return any(isinstance(event, DataChange) for _, event in table_events)
+
+
+def _without_existing(
+    altered: TableAltered, table_events: Iterable[tuple[bytes, _Event]], cleared: bytes
+) -> TableAltered:
+    """Return a change without additions ``IF NOT EXISTS`` of columns that older events have."""
+    older_names = {
+        name.lower()
+        for order, event in table_events
+        if cleared < order < altered.order and isinstance(event, DataChange) and event.schema
+        for name in event.schema.by_name
+    }
+    added = tuple(
+        column
+        for column in altered.added
+        if not (column.may_exist and column.name.lower() in older_names)
+    )
+    return msgspec.structs.replace(altered, added=added)
 
 
 def _order(event: DataChange | Truncate | SchemaChange, phase: int) -> bytes:
