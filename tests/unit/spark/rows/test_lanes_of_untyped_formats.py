@@ -34,7 +34,7 @@ FORMATS: dict[str, tuple[dict[str, Any], ...]] = {
     ),
     "lindorm-json": (
         {},
-        {"tables": "sql", "order": "offset", "absent_after": "unchanged"},
+        {"tables": "sql", "order": "offset"},
         {"tables": "hbase"},
         {"split_families": True, "keys": {"customers": ["id"]}},
     ),
