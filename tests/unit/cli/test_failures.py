@@ -161,3 +161,14 @@ def test_a_failure_names_the_log_that_has_its_trace(
         assert stat.S_IMODE(log.stat().st_mode) == 0o600
     finally:
         failures.create_log_file.cache_clear()
+
+
+def test_an_error_of_java_is_its_message() -> None:
+    error = RuntimeError(
+        "An error occurred while calling o185.create.\n"
+        ": java.io.IOException: Mkdirs failed to create file:/lake\n\tat java.base/..."
+    )
+    assert reasons.sentence_of(error) == "java.io.IOException: Mkdirs failed to create file:/lake"
+    assert reasons.sentence_of(RuntimeError("An error occurred while calling o1.x.")).endswith(
+        "o1.x."
+    )

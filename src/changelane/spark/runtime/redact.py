@@ -97,6 +97,8 @@ _KNOWN_FAULTS: Final = (
 )
 """The pattern of a known fault in the error text, and the sentence with its fix."""
 _MAX_SENTENCE: Final = 400
+_CALL: Final = "An error occurred while calling "
+"""The beginning of the first line of :class:`Py4JJavaError`."""
 
 
 def sentence_of(error: BaseException) -> str:
@@ -117,6 +119,8 @@ def _line_of(error: BaseException) -> str:
     lines = [line.strip() for line in reason_of(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
+    if lines[0].startswith(_CALL) and len(lines) > 1:
+        lines = [lines[1].removeprefix(": ")]  # the error of Java; before it, Python's name of it
     is_trace = any(line.startswith("Traceback (most recent call last)") for line in lines)
     line = lines[-1] if is_trace else lines[0]
     return line if len(line) <= _MAX_SENTENCE else line[:_MAX_SENTENCE] + " ..."
