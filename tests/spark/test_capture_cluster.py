@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A database that the driver captures for a run on a cluster: one owner, and readers on workers."""
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ from postgres_server import PostgresServer
 from pyspark.sql import SparkSession
 from spark_cluster import Cluster
 from spark_settings import CHEAP
+from waiting import wait_until
 
 from changelane.spark.runtime import archive
 
@@ -38,52 +41,122 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, machine_locale: None) -> I
         yield found
 
 
-def test_a_capture_beside_a_cluster(
-    spark: SparkSession,
-    cluster: Cluster,
-    postgres_server: PostgresServer,
-    tmp_path: Path,
-) -> None:
-    """The workers read the first load with engines of their own; the driver captures changes."""
-    packed = tmp_path / "changelane.zip"
-    archive.write(packed, extras=["changelane[capture]"])
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The archive of the executors."""
+    path = tmp_path_factory.mktemp("packed") / "changelane.zip"
+    archive.write(path, extras=["changelane[capture]"])
+    return path
+
+
+class Shop:
+    """A captured database, and runs of its pipeline on a cluster."""
+
+    def __init__(
+        self, server: PostgresServer, database: str, cluster: Cluster, packed: Path, folder: Path
+    ) -> None:
+        self.server = server
+        self.database = database
+        self.folder = folder
+        self._cluster = cluster
+        self._packed = packed
+        self._environment = os.environ | {"PGPASSWORD_OF_TEST": server.password}
+
+    def start(self, name: str, **options: Any) -> "subprocess.Popen[str]":
+        """Start a run, whose messages are in the file of its name."""
+        content = pipeline(self.server, self.database, self._cluster, self._packed, self.folder)
+        content["source"]["engine_folder"] = str(self.folder / f"engine-{name}")
+        content["options"]["spark_options"] |= {"spark.cores.max": "1"}
+        content["options"] |= options
+        file = self.folder / f"{name}.yaml"
+        file.write_text(json.dumps(content))
+        words = ["run", str(file), "--master", self._cluster.master]
+        with self.messages(name).open("wb") as messages:
+            return subprocess.Popen(
+                [sys.executable, "-m", "changelane", *words],
+                env=self._environment,
+                stdout=subprocess.DEVNULL,
+                stderr=messages,
+                start_new_session=True,
+                text=True,
+            )
+
+    def messages(self, name: str) -> Path:
+        return self.folder / f"{name}.txt"
+
+    def run(self, name: str) -> None:
+        """Apply everything that is committed by now."""
+        code = self.start(name).wait(timeout=400)
+        assert code == 0, self.messages(name).read_text()[-3000:]
+
+    def execute(self, statements: str) -> None:
+        with self.server.connect(self.database) as connection:
+            connection.execute(statements)
+
+    def check(self, spark: SparkSession) -> None:
+        """Compare the table with the database."""
+        with self.server.connect(self.database) as connection:
+            expected = connection.execute(ROWS.format("public.orders")).fetchall()
+        table = f"delta.`{self.folder}/lake/tables/{self.database}.public.orders`"
+        assert [tuple(row) for row in spark.sql(ROWS.format(table)).collect()] == expected
+
+
+@pytest.fixture
+def shop(
+    postgres_server: PostgresServer, cluster: Cluster, packed: Path, tmp_path: Path
+) -> Iterator[Shop]:
     with postgres_server.new_database("shop") as database:
-        file = tmp_path / "shop.yaml"
-        file.write_text(json.dumps(pipeline(postgres_server, database, cluster, packed)))
-        environment = os.environ | {"PGPASSWORD_OF_TEST": postgres_server.password}
-        command = [sys.executable, "-m", "changelane", "run", str(file), "--master", cluster.master]
-        try:
-            with postgres_server.connect(database) as connection:
-                connection.execute(TABLES)
-            for statements in ("", CHANGES):
-                with postgres_server.connect(database) as connection:
-                    connection.execute(statements)
-                    expected = connection.execute(ROWS.format("public.orders")).fetchall()
-                done = subprocess.run(
-                    command,
-                    env=environment,
-                    capture_output=True,
-                    text=True,
-                    check=False,
-                    timeout=400,
-                )
-                assert done.returncode == 0, done.stderr[-3000:]
-                table = f"delta.`{tmp_path}/lake/tables/{database}.public.orders`"
-                rows = spark.sql(ROWS.format(table)).collect()
-                assert [tuple(row) for row in rows] == expected
-        finally:
-            with postgres_server.connect() as connection:
-                connection.execute(
-                    "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
-                    "WHERE database = %s",
-                    [database],
-                )
+        yield Shop(postgres_server, database, cluster, packed, tmp_path)
+        with postgres_server.connect() as connection:
+            connection.execute(
+                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
+                "WHERE database = %s",
+                [database],
+            )
+
+
+def test_a_capture_beside_a_cluster(spark: SparkSession, shop: Shop) -> None:
+    """The workers read the first load with engines of their own; the driver captures changes."""
+    shop.execute(TABLES)
+    shop.run("first")
+    shop.check(spark)
+    shop.execute(CHANGES)
+    shop.run("second")
+    shop.check(spark)
+
+
+def test_a_run_that_another_one_replaced_is_fenced(spark: SparkSession, shop: Shop) -> None:
+    """A machine that hangs comes back when another one has its work."""
+    shop.execute(TABLES)
+    hanging = shop.start("hanging", trigger="continuous", interval="1 second")
+    try:
+        messages = shop.messages("hanging")
+        wait_until(lambda: '"batch"' in messages.read_text(), 200, [messages])
+        os.killpg(hanging.pid, signal.SIGSTOP)
+        shop.execute(CHANGES)
+        with shop.server.connect() as connection:  # the server finds that the client is gone
+            connection.execute(
+                "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots "
+                "WHERE database = %s AND active_pid IS NOT NULL",
+                [shop.database],
+            )
+        shop.run("other")
+        shop.check(spark)
+        shop.execute("DELETE FROM orders WHERE id % 2 = 0")
+        os.killpg(hanging.pid, signal.SIGCONT)
+        assert hanging.wait(timeout=200) == 1
+        assert "only one may run" in messages.read_text(), messages.read_text()[-3000:]
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(hanging.pid, signal.SIGKILL)
+        hanging.wait()
+    shop.run("last")
+    shop.check(spark)
 
 
 def pipeline(
-    server: PostgresServer, database: str, cluster: Cluster, packed: Path
+    server: PostgresServer, database: str, cluster: Cluster, packed: Path, folder: Path
 ) -> dict[str, Any]:
-    folder = packed.parent
     return {
         "name": "shop",
         "source": {
