@@ -82,7 +82,8 @@ def test_the_end_of_the_jvm_is_no_broken_connection_of_a_source() -> None:
 
 def test_the_last_line_of_a_python_trace_is_printed_and_the_first_of_another_error() -> None:
     trace = 'Traceback (most recent call last):\n  File "x.py", line 1\nValueError: it is broken'
-    assert reasons.sentence_of(RuntimeError(trace)) == "ValueError: it is broken"
+    for end in ("", "\n SQLSTATE: 39000 SQLSTATE: XXKST"):
+        assert reasons.sentence_of(RuntimeError(trace + end)) == "ValueError: it is broken"
     assert (
         reasons.sentence_of(RuntimeError("[CODE] it is broken\nSQLSTATE")) == "[CODE] it is broken"
     )

@@ -97,6 +97,8 @@ _KNOWN_FAULTS: Final = (
 )
 """The pattern of a known fault in the error text, and the sentence with its fix."""
 _MAX_SENTENCE: Final = 400
+_STATE: Final = "SQLSTATE: "
+"""The beginning of a line that Spark appends to the trace of a worker."""
 _CALL: Final = "An error occurred while calling "
 """The beginning of the first line of :class:`Py4JJavaError`."""
 
@@ -117,6 +119,7 @@ def sentence_of(error: BaseException) -> str:
 def _line_of(error: BaseException) -> str:
     """Return the first line of an error's text; of a Python trace the last line."""
     lines = [line.strip() for line in reason_of(error).splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith(_STATE)] or lines
     if not lines:
         return type(error).__name__
     if lines[0].startswith(_CALL) and len(lines) > 1:
