@@ -287,7 +287,8 @@ class _ShapeBuilder:
 
 
 def _alternatives(forms: list[_Form]) -> str:
-    return f"(?:{'|'.join(f'{form.before}(?:{form.group}){form.after}' for form in forms)})"
+    # atomic, because two forms may match one value: retries would double with each such field
+    return f"(?>{'|'.join(f'{form.before}(?:{form.group}){form.after}' for form in forms)})"
 
 
 def _group(index: int) -> str:

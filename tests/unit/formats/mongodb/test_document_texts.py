@@ -3,6 +3,7 @@
 
 import json
 import re
+import time
 from typing import Any
 
 import pytest
@@ -274,3 +275,15 @@ def test_shapes_are_bounded() -> None:
     assert len(texts._shapes) == document_texts._MAX_SHAPES
     wide = json.dumps({"_id": 1, **{f"f{number}": 1 for number in range(300)}})
     assert [texts.read(wide) for _ in range(3)] == [definition(wide)] * 3
+
+
+@pytest.mark.parametrize("values", [({"$oid": "67ab25755c0d5ac87eb8c632"}, {}), (["x"], [1])])
+def test_the_time_of_a_mismatch_is_not_exponential_in_the_fields(values: tuple[Any, Any]) -> None:
+    texts = DocumentTexts()
+    for value in (*values, values[0]):
+        row = {"_id": 1, **{f"field_{index}": value for index in range(28)}, "last": "x"}
+        texts.read(json.dumps(row, separators=STYLES[0]))
+    text = json.dumps(row | {"last": 5}, separators=STYLES[0])
+    start_s = time.perf_counter()
+    assert read(texts, text) == definition(text)
+    assert time.perf_counter() - start_s < 5  # it would be a minute
