@@ -136,6 +136,23 @@ def test_other_messages_of_debezium(other: Message) -> None:
     count(DEBEZIUM, [other, other, plain, other, plain], images=False)
 
 
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("value", [b'"\xff"', b"1e999999999999999999999"])
+@pytest.mark.parametrize("place", [b"ts_us", b"added", b"removedFields", b"of_description"])
+def test_unreadable_fields_of_debezium(place: bytes, value: bytes, wrapped: bool) -> None:
+    plain = debezium("u", ROW, ts_us=5, updateDescription=DESCRIPTION, wrapped=wrapped)
+    field = b'"' + place + b'": '
+    text = {
+        b"ts_us": (b'"ts_us": 5', field + value),
+        b"added": (b'"ts_us": 5', b'"ts_us": 5, ' + field + value),
+        b"removedFields": (field + b"null", field + value),
+        b"of_description": (b'"removedFields": null', b'"removedFields": null, ' + field + value),
+    }
+    changed = (plain.value or b"").replace(*text[place])
+    assert changed != plain.value
+    assert count(DEBEZIUM, [plain, plain, Message(changed, plain.key, (), "t"), plain]) == 2
+
+
 def test_deletes_of_debezium_with_and_without_their_documents() -> None:
     short, whole = debezium("d", None), debezium("d", None, ROW)
     assert count(DEBEZIUM, [short, short, short, debezium("c", ROW)]) == 3
@@ -243,6 +260,18 @@ def test_other_events(other: Message) -> None:
     count(STREAM, [copied, copied, other, copied, other])
     for first in (other, event("delete", None, ROW)):
         count(STREAM, [first, first, other, plain, first])
+
+
+@pytest.mark.parametrize("value", [b'"\xff"', b"1e999999999999999999999"])
+@pytest.mark.parametrize("name", [b"removedFields", b"n", b"x"])
+def test_unreadable_fields_of_an_event(name: bytes, value: bytes) -> None:
+    plain = event("update", ROW, updateDescription={"updatedFields": {"n": 1}, "x": 1})
+    description = {b"n": b'"updatedFields": {"n": 1}', b"x": b'"x": 1'}
+    place = description.get(name, b'"x": 1')
+    changed = (plain.value or b"").replace(place, b'"' + name + b'": ' + value)
+    assert changed != plain.value
+    known = event("update", ROW, updateDescription={"updatedFields": {"n": 1}})
+    assert count(STREAM, [known, known, Message(changed, None, (), "t"), known]) == 2
 
 
 def test_copies_are_of_another_lane() -> None:

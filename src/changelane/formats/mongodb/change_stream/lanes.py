@@ -22,6 +22,7 @@ from changelane.formats.contract.lane import (
     NotPlainError,
     PlainChange,
     ReadChange,
+    kinds_of,
     literal,
     plain_class,
 )
@@ -188,7 +189,8 @@ class EventLane:
             "documentKey": (plain_class({"identity": (Raw,)}, {"identity": ID}),)
             if self._has_key
             else (None, None),
-            "updateDescription": (UpdateDescription | None, None),
+            # msgspec does not check the text of a field that it skips
+            "updateDescription": (plain_class(kinds_of(UpdateDescription)) | None, None),
             "txnNumber": (Any, None),
             "lsid": (Row | None, None),
             **dict.fromkeys(self._further, (Any, UNSET)),

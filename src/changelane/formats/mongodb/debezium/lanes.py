@@ -2,9 +2,9 @@
 """The lanes of ``debezium-mongodb-json`` (:mod:`changelane.formats.contract.lane`).
 
 A plain message is a change with its document, or a delete without it, in the form ``json`` of rows.
-Its collection, its source, its schema block and the fields of its source block are those of the
-lane; fields that the format does not know are null, or have a value, as in the message that opens
-the lane.
+Its collection, its source, its schema block, its fields and those of its source block are those of
+the lane; fields of the source block that the format does not know are null, or have a value, as in
+the message that opens the lane.
 """
 
 import decimal
@@ -37,7 +37,7 @@ from changelane.formats.mongodb.debezium.decode import (
     source_time_ns,
     transaction_of,
 )
-from changelane.formats.mongodb.debezium.wire import Envelope, Row
+from changelane.formats.mongodb.debezium.wire import Envelope, Row, UpdateDescription
 from changelane.formats.mongodb.documents import DOCUMENT, SCHEMA
 from changelane.formats.mongodb.extended_json import ID
 from changelane.message import Message
@@ -102,6 +102,7 @@ class DocumentLane:
         if self._is_wrapped:
             self._schema = bytes(parts.get("schema", b""))
             parts = json.loads(bytes(parts["payload"]), _Parts)
+        self._parts = parts
         self._source = json.loads(bytes(parts["source"]), Row)
         self._further = [
             name
@@ -175,10 +176,10 @@ class DocumentLane:
         kinds = kinds_of(Envelope) | {
             "op": (Literal[tuple(OPERATIONS)],),
             "source": (plain_class(source),),
+            "updateDescription": (plain_class(kinds_of(UpdateDescription)) | None, None),
         }
-        # as on the event path, a change may have further fields
-        fields = [(name, *kind) for name, kind in kinds.items()]
-        plain = msgspec.defstruct("PlainChange", fields, kw_only=True, gc=False)
+        # msgspec does not check the text of a field that it skips
+        plain = plain_class(dict.fromkeys(self._parts, (Any, None)) | kinds)
         if self._is_wrapped:
             plain = plain_class({"schema": (Raw, Raw()), "payload": (plain,)})
         return msgspec.json.Decoder(plain, float_hook=decimal.Decimal).decode
