@@ -260,11 +260,32 @@ def test_documents_of_known_shapes_are_matched(style: tuple[str, str]) -> None:
 def test_kinds_of_values_are_joined() -> None:
     texts = DocumentTexts()
     rows = [{"_id": 1, "a": value, "b": value} for value in (None, "x", 1, 1.5, {"$date": 1})]
-    for row in rows:
+    for row in rows * 4:
         texts.read(json.dumps(row))
     shape = texts._shapes[0]
     for row in rows:
         assert shape(json.dumps(row)) == definition(json.dumps(row))
+
+
+def test_shapes_of_one_signature_are_made_ever_more_rarely(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    texts, made = DocumentTexts(), list[Any]()
+    builder = document_texts._ShapeBuilder
+
+    def counted(*arguments: Any) -> Any:
+        made.append(arguments)
+        return builder(*arguments)
+
+    monkeypatch.setattr(document_texts, "_ShapeBuilder", counted)
+    for style in ((", ", ":"), (",", "  :")):  # of no known style
+        for _ in range(100):
+            texts.read(json.dumps({"_id": 1, "a": 1}, separators=style))
+    assert made == []
+    texts = DocumentTexts()
+    for _ in range(100):
+        texts.read(json.dumps({"_id": None, "a": 1}))  # no part of the document's text
+    assert len(made) == 7
 
 
 def test_shapes_are_bounded() -> None:
