@@ -1,5 +1,6 @@
 """Two runs of one pipeline: the newer one goes on, the older one stops before it writes."""
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,7 @@ from typing import Any, Final
 import lake_tables
 import pyarrow as pa
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from spark_settings import lakes_with
 
@@ -192,3 +194,11 @@ def test_pipelines_of_other_names_fence_each_other_only_where_a_table_has_one_wr
     else:
         write(spark, one, insert(2, 2), 1)
     assert rows(spark, lake) == [(1, 1), (2, 2)]
+
+
+def test_a_run_stops_when_its_tables_were_deleted(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "delta"
+    applier = run(spark, str(folder))
+    shutil.rmtree(folder)
+    with pytest.raises(AnalysisException):
+        applier.check_fencing_token()

@@ -135,7 +135,10 @@ class Delta(SqlLake):
         ``SHOW TBLPROPERTIES`` hides a value if a word such as ``url`` or ``token`` is anywhere in
         it (``spark.sql.redaction.options.regex``), such as a name of a column.
         """
-        action = self._log(table).unsafeVolatileSnapshot().metadata().json()
+        log = self._log(table)
+        if not log.tableExists():
+            self.read(table)  # Spark's error: a run whose tables were deleted must not go on
+        action = log.unsafeVolatileSnapshot().metadata().json()
         return msgspec.json.decode(action, type=_MetadataAction).metaData.configuration
 
     def last_batch(self, table: str, marker: Marker) -> int | None:
