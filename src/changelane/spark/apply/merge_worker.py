@@ -3,7 +3,9 @@
 
 import base64
 import decimal
+import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any, Final
 
@@ -151,6 +153,30 @@ def resolve_keys(
     Yields:
         Rows of ``key_changes.RESOLVED``.
     """
+    with _without_garbage_collection():
+        resolved = _resolved(target, table_tombstones, batches)
+    yield resolved
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Do not look for cycles of references.
+
+    A group of keys that moved has all objects alive until its end. The search for garbage among
+    those of 40,000 keys takes 40 % of the time.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _resolved(
+    target: Target, table_tombstones: TableTombstones, batches: Iterable[pa.RecordBatch]
+) -> pa.RecordBatch:
     records = _Records(target)
     for batch in batches:
         for record in batch.to_pylist():
@@ -196,7 +222,7 @@ def resolve_keys(
         )
         for rejection in resolution.rejections
     )
-    yield _arrow(rows)
+    return _arrow(rows)
 
 
 def _deleted_rows(
