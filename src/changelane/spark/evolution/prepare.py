@@ -268,7 +268,9 @@ def _alter_table(
             "table cannot drop these columns: move the table away"
         )
         raise TableRejectedError(ReasonCode.SCHEMA_MISMATCH, reason)
-    if names := sorted(lake.partition_names(name).intersection(compatibility.added)):
+    if compatibility.added and (
+        names := sorted(lake.partition_names(name).intersection(compatibility.added))
+    ):
         raise TableRejectedError(ReasonCode.SCHEMA_MISMATCH, PARTITION_NAME.format(names[0]))
     if compatibility.replaced:
         lake.drop_columns(name, compatibility.replaced)
