@@ -44,7 +44,7 @@ from changelane.message import Message
 
 _Parts = dict[str, Raw]
 _NULL: Final = b"null"
-_MOST_DIGITS: Final = 16
+_MOST_DIGITS: Final = 15
 _OPERATIONS: Final = {name: op.value for name, op in OPERATIONS.items()}
 
 
@@ -66,8 +66,8 @@ _probe: Final = msgspec.json.Decoder(_Probe).decode
 def lanes_of(reader: Reader) -> ProbedLanes:
     """Return the lanes of a codec."""
 
-    def open_lane(message: Message, change: DataChange) -> EventLane:
-        return EventLane(reader, message.value or b"", change)
+    def open_lane(message: Message, change: DataChange) -> ChangeStreamLane:
+        return ChangeStreamLane(reader, message.value or b"", change)
 
     return ProbedLanes(_identity_of, open_lane)
 
@@ -78,7 +78,7 @@ def _identity_of(value: bytes) -> Hashable:
     return probe.ns.db, probe.ns.coll, tuple(probe.token or ())
 
 
-class EventLane:
+class ChangeStreamLane:
     """Reads the plain events of a collection (:class:`~changelane.formats.contract.lane.Lane`).
 
     Raises:
@@ -218,6 +218,6 @@ def _time_form(time: object) -> tuple[Callable[[Any], int | None], Kind]:
 
 def _read_digits(time: Any) -> int:
     digits = time.date.digits
-    if not (digits.isdecimal() and digits.isascii() and len(digits) < _MOST_DIGITS):
+    if not (digits.isdecimal() and digits.isascii() and len(digits) <= _MOST_DIGITS):
         raise NotPlainError
     return nanoseconds(int(digits))

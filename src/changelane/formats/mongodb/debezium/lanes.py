@@ -118,7 +118,7 @@ class DocumentLane:
         return self.event_reader(row, has_positions=True)
 
     def event_reader(self, row: Any, *, has_positions: bool) -> ReadChange:
-        """Return the reader of events (:class:`EventLane`)."""
+        """Return the reader of events (:class:`~changelane.formats.contract.lane.EventLane`)."""
         del has_positions  # they are read for their errors
         decode, read_document = self._decode, self._read_document
         schema, is_wrapped = self._schema, self._is_wrapped
