@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from changelane.errors import DecodeError
 from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.contract.lane import compiled_function
 from changelane.formats.mongodb.documents import KeyAndText, key_and_text
@@ -28,7 +27,7 @@ from changelane.formats.mongodb.extended_json import (
 )
 
 ReadShape = Callable[[str], KeyAndText | None]
-"""Reads the texts of a shape; ``None`` or any exception = the text has another shape."""
+"""Reads the texts of a shape; ``None`` = the text has another shape, or a value in it is wrong."""
 
 Signature = tuple[Any, ...]
 """The names of a document's fields with the signature of a subdocument, or ``None``."""
@@ -237,10 +236,13 @@ class _ShapeBuilder:
         groups = "".join(f"{_group(index)}, " for index in range(self._group_count))
         lines = (
             "def function(text):",
-            " found = match(text)",
-            " if found is None: return None",
-            f" {groups[:-1]} = found.groups()",
-            f" return {_joined(self._key, names)}, {text}",
+            " try:",
+            "  found = match(text)",
+            "  if found is None: return None",
+            f"  {groups[:-1]} = found.groups()",
+            f"  return {_joined(self._key, names)}, {text}",
+            # the document is read value by value then, which raises the error
+            " except Exception: return None",
         )
         read: ReadShape = compiled_function(lines, names)
         return read
@@ -365,19 +367,14 @@ class DocumentTexts:
         Raises:
             DecodeError: The text is no document with an ``_id``. The error has no path.
         """
-        try:
-            found = self._last(text)
-        except Exception:  # noqa: BLE001 - read value by value, which raises the error
-            found = None
+        found = self._last(text)
         return self._read_by_others(text) if found is None else found
 
     def _read_by_others(self, text: str) -> KeyAndText:
         """Return the texts of a document that has another shape than the last one."""
+        last = self._last
         for read in self._shapes:
-            try:
-                found = read(text)
-            except Exception:  # noqa: BLE001 - read value by value, which raises the error
-                found = None
+            found = None if read is last else read(text)
             if found is not None:
                 self._last = read
                 return found
@@ -407,10 +404,9 @@ class DocumentTexts:
                 continue
             try:
                 read = _ShapeBuilder(misses.kinds, style).reader(signature)
-                is_right = read(text) == found
-            except (KeyError, DecodeError):
+            except KeyError:
                 continue
-            if is_right:
+            if read(text) == found:
                 self._shapes = [read, *self._shapes[: _MAX_SHAPES - 1]]
                 return
 
