@@ -9,13 +9,11 @@ import pytest
 from mariadb_server import MariadbServer
 from postgres_server import PostgresServer
 
-from changelane.capture.database_capture import (
-    DatabaseCapture,
-    captured_server_of,
-    database_findings,
-)
+from changelane.capture.database_capture import DatabaseCapture
+from changelane.capture.database_findings import database_findings
 from changelane.capture.log_origin import read_origin, write_origin
 from changelane.capture.manifest import EngineOffset
+from changelane.capture.products import captured_server_of
 from changelane.capture.segment_store import CaptureLog, SegmentWriter
 from changelane.capture.storage import LocalFolder
 from changelane.errors import ConfigError

@@ -12,7 +12,7 @@ from child_processes import as_user
 from postgres_server import PostgresServer
 
 from changelane.capture.captured_server import CapturedServer
-from changelane.capture.database_capture import database_findings
+from changelane.capture.database_findings import database_findings
 from changelane.capture.log_guard import LogError, check_log
 from changelane.capture.log_origin import read_origin, write_origin
 from changelane.capture.manifest import EngineOffset

@@ -26,7 +26,7 @@ from snapshot_processes import kill
 from snapshot_records import lake_rows
 from waiting import wait_until
 
-from changelane.capture.database_capture import database_findings
+from changelane.capture.database_findings import database_findings
 from changelane.capture.manifest import CapturedRecord
 from changelane.capture.requested_tables import request_tables
 from changelane.capture.segment_store import CaptureLog

@@ -11,20 +11,18 @@ from typing import Final, Self
 import msgspec
 
 from changelane.capture.capture_figures import CaptureFigures, read_capture_figures
-from changelane.capture.captured_server import CapturedServer
 from changelane.capture.connectors import ConnectorOptions
+from changelane.capture.database_findings import capture_findings, engine_folder, is_read_when_new
 from changelane.capture.engine import CaptureEngine, CaptureError, CaptureStatus
 from changelane.capture.engine_config import EngineConfig
-from changelane.capture.finding import Finding, has_errors, reject_errors
+from changelane.capture.finding import Finding, reject_errors
 from changelane.capture.log_origin import (
     LogOrigin,
-    continuation_findings,
     new_tables,
     other_log_findings,
     read_origin,
     write_origin,
 )
-from changelane.capture.manifest import EngineOffset
 from changelane.capture.partition_changes import partition_findings, with_known_partitions
 from changelane.capture.products import captured_server_of, table_database_of
 from changelane.capture.publication import PublicationLimits
@@ -36,11 +34,9 @@ from changelane.capture.snapshot.table_database import TableDatabase
 from changelane.capture.snapshot.table_requests import (
     TableRequest,
     create_request,
-    read_requests,
-    state_of,
 )
 from changelane.capture.snapshot.table_snapshots import TableSnapshots
-from changelane.capture.storage import Folder, LocalFolder, folder_of
+from changelane.capture.storage import folder_of
 from changelane.errors import ChangelaneError, ConfigError
 from changelane.formats.contract.options import milliseconds, seconds
 from changelane.pipeline.database_source import DatabaseSource
@@ -48,68 +44,11 @@ from changelane.pipeline.mysql_source import MysqlSource
 from changelane.pipeline.postgres_source import PostgresSource
 from changelane.pipeline.segments_source import SegmentsSource
 
-_ENGINE_FOLDER: Final = "engine"
-"""The usual folder of the engine's files (its log, spool and offsets) in the capture log."""
 _START_S: Final = 120.0
 _IDLE_S: Final = 60.0
 """The interval at which an offset is published without records, seconds."""
 _UNTIL_NOW_IDLE_S: Final = 0.5
 _RETENTION_INTERVAL_S: Final = 600.0
-_NOT_PUBLISHED: Final = "publication_lacks_table"
-
-
-def database_findings(source: DatabaseSource) -> list[Finding]:
-    """Return what prevents or endangers the capture of a database; nothing is written.
-
-    Raises:
-        ConfigError: The server rejects the login, or an option is missing.
-        UnreachableError: The server does not answer.
-        MissingExtraError: The extra ``capture`` is not installed.
-    """
-    log = CaptureLog(folder_of(source.segments))
-    _engine_folder(source, log.folder)  # a capture would fail without it
-    return _findings(source, captured_server_of(source), log)
-
-
-def _findings(source: DatabaseSource, server: CapturedServer, log: CaptureLog) -> list[Finding]:
-    """Return the findings about a server, and about its capture log if it can be captured."""
-    offset = _newest_offset(log)
-    findings = server.findings(offset)
-    recorded = read_origin(log.folder)
-    # a new table is often none of the publication: `changelane snapshot add` adds it
-    if recorded is None or has_errors(f for f in findings if f.defect != _NOT_PUBLISHED):
-        return findings
-    origin = server.origin()
-    requested = {
-        request.table
-        for request in read_requests(log.folder)
-        if state_of(log.folder, request) != "cancelled"
-    }
-    findings_of_log = list(other_log_findings(recorded, origin, log.folder.label))
-    findings += findings_of_log
-    if offset is not None and not has_errors(findings_of_log):
-        findings += server.log_findings(recorded, offset)
-        findings += partition_findings(recorded, origin, server.attached_partitions)
-        findings += continuation_findings(
-            recorded,
-            origin,
-            server.tables_with_rows,
-            has_snapshot=source.snapshot != "none",
-            has_table_snapshots=not source.is_experimental,
-            is_read=lambda name: name in requested or _is_read_when_new(source, server, name),
-        )
-    return findings
-
-
-def _is_read_when_new(source: DatabaseSource, server: CapturedServer, name: str) -> bool:
-    """Whether the capture reads the rows of a new table by itself."""
-    if source.new_tables == "stop":
-        return False
-    options = server.connector_options(heartbeat_s=seconds(source.heartbeat_interval))
-    with contextlib.suppress(ConfigError):  # a type that readers do not know
-        table = table_database_of(source, options).table(name)
-        return table is not None and bool(table.key)
-    return False
 
 
 def capture_figures(source: DatabaseSource | SegmentsSource, *, consumer: str) -> CaptureFigures:
@@ -156,7 +95,7 @@ class DatabaseCapture:
         self._read_chunks = read_chunks
         self._folder = folder
         self._log = CaptureLog(folder)
-        self._work = _engine_folder(source, folder)
+        self._work = engine_folder(source, folder)
         self._engine: CaptureEngine | None = None
         self._tables: TableDatabase | None = None
         self._table_snapshots: TableSnapshots | None = None
@@ -202,10 +141,10 @@ class DatabaseCapture:
             self._begin_history()
         for statement in server.prepare():
             self._notify(f"executed: {statement}")
-        is_first = _newest_offset(self._log) is None
+        is_first = self._log.newest_offset() is None
         if not is_first:
             self._request_new_tables()
-        self._check(_findings(source, server, self._log), is_first=is_first)
+        self._check(capture_findings(source, server, self._log), is_first=is_first)
         self._record_origin(is_first=is_first)
         heartbeat_s = _UNTIL_NOW_IDLE_S if is_until_now else seconds(source.heartbeat_interval)
         connector = server.connector_options(heartbeat_s=heartbeat_s)
@@ -250,7 +189,7 @@ class DatabaseCapture:
         if any(other_log_findings(recorded, origin, "")) or recorded.identity != origin.identity:
             return
         names = [
-            name for name in new_tables(recorded, origin) if _is_read_when_new(source, server, name)
+            name for name in new_tables(recorded, origin) if is_read_when_new(source, server, name)
         ]
         statements: list[str] = []
         with contextlib.suppress(ConfigError):  # the findings have the statement
@@ -477,23 +416,3 @@ class DatabaseCapture:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-
-def _engine_folder(source: DatabaseSource, log: Folder) -> Path:
-    """Return the folder of the engine's files.
-
-    Raises:
-        ConfigError: There is none, because the capture log is in an object store.
-    """
-    if source.engine_folder is not None:
-        return Path(source.engine_folder)
-    if isinstance(log, LocalFolder):
-        return Path(log.label) / _ENGINE_FOLDER
-    msg = f"the capture log {log.label} is in an object store: set source.engine_folder"
-    raise ConfigError(f"{msg} to a folder of this machine")
-
-
-def _newest_offset(log: CaptureLog) -> EngineOffset | None:
-    """Return the engine's offset of the newest manifest; ``None`` = a snapshot comes first."""
-    newest = log.newest()
-    return None if newest is None else newest.engine_offset or None

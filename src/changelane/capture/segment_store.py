@@ -164,6 +164,11 @@ class CaptureLog:
             self._seen = self.manifest(sequences[-1]) if sequences else None
         return self._seen
 
+    def newest_offset(self) -> EngineOffset | None:
+        """Return the offset of the newest manifest; ``None`` = a snapshot comes first."""
+        newest = self.newest()
+        return None if newest is None else newest.engine_offset or None
+
     def _exists(self, manifest: Manifest) -> bool:
         """Return whether a manifest that was read still exists, and is the same."""
         try:

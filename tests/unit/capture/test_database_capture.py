@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from changelane.capture import database_capture
-from changelane.capture.database_capture import DatabaseCapture, database_findings
+from changelane.capture.database_capture import DatabaseCapture
+from changelane.capture.database_findings import database_findings
 from changelane.capture.engine import CaptureEngine, CaptureError, CaptureStatus
 from changelane.capture.log_origin import LogOrigin, write_origin
 from changelane.capture.storage import LocalFolder

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from changelane.capture.connect_config import connector_of, secret_keys
 from changelane.capture.connectors import ConnectorOptions, connector_properties
-from changelane.capture.database_capture import capture_figures, database_findings
+from changelane.capture.database_capture import capture_figures
+from changelane.capture.database_findings import database_findings
 from changelane.capture.engine_failures import failure_of
 from changelane.capture.engine_offset import position_text, source_partition
 from changelane.capture.engine_records import EngineRecord, RecordRole

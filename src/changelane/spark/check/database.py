@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from changelane.capture import finding as capture_finding
 from changelane.capture.connect_capture import ConnectCapture
-from changelane.capture.database_capture import database_findings
+from changelane.capture.database_findings import database_findings
 from changelane.capture.products import captured_server_of
 from changelane.capture.segment_store import CaptureLog
 from changelane.capture.storage import folder_of
