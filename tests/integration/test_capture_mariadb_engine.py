@@ -23,11 +23,12 @@ from tls_certificates import create_server_certificate
 
 from changelane.capture.connectors import ConnectorOptions, effective_server_id
 from changelane.capture.database_capture import DatabaseCapture
-from changelane.capture.engine import CaptureEngine
+from changelane.capture.engine import CaptureEngine, CaptureStatus
 from changelane.capture.engine_config import EngineConfig
 from changelane.capture.mysql import MysqlConnection, check_server
 from changelane.capture.publication import PublicationLimits
 from changelane.capture.segment_store import CaptureLog
+from changelane.capture.snapshot.table_requests import TableRequest, create_request
 from changelane.capture.storage import LocalFolder
 from changelane.codec import get_codec
 from changelane.conversion.message_files import read_record
@@ -190,10 +191,64 @@ def test_until_now_ends_when_the_last_statement_has_no_change(
             server.run(statement)
             wait_until_now(capture)
         assert events(tmp_path)[2:5] == ["r 1 0050-02-03", "c 5 5", "c 1 0050-02-03"]
+    server.run("CREATE USER somebody")
     with DatabaseCapture(source, fetch_debezium("mariadb")) as capture:
         capture.start(is_until_now=True)
+        assert capture.status.state == "running"
         time.sleep(3)  # the position of a restart is that of the beginning of the file
         wait_until_now(capture)
+
+
+def test_until_now_needs_no_engine_if_nothing_was_committed(
+    server: MariadbServer, tmp_path: Path
+) -> None:
+    from changelane.spark.runtime.jars import fetch_debezium
+
+    source = MariadbSource(
+        host=server.host,
+        port=server.port,
+        database="shop",
+        user="capture",
+        password="pass word",
+        sslmode="disable",
+        tables=["shop.items"],
+        segments=str(tmp_path / "log"),
+    )
+    log = CaptureLog(LocalFolder(tmp_path / "log"))
+
+    def captured() -> tuple[bool, CaptureStatus, list[str]]:
+        """Return whether an engine ran, the status, and the events."""
+        with DatabaseCapture(source, fetch_debezium("mariadb")) as capture:
+            capture.start(is_until_now=True)
+            is_running = capture.status.state == "running"
+            capture.wait_until_now()
+            status = capture.status
+        return is_running, status, events(tmp_path)
+
+    is_running, _, rows = captured()
+    assert is_running
+    newest = log.newest()
+    assert newest is not None
+    is_running, status, same_rows = captured()
+    assert (is_running, same_rows) == (False, rows)
+    assert status.state == "stopped"
+    assert status.published is not None
+    assert status.published.sequence == newest.sequence
+    assert log.newest() == newest
+
+    server.run("INSERT INTO shop.items VALUES (3, 3)")
+    is_running, _, more_rows = captured()
+    assert (is_running, more_rows) == (True, [*rows, "c 3 3"])
+    assert captured()[0] is False
+    folder = LocalFolder(tmp_path / "log")
+    create_request(
+        folder, TableRequest(kind="redo", table="shop.items", history=newest.history, created_ms=0)
+    )
+    is_running, _, all_rows = captured()
+    assert (is_running, all_rows[len(more_rows) :]) == (
+        True,
+        ["r 1 None", "r 2 18446744073709551615", "r 3 3"],
+    )
 
 
 @pytest.mark.long

@@ -107,6 +107,11 @@ class CapturedExperimental:
         del offset
         return LogLag(problem="the lag of its log is unknown, because the capture is experimental")
 
+    def is_end(self, offset: EngineOffset) -> bool:
+        """Return that it is unknown."""
+        del offset
+        return False
+
     def marker(self) -> IsPassed:
         """Reject the wait for a position.
 

@@ -116,6 +116,10 @@ class CapturedServer(Protocol):
         """
         ...
 
+    def is_end(self, offset: EngineOffset) -> bool:
+        """Whether nothing was committed after an offset; ``False`` = only a reader can tell."""
+        ...
+
     def marker(self) -> IsPassed:
         """Return a function that knows the offsets which have everything committed by now."""
         ...

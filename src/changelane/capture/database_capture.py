@@ -23,9 +23,12 @@ from changelane.capture.log_origin import (
     read_origin,
     write_origin,
 )
+from changelane.capture.manifest import Manifest
 from changelane.capture.partition_changes import partition_findings, with_known_partitions
 from changelane.capture.products import captured_server_of, table_database_of
 from changelane.capture.publication import PublicationLimits
+from changelane.capture.publisher import published_status
+from changelane.capture.repairs import repair_names
 from changelane.capture.segment_store import CaptureLog, SegmentWriter
 from changelane.capture.snapshot.binlog_snapshot import BinlogSnapshot
 from changelane.capture.snapshot.first_load import DatabaseSnapshot, FirstLoad, ReadChunks
@@ -34,6 +37,7 @@ from changelane.capture.snapshot.table_database import TableDatabase
 from changelane.capture.snapshot.table_requests import (
     TableRequest,
     create_request,
+    read_requests,
 )
 from changelane.capture.snapshot.table_snapshots import TableSnapshots
 from changelane.capture.storage import folder_of
@@ -97,6 +101,7 @@ class DatabaseCapture:
         self._log = CaptureLog(folder)
         self._work = engine_folder(source, folder)
         self._engine: CaptureEngine | None = None
+        self._complete: Manifest | None = None
         self._tables: TableDatabase | None = None
         self._table_snapshots: TableSnapshots | None = None
         self._stop = threading.Event()
@@ -107,7 +112,11 @@ class DatabaseCapture:
     @property
     def status(self) -> CaptureStatus:
         """The state of the capture."""
-        return CaptureStatus() if self._engine is None else self._engine.status
+        if self._engine is not None:
+            return self._engine.status
+        if self._complete is not None:
+            return CaptureStatus("stopped", published_status(self._complete))
+        return CaptureStatus()
 
     def start(self, *, is_new_snapshot: bool = False, is_until_now: bool = False) -> None:
         """Check the server, and start the capture process.
@@ -115,7 +124,7 @@ class DatabaseCapture:
         Args:
             is_new_snapshot: Whether all rows are read again, because the slot lost changes.
             is_until_now: Whether :meth:`wait_until_now` follows: offsets are published soon, also
-                without records.
+                without records; and a log that has everything already needs no process.
 
         Raises:
             ConfigError: The server cannot be captured; the error has the statements that mend it.
@@ -129,6 +138,9 @@ class DatabaseCapture:
         except OSError as error:
             msg = f"the capture log {self._folder.label} cannot be written: {error.strerror}"
             raise CaptureError(msg) from error
+        self._complete = self._complete_manifest() if is_until_now else None
+        if self._complete is not None:
+            return
         self._engine = CaptureEngine(config)
         self._engine.start()
         self._wait_started(self._engine)
@@ -162,6 +174,16 @@ class DatabaseCapture:
             ),
             snapshot=source.snapshot,
         )
+
+    def _complete_manifest(self) -> Manifest | None:
+        """Return the newest manifest if nothing was committed after it, and nothing is requested.
+
+        So a run of a schedule does not start a JVM to find that nothing has changed.
+        """
+        newest = self._log.newest()
+        if newest is None or read_requests(self._folder) or repair_names(self._folder):
+            return None
+        return newest if self._server.is_end(newest.engine_offset) else None
 
     def _record_origin(self, *, is_first: bool) -> None:
         """Record the server and the tables, and warn of partitions whose rows the log lacks."""
@@ -346,6 +368,8 @@ class DatabaseCapture:
             ConfigError: The server rejects the marker.
             UnreachableError: The server does not answer.
         """
+        if self._complete is not None:
+            return
         engine = self._running_engine()
         self._wait_for_table_snapshots(check)
         is_passed = self._server.marker()

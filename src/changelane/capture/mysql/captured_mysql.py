@@ -152,6 +152,16 @@ class CapturedMysql:
             problem=f"the server does not have {position.file}" if is_purged else "",
         )
 
+    def is_end(self, offset: EngineOffset) -> bool:
+        """Whether an offset is at the end of the binary log.
+
+        GTIDs alone do not show it: a replica may commit transactions in another order.
+        """
+        with closing(connect(self._connection)) as connection:
+            end = current_position(connection)
+        position = position_of(offset)
+        return position is not None and position.order == end.order
+
     def marker(self) -> IsPassed:
         """Return a function for the end of the log: all committed changes are below it.
 
