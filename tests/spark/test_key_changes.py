@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -27,6 +28,7 @@ from changelane.event import (
 from changelane.pipeline.config import parse
 from changelane.position import SequencePosition
 from changelane.schema import Column, TableId, TableSchema
+from changelane.spark.apply.classify import key_changes
 from changelane.spark.run.tables import run
 from changelane.testing.key_change_histories import TABLE, Class, deliver, play
 from changelane.types import Integer, String
@@ -131,3 +133,38 @@ def test_a_swap_that_a_batch_cuts_ends_as_at_its_source_although_columns_change(
     lake_tables.land(spark, lake, batches)
     rows = lake_tables.table_of(spark, lake, table).select("id", "x", "w").orderBy("id").collect()
     assert [tuple(row) for row in rows] == [(1, "B", 7), (2, "A", 7), (3, "C", 8)]
+
+
+def test_the_rule_is_applied_once_before_the_batch_writes_its_tombstones(
+    spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, schema = (
+        TableId("shop", None, "orders"),
+        TableSchema((Column("id", Integer(32)), Column("v", String()))),
+    )
+    applied = spark.sparkContext.accumulator(0)
+    resolve_keys = key_changes.resolve_keys
+
+    def counted(*arguments: Any) -> Iterator[Any]:
+        applied.add(1)
+        yield from resolve_keys(*arguments)
+
+    def change(op: str, at: int, before: Image | None, after: Image) -> ChangeEvent:
+        within = Transaction("swap" if op == "u" else str(at))
+        place = SequencePosition(at)
+        return DataChange(Op(op), table, Key(("id",)), before, after, schema, place, within)
+
+    monkeypatch.setattr(key_changes, "resolve_keys", counted)
+    rows = [{"id": 1, "v": "A"}, {"id": 2, "v": "B"}]
+    batches: list[list[ChangeEvent]] = [
+        [change("c", at, None, row) for at, row in enumerate(rows, start=1)],
+        [
+            change("u", 3, {"id": 1, "v": "A"}, {"id": 2, "v": "A"}),
+            change("u", 4, {"id": 2, "v": "B"}, {"id": 1, "v": "B"}),
+        ],
+    ]
+    for number, batch in enumerate(batches):
+        lake_tables.apply(spark, lake, batch, batch=number, is_compared=False)
+    swapped = lake_tables.table_of(spark, lake, table).select("id", "v").orderBy("id").collect()
+    assert [tuple(row) for row in swapped] == [(1, "B"), (2, "A")]
+    assert applied.value == 1

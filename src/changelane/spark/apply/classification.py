@@ -28,6 +28,7 @@ from changelane.spark.apply.planning import PlannedBatch
 from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.interface import Lake
 from changelane.spark.lake.modes import APPEND, HISTORY, UPSERT
+from changelane.spark.runtime.computed import release
 from changelane.spark.state.history_tombstones import HistoryTombstones
 from changelane.spark.state.quarantine import RejectedRows, without_rejected
 from changelane.spark.state.tombstones import TableTombstones, TombstoneTable
@@ -125,22 +126,21 @@ class StoredTables(NamedTuple):
 def classified(
     batch: PlannedBatch, stored: StoredTables, isolation: Isolation
 ) -> Iterator[ClassifiedBatch]:
-    """Run the classifiers; release what they cached at the end of the ``with`` block."""
-    cached: list[DataFrame] = []
+    """Run the classifiers; release what they computed at the end of the ``with`` block."""
+    frames: list[DataFrame] = []
     try:
-        yield _classified(batch, stored, isolation, cached)
+        yield _classified(batch, stored, isolation, frames)
     finally:
-        # a frame that depends on another one first: Spark plans what stays cached again
-        for frame in reversed(cached):
-            frame.unpersist()
+        for frame in frames:
+            release(frame)
 
 
 def _classified(
-    batch: PlannedBatch, stored: StoredTables, isolation: Isolation, cached: list[DataFrame]
+    batch: PlannedBatch, stored: StoredTables, isolation: Isolation, frames: list[DataFrame]
 ) -> ClassifiedBatch:
     events, rejected = batch.events, [*batch.rejected]
     conflicts = _conflicts(batch, stored, isolation)
-    cached += (conflict.keys for conflict in conflicts)
+    frames += (conflict.keys for conflict in conflicts)
     if conflicts:
         events = _marked(events, conflicts, _IN_CONFLICT)
         rejected.append(_rejection_of(_IN_CONFLICT, conflicts[0], rejected))
@@ -158,11 +158,11 @@ def _classified(
                         rejected.append(rejected_rows)
                         changes = without_rejected(changes, [rejected_rows])
                     case RejectedKeys() as rejected_keys:
-                        cached.append(rejected_keys.keys)
+                        frames.append(rejected_keys.keys)
                         late[plan.table_batch.table_id] = rejected_keys
                         stored_table = stored_table._replace(late_keys=rejected_keys.keys)
                     case ChangedKeys() as keys:
-                        cached += keys
+                        frames += keys
                         changed[plan.table_batch.table_id] = keys
     plans = [plan for plan in batch.plans if plan.table_batch.table_id not in isolation.failed]
     if isolation.failed:

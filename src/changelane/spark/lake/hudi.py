@@ -38,7 +38,6 @@ from changelane.spark.lake.interface import (
     Commit,
     Marker,
     commit_metadata,
-    computed_once,
     folders,
     in_session,
     own_properties,
@@ -50,6 +49,7 @@ from changelane.spark.lake.interface import (
 from changelane.spark.lake.layout import PLAIN, Layout
 from changelane.spark.lake.merge import Merge
 from changelane.spark.lake.merge_join import IS_REMOVED, RECORD_KEY, merged
+from changelane.spark.runtime.computed import computed_once
 from changelane.spark.runtime.session import LAKE_SETTINGS, check, check_class
 from changelane.spark.runtime.sql import quoted
 

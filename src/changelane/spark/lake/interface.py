@@ -450,19 +450,6 @@ def in_session(session: SparkSession, frame: DataFrame) -> DataFrame:
 
 
 @contextmanager
-def computed_once(frame: DataFrame) -> Iterator[DataFrame]:
-    """Yield a frame whose rows are computed at most once, however often they are read.
-
-    Unlike a persisted frame, it is a source that MERGE of Delta accepts without a copy of its own.
-    """
-    computed = frame.localCheckpoint(eager=False)
-    try:
-        yield computed
-    finally:
-        computed._jdf.queryExecution().analyzed().rdd().unpersist(False)
-
-
-@contextmanager
 def session_view(session: SparkSession, frame: DataFrame) -> Iterator[str]:
     """Yield the name of a temporary view of a frame in a session."""
     view = f"changelane_{id(frame):x}"

@@ -14,7 +14,6 @@ from changelane.spark.lake.interface import (
     TABLES,
     Commit,
     Files,
-    computed_once,
     folders,
     in_session,
     prefixed_properties,
@@ -24,6 +23,7 @@ from changelane.spark.lake.interface import (
 )
 from changelane.spark.lake.layout import PLAIN, Layout
 from changelane.spark.lake.merge import Merge
+from changelane.spark.runtime.computed import computed_once
 
 ANY_TABLE: Final = "{table}"
 

@@ -29,6 +29,7 @@ from changelane.spark.lake.interface import (
 from changelane.spark.lake.layout import PLAIN, Layout
 from changelane.spark.lake.merge import Merge
 from changelane.spark.lake.merge_join import checked_row_count, rows_after
+from changelane.spark.runtime.computed import computed
 from changelane.spark.runtime.redact import FAILURES
 from changelane.spark.runtime.sql import literal_rows, quoted
 
@@ -268,7 +269,7 @@ class UncommittedLake:
     def merge(self, session: SparkSession, table: str, source: DataFrame, merge: Merge) -> None:
         rows = self._rows(table)
         # computed now: the applier writes in another way if the source has conflicts
-        computed_rows = source.localCheckpoint(eager=False)
+        computed_rows = computed(source)
         row_count = checked_row_count(computed_rows, merge)
         self._table(table).rows = rows_after(
             computed_rows, rows, merge, are_few=row_count <= _MAX_BROADCAST

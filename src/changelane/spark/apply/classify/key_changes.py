@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial, reduce
 from typing import Final
 
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -30,6 +29,7 @@ from changelane.spark.lake.lookup import existing_rows, json_type, value_of_text
 from changelane.spark.rows import key_operations, latest_per_key
 from changelane.spark.rows.added_columns import lacks_column
 from changelane.spark.rows.target import Target, with_defaults
+from changelane.spark.runtime.computed import computed, release
 from changelane.spark.runtime.sql import (
     COLUMNS,
     DELETED,
@@ -67,7 +67,7 @@ def changed_keys(rows: DataFrame, plan: TablePlan, stored: StoredTable) -> Chang
     if keys is None:
         return None
     states = _resolved(rows, keys, plan, stored)
-    return ChangedKeys(keys, states.persist(StorageLevel.MEMORY_AND_DISK))
+    return ChangedKeys(keys, computed(states))
 
 
 def _changed_keys(rows: DataFrame, plan: TablePlan, stored: StoredTable) -> DataFrame | None:
@@ -109,13 +109,11 @@ def _changed_keys(rows: DataFrame, plan: TablePlan, stored: StoredTable) -> Data
     closed_keys = _closure(
         reduce(DataFrame.unionByName, seeds), reduce(DataFrame.unionByName, links)
     )
-    cached_keys = (
-        closed_keys.where("key IS NOT NULL").distinct().persist(StorageLevel.MEMORY_AND_DISK)
-    )
-    if cached_keys.isEmpty():
-        cached_keys.unpersist()
+    keys = computed(closed_keys.where("key IS NOT NULL").distinct())
+    if keys.isEmpty():
+        release(keys)
         return None
-    return cached_keys
+    return keys
 
 
 def _undecided_keys(moves: DataFrame, rows: DataFrame) -> DataFrame:
@@ -164,15 +162,12 @@ def _occupied_keys(
 def _closure(seeds: DataFrame, links: DataFrame) -> DataFrame:
     """Return the seeds with every key that key changes connect to them."""
     pairs = links.select("key", "other_key").distinct()
-    # not eager: the count computes the checkpoint
-    reached = seeds.distinct().localCheckpoint(eager=False)
+    reached = computed(seeds.distinct())
     count = reached.count()
     while count:
         forth = pairs.join(reached, "key").select(F.col("other_key").alias("key"))
         back = pairs.join(reached.withColumnRenamed("key", "other_key"), "other_key").select("key")
-        reached = (
-            reached.unionByName(forth).unionByName(back).distinct().localCheckpoint(eager=False)
-        )
+        reached = computed(reached.unionByName(forth).unionByName(back).distinct())
         grown = reached.count()
         if grown == count:
             break

@@ -7,7 +7,6 @@ An event without a position is ordered by its offset. Offsets are comparable ins
 
 from typing import Final
 
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -17,6 +16,7 @@ from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.lookup import existing_rows
 from changelane.spark.rows.batch_stats import epoch_partition, epoch_partition_of
 from changelane.spark.rows.latest_per_key import no_exceptions
+from changelane.spark.runtime.computed import computed, computed_once, release
 
 REASON: Final = (
     "the events have no positions, and the key was seen in several partitions or files, whose "
@@ -41,8 +41,7 @@ def conflicting_keys(rows: DataFrame, plan: TablePlan, stored: StoredTable) -> R
     keys = rows.select("key", partition).unionByName(
         rows.where("other_key IS NOT NULL").select(F.col("other_key").alias("key"), partition)
     )
-    keys = keys.distinct().persist(StorageLevel.MEMORY_AND_DISK)
-    try:
+    with computed_once(keys.distinct()) as keys:
         names = keys.select("key").distinct()
         # a row from partial events only has no base order
         orders = F.array_append(F.map_values(F.coalesce("orders", no_exceptions())), F.col("order"))
@@ -59,19 +58,16 @@ def conflicting_keys(rows: DataFrame, plan: TablePlan, stored: StoredTable) -> R
                 names.select("key", F.lit(bytearray(truncate)).alias("place"))
             )
         epoch: Column = F.substring("place", 1, 4)
-        conflicts = (
+        conflicts = computed(
             partitions.groupBy("key", epoch.alias("epoch"))
             .agg(F.count_distinct("place").alias("places"))
             .where("places > 1")
             .select(F.lit(table_id).alias("table_id"), "key")
             .distinct()
-            .persist(StorageLevel.MEMORY_AND_DISK)
         )
         if conflicts.isEmpty():
-            conflicts.unpersist()
+            release(conflicts)
             return None
         return RejectedKeys(
             conflicts, F.lit(True), ReasonCode.UNORDERED, REASON, includes_other_key=True
         )
-    finally:
-        keys.unpersist()

@@ -9,7 +9,6 @@ than the watermark: the event may belong to an earlier row with the same key.
 
 from typing import Final
 
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -18,6 +17,7 @@ from changelane.spark.apply.classify.classifier import RejectedKeys, StoredTable
 from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.lookup import existing_rows
 from changelane.spark.rows import key_operations, latest_per_key
+from changelane.spark.runtime.computed import computed, computed_once, release
 
 _DELETED_AT: Final = "_changelane_deleted_at"
 _WATERMARK: Final = "_changelane_watermark"
@@ -52,7 +52,7 @@ def late_keys(rows: DataFrame, plan: TablePlan, stored: StoredTable) -> Rejected
     )
     tombstones = stored.tombstones.for_keys(plan.table_batch.table_id, newest)
     deletes = [F.coalesce(name, latest_per_key.empty_order()) for name in ("d", "deleted")]
-    old_events = (
+    with computed_once(
         newest.join(tombstones, "key", "left")
         .withColumn(_DELETED_AT, F.greatest(*deletes, truncate_order))
         .where(F.col("u") > F.col(_DELETED_AT))
@@ -63,9 +63,7 @@ def late_keys(rows: DataFrame, plan: TablePlan, stored: StoredTable) -> Rejected
         )
         .select(F.lit(plan.table_batch.table_id).alias("table_id"), "key", _DELETED_AT)
         .withColumn(_WATERMARK, watermark_order)
-        .persist(StorageLevel.MEMORY_AND_DISK)
-    )
-    try:
+    ) as old_events:
         columns = [F.lit(name) for name in plan.target.columns]
         orders = F.array(*(F.coalesce(F.try_element_at("orders", c), "order") for c in columns))
         known_orders = F.filter(orders, lambda order: order > latest_per_key.empty_order())
@@ -74,14 +72,11 @@ def late_keys(rows: DataFrame, plan: TablePlan, stored: StoredTable) -> Rejected
             (F.array_max(known_orders) > truncate_order)
             & (lacks_nothing | (F.array_min(known_orders) <= watermark_order))
         )
-        keys = old_events.join(known_rows.select("key"), "key", "left_anti")
-        keys = keys.persist(StorageLevel.MEMORY_AND_DISK)
+        keys = computed(old_events.join(known_rows.select("key"), "key", "left_anti"))
         if keys.isEmpty():
-            keys.unpersist()
+            release(keys)
             return None
         return RejectedKeys(keys, _is_late(), TOO_LATE, TOO_LATE.cause)
-    finally:
-        old_events.unpersist()
 
 
 def _is_late() -> Column:

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames that are computed once."""
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from changelane.spark.lake import lake as open_lake
+from changelane.spark.runtime.computed import computed_once
+
+
+def test_computed_rows_stay_when_the_table_is_written(spark: SparkSession, lake: str) -> None:
+    tables = open_lake(spark, lake, Path(lake).name)
+    tables.create("tables/numbers", {"n": "bigint"}, {})
+    tables.append(spark, "tables/numbers", spark.range(2).toDF("n"))
+    with computed_once(tables.read("tables/numbers").where("n < 9")) as rows:
+        assert rows.count() == 2
+        tables.append(spark, "tables/numbers", spark.range(2, 5).toDF("n"))
+        assert {row["n"] for row in rows.collect()} == {0, 1}
+    assert tables.read("tables/numbers").count() == 5
