@@ -154,7 +154,9 @@ _FAULTS: Final = (
     _Fault(
         (
             r"terminating connection|the database system is|Connection (?:to \S+ )?refused|"
-            r"connection has been closed|Connection reset|Broken pipe|An I/O error|EOFException|"
+            # "This connection", "This replication stream", and so on
+            r"has been closed|Socket (?:is )?closed|inactive copy|unexpected end of stream|"
+            r"Connection reset|Broken pipe|An I/O error|EOFException|"
             r"Database connection failed|connection attempt failed|UnknownHostException|"
             r"SocketTimeoutException|Communications link failure|Connection is closed|"
             r"Failed to (?:read next byte|connect)|unexpectedly closed|server closed|"

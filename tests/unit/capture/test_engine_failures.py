@@ -29,6 +29,8 @@ OPTIONS = ConnectorOptions(
         ("start from GTID 1-1-9, which is not in the master's binlog", "changes are lost", False),
         ("Connection to db:5432 refused. Check that", "orders at db:5432 does not answer", True),
         ("FATAL: the database system is starting up", "does not answer", True),
+        ("This replication stream has been closed.", "does not answer", True),
+        ("Tried to read from inactive copy", "does not answer", True),
         ("Failed to properly convert data value for 'public.t.c' of", "column public.t.c", False),
         (
             "DDL statement couldn't be parsed. See the statement 'CREATE `u` (\n a x",
