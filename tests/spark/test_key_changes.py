@@ -76,8 +76,12 @@ def shifted(event: ChangeEvent, shift: int) -> ChangeEvent:
     )
 
 
-def test_tables_equal_memory_in_any_batches_and_orders(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("keys_per_task", [key_changes.KEYS_PER_TASK, 8])
+def test_tables_equal_memory_in_any_batches_and_orders(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys_per_task: int
+) -> None:
     """Many histories share a table, each with keys of its own."""
+    monkeypatch.setattr(key_changes, "KEYS_PER_TASK", keys_per_task)
     batches: list[list[ChangeEvent]] = [[] for _ in range(BATCHES)]
     for number in range(HISTORIES):
         chance = Random(f"spark {number}")

@@ -29,7 +29,12 @@ from changelane.apply import (
     unpack_orders,
 )
 from changelane.apply.added_columns import unlisted_order
-from changelane.spark.apply.transaction_records import read_transactions, write_transactions
+from changelane.apply.merge.key_groups import numbered_groups
+from changelane.spark.apply.transaction_records import (
+    connected_keys,
+    read_transactions,
+    write_transactions,
+)
 from changelane.spark.rows.json_values import key_text
 from changelane.spark.rows.target import Target
 from changelane.spark.state.tombstones import TableTombstones
@@ -156,6 +161,32 @@ def resolve_keys(
     with _without_garbage_collection():
         resolved = _resolved(target, table_tombstones, batches)
     yield resolved
+
+
+def number_groups(size: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Number the groups of keys that moved rows connect, in a worker.
+
+    Args:
+        size: As for ``numbered_groups``.
+        batches: Rows of ``key`` with ``other``, a key that it is connected with, or with
+            ``transactions``, the text of its transactions.
+
+    Yields:
+        Rows of ``key`` and ``part``.
+    """
+
+    def links() -> Iterator[tuple[str, str]]:
+        for batch in batches:
+            columns = (batch.column(name).to_pylist() for name in ("key", "other", "transactions"))
+            for key, other, transactions in zip(*columns, strict=True):
+                if other is not None:
+                    yield key, other
+                for connected_key in connected_keys(transactions) if transactions else ():
+                    yield key, connected_key
+
+    numbers = numbered_groups(links(), size)
+    parts = pa.array(numbers.values(), pa.int32())
+    yield pa.RecordBatch.from_arrays([pa.array(numbers, pa.string()), parts], ["key", "part"])
 
 
 @contextmanager

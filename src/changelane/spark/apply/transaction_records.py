@@ -6,7 +6,7 @@ text contains the columns that the table had, and the alterations that it had ex
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -90,6 +90,17 @@ def read_transactions(text: str, target: Target, read: _Readers) -> tuple[Transa
         outside_state = columns.state(transaction.rest)
         records.append(TransactionRecord(transaction.transaction, operations, outside_state))
     return tuple(records)
+
+
+def connected_keys(text: str) -> Iterator[str]:
+    """Yield the keys that the transactions of a text connect with the key that has them."""
+    for transaction in msgspec.json.decode(text, type=list[_Transaction]):
+        for operation in transaction.steps:
+            yield operation.key
+            if operation.other is not None:
+                yield operation.other
+        if transaction.rest.moved_to is not None:
+            yield transaction.rest.moved_to
 
 
 def _texts(values: Mapping[str, Any], write: Callable[[Any], str | None]) -> dict[str, str | None]:

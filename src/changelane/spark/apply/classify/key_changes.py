@@ -4,7 +4,8 @@
 A key change may lack columns (unchanged TOAST), and its two halves may be in different batches.
 Late events of the old key belong to the row at its new key, and rows of one transaction may swap
 their keys (docs/merge-rule.md, Keys inside one transaction). Such keys, and no others, go through
-:func:`changelane.apply.merge.resolve`, in one task; the latest event per key decides all others.
+:func:`changelane.apply.merge.resolve`; the latest event per key decides all others. Keys that moved
+rows connect are in one task, with other such groups of keys.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,7 @@ from changelane.spark.apply.classify.deferred_constraints import (
     keys_of_transactions,
     shared_keys_with_deletes,
 )
-from changelane.spark.apply.merge_worker import RecordKind, resolve_keys
+from changelane.spark.apply.merge_worker import RecordKind, number_groups, resolve_keys
 from changelane.spark.evolution.compatibility import is_of_table
 from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.lookup import existing_rows, json_type, value_of_text
@@ -41,6 +42,8 @@ from changelane.spark.runtime.sql import (
 from changelane.spark.state.quarantine import RejectedRows
 from changelane.spark.state.tombstones import TombstoneTable
 
+KEYS_PER_TASK: Final = 10_000
+"""The number of keys of a task that applies the rule. A worker needs about 10 kB for each."""
 _VALUES: Final = "map<string,string>"
 RESOLVED: Final = (
     "key STRING, live BOOLEAN, deleted BINARY, moved_to STRING, `order` BINARY, "
@@ -66,17 +69,21 @@ def changed_keys(rows: DataFrame, plan: TablePlan, stored: StoredTable) -> Chang
     keys = _changed_keys(rows, plan, stored)
     if keys is None:
         return None
-    states = _resolved(rows, keys, plan, stored)
+    key_count = keys.count()
+    if not key_count:
+        release(keys)
+        return None
+    task_count = -(-key_count // KEYS_PER_TASK)
+    states = _resolved(rows, keys, plan, stored, task_count)
     return ChangedKeys(keys, computed(states))
 
 
 def _changed_keys(rows: DataFrame, plan: TablePlan, stored: StoredTable) -> DataFrame | None:
+    """Return the computed keys, which may be none; ``None`` = no key can have changed."""
     seeds: list[DataFrame] = []
     links: list[DataFrame] = []
     if plan.table_batch.has_other_keys:
-        moves = rows.where(F.col("other_key").isNotNull()).select(
-            "op", "key", "other_key", "whole", "order", "transaction"
-        )
+        moves = _moves(rows)
         seeds.append(_undecided_keys(moves, rows))
         named_moves = identified_moves(rows, plan)
         seeds += [named_moves.select("key"), named_moves.select(F.col("other_key").alias("key"))]
@@ -109,11 +116,13 @@ def _changed_keys(rows: DataFrame, plan: TablePlan, stored: StoredTable) -> Data
     closed_keys = _closure(
         reduce(DataFrame.unionByName, seeds), reduce(DataFrame.unionByName, links)
     )
-    keys = computed(closed_keys.where("key IS NOT NULL").distinct())
-    if keys.isEmpty():
-        release(keys)
-        return None
-    return keys
+    return computed(closed_keys.where("key IS NOT NULL").distinct())
+
+
+def _moves(rows: DataFrame) -> DataFrame:
+    return rows.where(F.col("other_key").isNotNull()).select(
+        "op", "key", "other_key", "whole", "order", "transaction"
+    )
 
 
 def _undecided_keys(moves: DataFrame, rows: DataFrame) -> DataFrame:
@@ -175,7 +184,9 @@ def _closure(seeds: DataFrame, links: DataFrame) -> DataFrame:
     return reached
 
 
-def _resolved(rows: DataFrame, keys: DataFrame, plan: TablePlan, stored: StoredTable) -> DataFrame:
+def _resolved(
+    rows: DataFrame, keys: DataFrame, plan: TablePlan, stored: StoredTable, task_count: int
+) -> DataFrame:
     """Return the states of keys after the batch, and the rejected events: :data:`RESOLVED`."""
     target, table_id = plan.target, plan.table_batch.table_id
     tombstones = stored.tombstones.for_keys(table_id, keys).select(
@@ -211,7 +222,33 @@ def _resolved(rows: DataFrame, keys: DataFrame, plan: TablePlan, stored: StoredT
         "orders",
         "transactions",
     )
-    return records.repartition(1).mapInArrow(worker, RESOLVED)
+    if task_count == 1:
+        return records.repartition(1).mapInArrow(worker, RESOLVED)
+    links = (
+        _moves(rows)
+        .selectExpr("key", "other_key AS other")
+        .unionByName(tombstones.select("key", "other"))
+        .unionByName(transactions.select("key", "transactions"), allowMissingColumns=True)
+    )
+    numbered_keys = F.broadcast(_numbered(keys, links, task_count))
+    records = records.join(numbered_keys, "key").repartition(task_count, "part").drop("part")
+    return records.mapInArrow(worker, RESOLVED)
+
+
+def _numbered(keys: DataFrame, links: DataFrame, part_count: int) -> DataFrame:
+    """Return the keys, each with the number of a part that is equal for keys that links connect.
+
+    Args:
+        keys: The keys.
+        links: Rows of ``key`` with ``other`` or ``transactions`` (``number_groups``).
+        part_count: The number of parts of the keys without a link.
+    """
+    links = links.join(F.broadcast(keys), "key", "left_semi").distinct()
+    numbers = links.repartition(1).mapInArrow(
+        partial(number_groups, KEYS_PER_TASK), "key STRING, part INT"
+    )
+    part = F.coalesce("part", F.pmod(F.xxhash64("key"), F.lit(part_count)))
+    return keys.join(numbers, "key", "left").select("key", part.alias("part"))
 
 
 def rejected_changes(changed: ChangedKeys, plan: TablePlan) -> list[RejectedRows]:
