@@ -33,6 +33,8 @@ MOST_RUNS = 12
 KILLS_PER_DATABASE = 8
 LONGEST_S = 15
 FILES = "files"
+PARTITIONS = {"spark.sql.shuffle.partitions": "2"}
+"""The only setting of Spark for captured databases: their transactions are large."""
 
 
 def is_over(until: float | None) -> bool:
@@ -74,7 +76,7 @@ def soak_database(spark: SparkSession, seed: int, products: list[str], until: fl
     chance = Random(seed)  # noqa: S311 - data, no secrets
     with (
         tempfile.TemporaryDirectory(prefix="changelane-soak-") as folder,
-        captured_kills.shop_of(product, name, Path(folder)) as shop,
+        captured_kills.shop_of(product, name, Path(folder), settings=PARTITIONS) as shop,
     ):
         show = partial(print, flush=True)
         kill_count = captured_kills.killed_rounds(

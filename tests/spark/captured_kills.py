@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
@@ -75,7 +75,11 @@ def installed_products() -> list[str]:
 
 @contextlib.contextmanager
 def shop_of(
-    product: str, table_format: str, folder: Path, tables: Sequence[str] = ("*",)
+    product: str,
+    table_format: str,
+    folder: Path,
+    tables: Sequence[str] = ("*",),
+    settings: Mapping[str, str] = CHEAP,
 ) -> Iterator[Shop]:
     """Start a server of its own with tables, because the kills end it.
 
@@ -84,6 +88,7 @@ def shop_of(
         table_format: The format of the tables of the lake.
         folder: The folder of the lake and of the capture log.
         tables: The captured ones.
+        settings: Spark's settings; the usual ones are slow with large transactions.
     """
     server: PostgresServer | MariadbServer
     shop: Shop
@@ -93,13 +98,13 @@ def shop_of(
             statements = (*workloads.POSTGRES_CREATE, *workloads.POSTGRES_FIRST, INSTALLATION)
             _create(shop, *statements, "ALTER TABLE events REPLICA IDENTITY FULL")
             captured = [f"public.{table}" for table in tables]
-            _configure(shop, ddl="event_trigger", tables=captured)
+            _configure(shop, settings, ddl="event_trigger", tables=captured)
             yield shop
     else:
         with MariadbServer() as server, server.new_database("kills") as database:
             shop = test_capture_mariadb.Shop(server, database, folder, table_format)
             _create(shop, *workloads.MARIADB_CREATE, *workloads.MARIADB_FIRST)
-            _configure(shop, tables=[f"{database}.{table}" for table in tables])
+            _configure(shop, settings, tables=[f"{database}.{table}" for table in tables])
             yield shop
 
 
@@ -109,10 +114,10 @@ def _create(shop: Shop, *statements: str) -> None:
             cursor.execute(statement)
 
 
-def _configure(shop: Shop, **source: Any) -> None:
+def _configure(shop: Shop, settings: Mapping[str, str], **source: Any) -> None:
     config = json.loads(shop.file.read_bytes())
     config["source"] |= source
-    config["options"] = {"tables_without_key": "append", "spark_options": CHEAP}
+    config["options"] = {"tables_without_key": "append", "spark_options": dict(settings)}
     shop.file.write_text(json.dumps(config))
 
 
