@@ -97,13 +97,19 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 class _Flat(msgspec.Struct, rename="camel"):
-    """The fields of a message that determine its partition."""
+    """The fields of a message that determine its partition.
+
+    Attributes:
+        ignores_case: The columns of a rule are found without regard to case. So Canal's server
+            finds them in binary messages (``checkPkNamesHasContain``), but not in flat ones.
+    """
 
     database: str | None = None
     table: str | None = None
     is_ddl: bool | None = None
     data: list[dict[str, Any]] | None = None
     pk_names: list[str] | None = None
+    ignores_case: bool = False
 
 
 # -- the configuration -------------------------------------------------------------------------
@@ -189,6 +195,7 @@ def _flat_of(value: bytes) -> _Flat:
         change.get("isDdl"),
         [row for row, _, _ in rows],
         [name for _, columns, _ in rows[:1] for name, _, _, is_key in columns if is_key],
+        ignores_case=True,
     )
 
 
@@ -237,6 +244,9 @@ def _partition(rules: Rules, flat: _Flat, topic: str | None, partitions_of: Part
     if hash_rule == "table":
         return hash_partition(java_hash(flat.table or ""), count)
     columns = (flat.pk_names or ()) if hash_rule == "primary_key" else hash_rule
+    if flat.ignores_case:
+        names = {name.lower() for name in columns}
+        columns = [name for name in flat.data[0] if name.lower() in names]
     start = java_hash(flat.database or "") if rules.options.database_hash else 0
     row_partitions = {hash_partition(_row_hash(row, columns, start), count) for row in flat.data}
     if len(row_partitions) > 1:

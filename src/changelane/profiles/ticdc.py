@@ -13,6 +13,7 @@ JSON in partition 0.
 """
 
 import decimal
+import math
 import re
 import zlib
 from functools import partial
@@ -37,6 +38,7 @@ from changelane.profiles.row_values import row_of, value_of
 from changelane.schema import TableId
 from changelane.types import (
     Bits,
+    Boolean,
     Bytes,
     Date,
     Decimal,
@@ -129,8 +131,10 @@ def _text(kind: LogicalType | None, value: Any) -> bytes | None:
             text = str(value)
         case Decimal():
             text = plain(value)
-        case Float(64):
-            text = plain(decimal.Decimal(repr(value)))
+        case Boolean():
+            text = str(int(value))
+        case Float(64) if math.isfinite(value):
+            text = plain(decimal.Decimal(repr(value)).normalize())
         case Bits():
             text = str(int(value or "0", 2))
         case Enum(members) if members is not None and value in ("", *members):

@@ -281,3 +281,16 @@ def test_a_binary_message_has_the_place_of_the_flat_one(event, options):
     ]
     assert places[0].value != places[1].value
     assert len({(each.topic, each.partition, each.key) for each in places}) == 1
+
+
+def test_only_in_binary_messages_are_columns_found_without_regard_to_case():
+    event = change(key=Key(("Id",)), after={"Id": "17", "note": "x"})
+    options = {"partition_hash": ".*\\..*:ID^NOTE"}
+    profile = profiles.load("canal", {"topic": "example"} | options)
+    flat, binary = (
+        profile.encode(event, profile.codec(name).encode, lambda _: 7).messages[0].partition
+        for name in ("canal-json", "canal-protobuf")
+    )
+    database = java_hash("test")
+    assert flat == hash_partition(database, 7)
+    assert binary == hash_partition(xor_hash(["17", "x"], database), 7) != flat

@@ -17,6 +17,7 @@ from changelane.profiles.ticdc import _text
 from changelane.schema import Column, TableId, TableSchema
 from changelane.types import (
     Bits,
+    Boolean,
     Bytes,
     Date,
     Decimal,
@@ -113,6 +114,11 @@ def test_statements_and_resolved_times_are_in_all_partitions():
         (Bytes(), b"\xff", b"\xff"),
         (Decimal(9, 2), decimal.Decimal("1.50"), b"1.50"),
         (Float(64), 1e21, b"1000000000000000000000"),
+        (Float(64), 2.0, b"2"),
+        (Float(64), -0.0, b"-0"),
+        (Float(64), 1.5e-7, b"0.00000015"),
+        (Float(64), float("inf"), None),
+        (Boolean(), True, b"1"),
         (Bits(4), "0101", b"5"),
         (Enum(("a", "b")), "b", b"2"),
         (Set(("a", "b", "c")), "a,c", b"5"),
