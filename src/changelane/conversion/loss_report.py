@@ -177,7 +177,24 @@ def _expressible_events(source: Codec, probe: ChangeEvent) -> tuple[ChangeEvent,
     is_late = any(
         loss not in known_losses and loss[0].startswith("value:") for loss in encode_losses
     )
-    return () if is_late else reduced
+    if is_late:
+        return ()
+    if source.carries.column_flags and not source.carries.unknown_nullability:
+        return tuple(map(_with_nullability, reduced))
+    return reduced
+
+
+def _with_nullability(event: ChangeEvent) -> ChangeEvent:
+    """Return an event as a format reads it whose columns may be NULL or not."""
+    if isinstance(event, HalfUpdate):
+        return msgspec.structs.replace(event, change=_with_nullability(event.change))
+    if not isinstance(event, DataChange) or event.schema is None:
+        return event
+    columns = tuple(
+        msgspec.structs.replace(column, nullable=column.nullable is not False)
+        for column in event.schema.columns
+    )
+    return msgspec.structs.replace(event, schema=TableSchema(columns))
 
 
 def probes(carries: Carries) -> Iterator[ChangeEvent]:

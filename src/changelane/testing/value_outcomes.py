@@ -315,6 +315,8 @@ def _is_equivalent(got_value: Value, want_value: Value, kind: LogicalType) -> bo
             return got_value == dt.datetime(
                 want_value.year, want_value.month, want_value.day, tzinfo=dt.UTC
             )
+        case (str(), bool()):
+            return isinstance(kind, Bits) and want_value == str(int(got_value))
         case (float(), decimal.Decimal()):
             return got_value == decimal.Decimal(repr(want_value))
         case (int(), int() | decimal.Decimal()) | (decimal.Decimal(), int()):

@@ -14,9 +14,19 @@ from typing import Final
 
 import msgspec
 
-from changelane.types import Bits, Instant, InstantType, LogicalType, Timestamp, Value
+from changelane.types import (
+    Bits,
+    Decimal,
+    Instant,
+    InstantType,
+    Integer,
+    LogicalType,
+    String,
+    Timestamp,
+    Value,
+)
 from changelane.types.scalars import parse_zone
-from changelane.types.values import Convert, number_form, value_text
+from changelane.types.values import Convert, number_form, plain, value_text
 
 Form = Callable[[LogicalType, str], Convert]
 """Returns the function of a form for a type and the parameter of the form."""
@@ -57,6 +67,19 @@ def _bit_number(kind: LogicalType, _parameter: str) -> Convert:
     if isinstance(kind, Bits) and kind.length is not None and kind.length <= 64:
         return lambda bits: int(bits, 2) if bits else bits
     return str
+
+
+def _decimal_text(value: Value) -> Value:
+    """Return a decimal without an exponent, which databases write in none of their texts."""
+    return plain(value) if isinstance(value, decimal.Decimal) else value_text(String(), value)
+
+
+def _digit(value: Value) -> Value:
+    return int(value) if isinstance(value, bool) else value
+
+
+def _digit_text(value: Value) -> Value:
+    return str(int(value)) if isinstance(value, bool) else value
 
 
 def _document(value: Value) -> Value:
@@ -157,6 +180,8 @@ FORMS: Final[dict[str, tuple[str, Form]]] = {
     "nanoseconds": ("text with nine fraction digits", _always(_nanoseconds)),
     "number": ("a number where JSON has it", _always(number_form)),
     "bit_number": ("a number", _bit_number),
+    "tinyint": ("a TINYINT, 1 or 0", _always(_digit)),
+    "tinyint_text": ("1 or 0", _always(_digit_text)),
     "labels": ("an array of its labels", _always(_labels)),
     "document": ("a JSON document", _always(_document)),
     "container": ("a JSON document, or as text with quotes", _always(_container)),
@@ -165,9 +190,18 @@ FORMS: Final[dict[str, tuple[str, Form]]] = {
 }
 """Forms that a format can declare for types that it lacks: name -> description, form."""
 
+_WRITTEN_TYPES: Final[dict[str, tuple[LogicalType, str]]] = {"tinyint": (Integer(8), "tinyint(1)")}
+
+
+def written_type(form: str | None, source_type: str | None) -> tuple[LogicalType, str | None]:
+    """Return the type and the source type of a column in a form; most forms are text."""
+    return _WRITTEN_TYPES.get(form or "", (String(), source_type))
+
 
 def written_form(kind: LogicalType, form: str | None) -> tuple[str, Convert]:
     """Return the description and the function of the form of a type that a format lacks."""
+    if not form and isinstance(kind, Decimal):
+        return "text", _decimal_text
     if not form:
         return "text", lambda value: value_text(kind, value)
     name, _, parameter = form.partition("@")

@@ -20,6 +20,7 @@ from changelane.event import (
     TransactionMarker,
     Watermark,
 )
+from changelane.formats.debezium_envelope.source_block import topic_of
 from changelane.position import MySqlPosition
 from changelane.profiles.partitioners import kafka_partition
 from changelane.schema import TableId
@@ -31,7 +32,23 @@ FLAT = sorted((GOLDEN / "debezium-flat-json" / "captured").glob("*.jsonl"))
 FLAT_OPTIONS = {"delete_tombstone_handling_mode": "rewrite-with-tombstone"}
 TABLE = TableId("shop", None, "orders")
 KEY = Key(("id",))
+SHOP = Source(product="mysql", connector="debezium", server="shop")
 AT = MySqlPosition("binlog.000003", 4711)
+
+
+def test_each_char_of_java_that_a_topic_cannot_have_is_an_underscore():
+    assert topic_of(Source(server="s"), TableId(None, "a b", "\u00fc\U0001f600")) == "s.a_b.___"
+
+
+def test_a_key_has_the_bytes_of_the_converter():
+    """Captured rows have an emoji as two escapes in upper case; Kafka hashes the bytes of a key."""
+    event = DataChange(Op.CREATE, TABLE, KEY, after={"id": "\U0001f600\x1f\\u001f"}, source=SHOP)
+    profile = profiles.load("debezium", {})
+    encode = lambda part: profile.codec("debezium-json").encode(part, on_loss="ignore")  # noqa: E731
+    (message,) = profile.encode(event, encode, lambda _: 7).messages
+    assert message.key == b'{"id":"\\uD83D\\uDE00\\u001F\\\\u001f"}'
+    assert message.partition == kafka_partition(message.key, 7)
+    assert profile.codec("debezium-json").decode(message)[0].after == event.after
 
 
 def messages(path):

@@ -152,11 +152,16 @@ _JSON_TYPES: Final[frozenset[type[LogicalType]]] = frozenset(
 )
 
 
+BOOLEANS: Final[frozenset[tuple[type[LogicalType], str]]] = frozenset({(Boolean, "tinyint")})
+"""MySQL's BOOLEAN is a TINYINT(1), and its producers write a BIT(1) as a number, too."""
+
+
 def carries(dialect: Dialect) -> Carries:
     """Return the capabilities of a dialect."""
     kinds = {"schema", "truncate", "control"} if dialect.has_ddl else set[str]()
     has_types = dialect.writes("mysqlType")
     untyped = _JSON_TYPES if dialect.json_values else frozenset({String})
+    booleans = BOOLEANS if has_types else frozenset({(Boolean, "tinyint_text")})
     times = "s" if dialect.seconds else "ms"
     # MySQL has no NaN and no infinity of numbers
     extremes = {Extreme.TEMPORAL_TEXT} if has_types else set[Extreme]()
@@ -168,6 +173,7 @@ def carries(dialect: Dialect) -> Carries:
         absent_means=AbsentMeans.UNCHANGED,
         schema=SchemaDetail.SOURCE_TYPES if has_types else SchemaDetail.NONE,
         types=TYPES if has_types else untyped,
+        forms=booleans,
         extremes=frozenset(extremes),
         key=dialect.writes("pkNames"),
         key_change=True,

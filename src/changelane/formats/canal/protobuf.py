@@ -24,7 +24,7 @@ import msgspec
 from changelane.errors import DecodeError
 from changelane.event import ChangeEvent, Op, Tombstone
 from changelane.formats.canal.decode import ReadOptions, RowImage
-from changelane.formats.canal.dialects import DIALECTS, HIDDEN_COLUMNS, SOURCE
+from changelane.formats.canal.dialects import BOOLEANS, DIALECTS, HIDDEN_COLUMNS, SOURCE
 from changelane.formats.canal.entries import EntryReader
 from changelane.formats.canal.entries_encode import EntryWriter
 from changelane.formats.canal.table_plan import WriteOptions
@@ -63,6 +63,7 @@ _CARRIES: Final = Carries(
     absent_means=AbsentMeans.UNCHANGED,
     schema=SchemaDetail.SOURCE_TYPES,
     types=TYPES,
+    forms=BOOLEANS,
     extremes=frozenset({Extreme.TEMPORAL_TEXT}),
     key=True,
     key_change=True,

@@ -43,7 +43,7 @@ from changelane.types import (
     Value,
     Xml,
 )
-from changelane.types.forms import written_form
+from changelane.types.forms import written_form, written_type
 from changelane.types.values import number_form
 
 TEXT_TYPES: Final[frozenset[type[LogicalType]]] = frozenset(
@@ -99,7 +99,8 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
         schema: How much of the schema is carried.
         column_flags: Nullability, defaults and generated columns are carried.
         untyped_nulls: A column with only NULL may come back with another type.
-        unknown_nullability: An unknown nullability (``None``) is carried.
+        unknown_nullability: An unknown nullability (``None``) is carried. Otherwise the encoder
+            writes such a column as one that may be NULL, except in a key.
         types: Logical types (classes) whose values come back equal; others become text.
         forms: Other types that are written in a form of :data:`~changelane.types.forms.FORMS`.
         extremes: Extreme values that are carried.
@@ -186,25 +187,26 @@ class SchemaPlan:
         self._is_strict = carries.schema is SchemaDetail.FULL and not carries.inconsistent
         is_untyped = carries.schema is SchemaDetail.NONE and not carries.text_only
         for column in schema.columns:
-            kind = column.type
+            kind, source_type = column.type, column.source_type
             if type(kind) not in carries.types:
-                form, self.texts[column.name] = written_form(kind, forms.get(type(kind)))
+                name = forms.get(type(kind))
+                form, self.texts[column.name] = written_form(kind, name)
                 loss = (f"type:{_type_name(kind)}", f"no such type; the value is written as {form}")
                 self.losses[loss] = None
-                kind = String()
+                kind, source_type = written_type(name, source_type)
             elif check := _extreme_check(kind, carries):
                 self.checks[column.name] = check
             if is_untyped and isinstance(kind, Float | Decimal):
                 self.texts[column.name] = _untyped_number
-            columns.append(self._column(column, kind))
+            columns.append(self._column(column, kind, source_type))
         self.schema: TableSchema | None = TableSchema(tuple(columns))
         if carries.schema is SchemaDetail.NONE:
             self.losses["schema", "column types are not written"] = None
             self.schema = None
 
-    def _column(self, column: Column, kind: LogicalType) -> Column:
+    def _column(self, column: Column, kind: LogicalType, source_type: str | None) -> Column:
         carries = self._carries
-        changes: dict[str, object] = {"type": kind}
+        changes: dict[str, object] = {"type": kind, "source_type": source_type}
         if not carries.column_flags:
             flags = ("nullable", None), ("generated", False), ("default", msgspec.UNSET)
             for field, empty in flags:
@@ -213,7 +215,6 @@ class SchemaPlan:
                     changes[field] = empty
         elif column.nullable is None and not carries.unknown_nullability:
             self.losses["schema.nullable", "unknown; written as may be NULL"] = None
-            changes["nullable"] = True
         return msgspec.structs.replace(column, **changes)
 
     def image(self, image: Image, losses: dict[Loss, None], *, fill: bool = False) -> Image:

@@ -100,3 +100,26 @@ def dumps(value: Any) -> bytes:
     except (TypeError, ValueError, OverflowError) as error:
         msg = f"a value of type {type(error).__name__} has no JSON form"
         raise EncodeError(msg) from None
+
+
+_ESCAPES: Final = re.compile(rb"\\u00[01][0-9a-f]|\\.|[\xf0-\xf4][\x80-\xbf]{3}")
+
+
+def with_jackson_escapes(data: bytes) -> bytes:
+    r"""Return the JSON of :func:`dumps` with the escapes of Jackson, which Kafka Connect uses.
+
+    Its ``UTF8JsonGenerator`` escapes the characters beyond U+FFFF, as surrogates, and writes
+    hexadecimal digits in upper case. It matters for message keys: Kafka hashes and compacts bytes.
+
+    >>> with_jackson_escapes(b'"\xf0\x9f\x98\x80\\u001f\\\\u001f"')
+    b'"\\uD83D\\uDE00\\u001F\\\\u001f"'
+    """
+    return data if data.isascii() and b"\\u00" not in data else _ESCAPES.sub(_escaped, data)
+
+
+def _escaped(match: re.Match[bytes]) -> bytes:
+    text = match[0]
+    if text.startswith(b"\\"):
+        return text if len(text) == 2 else b"\\u" + text[2:].upper()
+    units = text.decode().encode("utf-16-be").hex().upper().encode()
+    return b"\\u" + units[:4] + b"\\u" + units[4:]

@@ -28,6 +28,13 @@ LACKING_ROW: Final[Loss] = ("absent", "the new row of a key change lacks a colum
 """The loss of a key change that is written as a delete and an insert."""
 
 
+DATABASE_AS_SCHEMA: Final[Loss] = ("table.database", "read as the schema")
+SCHEMA_AS_DATABASE: Final[Loss] = ("table.schema", "read as the database")
+"""The losses of a part of a table's name that is written in the place of the other part, because
+the format has only that one, and the table does not. Tables of one name stay apart.
+"""
+
+
 class LossClass(StrEnum):
     """The kind of content that is lost."""
 
@@ -263,6 +270,8 @@ class LossWarnings:
     def of(self, losses: Iterable[Loss]) -> Iterator[str]:
         """Yield the warnings for losses that passed, each only once."""
         for field, reason in losses:
+            if (field, reason) in {DATABASE_AS_SCHEMA, SCHEMA_AS_DATABASE}:
+                continue
             if (effect := self._pending.pop(loss_name(field), None)) is not None:
                 yield (
                     f"{self._target_format} does not carry {field} ({reason}): {effect}; "

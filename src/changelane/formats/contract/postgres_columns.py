@@ -2,8 +2,9 @@
 """Columns of any source, written with the types of PostgreSQL."""
 
 import decimal
+import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from changelane.formats.contract.losses import Loss
 from changelane.formats.contract.postgres_text import logical_type, type_text
@@ -21,6 +22,13 @@ from changelane.types import (
     Value,
 )
 from changelane.types.values import value_text
+
+_FOREIGN: Final = re.compile(
+    r"(?:int|float|decimal|dec|char)\b.*|(?:bigint|smallint|integer|int[248])\s*\(.*",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Type texts of other databases that PostgreSQL reads and never writes (``format_type``)."""
+_VARCHAR: Final = re.compile(r"varchar\s*\((\d{1,8})\)", re.IGNORECASE)
 
 Convert = Callable[[Any], Any]
 WriterOf = Callable[[LogicalType], Convert | None]
@@ -82,8 +90,10 @@ def _is_special(value: Value) -> bool:
 def written_column(column: Column, writer_of: WriterOf, reader_of: ReaderOf) -> WrittenColumn:
     """Return how a column is written: with its source type, if PostgreSQL has it."""
     kind, source_type = column.type, column.source_type
+    if source_type is not None and (varchar := _VARCHAR.fullmatch(source_type)):
+        source_type = f"character varying({varchar[1]})"
     text = type_text(kind)
-    if source_type is not None and text is not None:
+    if source_type is not None and text is not None and not _FOREIGN.fullmatch(source_type):
         source_kind = logical_type(source_type)
         is_same = type(source_kind) is type(kind)
         if is_same and (source_kind == kind or not isinstance(kind, _EXACT_ARGUMENTS)):

@@ -28,13 +28,22 @@ from changelane.event import (
 )
 from changelane.formats.contract.capabilities import Carries, SchemaDetail, SchemaPlan
 from changelane.formats.contract.identity_cache import Memo
-from changelane.formats.contract.losses import LACKING_ROW, PARTIAL_ROW, Loss
+from changelane.formats.contract.losses import (
+    DATABASE_AS_SCHEMA,
+    LACKING_ROW,
+    PARTIAL_ROW,
+    SCHEMA_AS_DATABASE,
+    Loss,
+)
 from changelane.position import Position
 from changelane.schema import TableId, TableSchema
 from changelane.types import UNAVAILABLE, Bytes, Unavailable, Value
 from changelane.types.values import untyped_form, untyped_text
 
 _TIME_UNITS: Final = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+
+_SCHEMA_AND_NAME: Final = frozenset({"schema", "name"})
+_DATABASE_AND_NAME: Final = frozenset({"database", "name"})
 
 _PARTIAL_SCHEMA: Final = (
     "absent",
@@ -251,6 +260,13 @@ class Reducer:
         parts = self._carries.table
         if len(parts) == 3:
             return table
+        # a database of MySQL is what other databases call a schema
+        if parts == _SCHEMA_AND_NAME and table.schema is None and table.database:
+            losses[DATABASE_AS_SCHEMA] = None
+            return TableId(None, table.database, table.name)
+        if parts == _DATABASE_AND_NAME and table.database is None and table.schema:
+            losses[SCHEMA_AS_DATABASE] = None
+            return TableId(table.schema, None, table.name)
         for part in ("database", "schema", "name"):
             if part not in parts and getattr(table, part) is not None:
                 losses[f"table.{part}", "not written"] = None

@@ -91,6 +91,7 @@ _DOUBLES: Final[dict[str, tuple[type[LogicalType], Loss]]] = {
 _MAX_LONG: Final = (1 << 63) - 1
 _OVERSIZED: Final = ("value:uint64", "above the range of LONG; written as text")
 _CUT: Final = ("value:instant", "cut to ms")
+_SKIPPED: Final = ("value:timestamp", "the zone skips it when its clock goes forward; moved")
 _FULL_LOAD: Final = ("position", "the sequence -1 is reserved for full loads")
 _NO_TABLE: Final = TableId()
 _MAX_PLANS: Final = 1024
@@ -137,10 +138,21 @@ def _local(zone: dt.tzinfo) -> Write:
         if not isinstance(value, dt.date):
             raise TypeError
         if not isinstance(value, dt.datetime):
-            value = dt.datetime.combine(value, dt.time())
-        return _instant(value.replace(tzinfo=zone), report)
+            return _instant(dt.datetime.combine(value, dt.time(), zone), report)
+        local = value.replace(tzinfo=zone)
+        if zone is not dt.UTC and _is_skipped(local, zone):
+            report(_SKIPPED)
+        return _instant(local, report)
 
     return write
+
+
+def _is_skipped(local: dt.datetime, zone: dt.tzinfo) -> bool:
+    """Whether the clock of a zone never shows a local time of that zone."""
+    try:
+        return local.astimezone(dt.UTC).astimezone(zone) != local
+    except OverflowError:
+        return False  # the clock of the years 1 and 9999 skips nothing
 
 
 class TablePlan:

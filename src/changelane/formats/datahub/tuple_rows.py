@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """TUPLE rows to change events and back."""
 
+import math
 import re
+import struct
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -65,7 +67,7 @@ from changelane.types import (
     String,
     Value,
 )
-from changelane.types.values import value_text
+from changelane.types.forms import written_form
 
 SOURCE: Final = Source(connector="datahub")
 
@@ -273,6 +275,13 @@ def _written_time(value_ns: int | None, report: Report) -> int | None:
     return value
 
 
+def _is_kept(value: float, kind: LogicalType) -> bool:
+    """Whether a float of 32 bits keeps a value of a type; that of 32 bits is rounded already."""
+    if kind != Float(64) or not math.isfinite(value):
+        return True
+    return bool(struct.unpack("f", struct.pack("f", value))[0] == value)
+
+
 def _json_value(kind: LogicalType, value: Any, logical_type: LogicalType) -> Value:
     """Return the JSON form of a value of *logical_type* in a topic's column of type *kind*."""
     match kind:
@@ -280,6 +289,8 @@ def _json_value(kind: LogicalType, value: Any, logical_type: LogicalType) -> Val
             low, high = kind.range()
             if low <= value <= high:
                 return value
+        case Float(32) if type(value) is float and not _is_kept(value, logical_type):
+            pass  # DataHub would round it
         case Float() if type(value) is float:
             return write_number(value)
         case Decimal() if type(value) is not str:
@@ -289,7 +300,7 @@ def _json_value(kind: LogicalType, value: Any, logical_type: LogicalType) -> Val
         case InstantType():
             return ticks_of(value, 1_000_000)[0]
         case String():
-            return value if type(value) is str else value_text(logical_type, value)
+            return value if type(value) is str else written_form(logical_type, None)[1](value)
     raise TypeError
 
 

@@ -43,8 +43,11 @@ def row_writing(
     if change.details:
         raise NotPlainError
     names = tuple(writer.fields)
+    key_names = () if change.key is None else change.key.columns
     columns = tuple(
-        ColumnWriting(encode, is_text=False) for encode in map(writer.encoder_of, names)
+        # the schema of a message depends on NULL in its key
+        ColumnWriting(writer.encoder_of(name), None, name not in key_names, is_text=False)
+        for name in names
     )
     astuple = msgspec.structs.astuple
 

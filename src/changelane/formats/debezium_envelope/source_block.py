@@ -87,8 +87,12 @@ _UNSAFE: Final = re.compile(r"[^a-zA-Z0-9._-]")
 
 
 def sanitised(name: str) -> str:
-    """Return a name with only the characters that a topic's name may have."""
-    return _UNSAFE.sub("_", name)[:249]
+    """Return a name with only the characters that a topic's name may have.
+
+    As ``AbstractTopicNamingStrategy`` does, it replaces each ``char`` of Java: a character beyond
+    U+FFFF becomes two underscores.
+    """
+    return _UNSAFE.sub(lambda match: "__" if match[0] > "\uffff" else "_", name)[:249]
 
 
 def instant(

@@ -36,6 +36,7 @@ from changelane.message import Message
 from changelane.schema import TableId
 from changelane.types import (
     Bits,
+    Boolean,
     Decimal,
     Float,
     InstantType,
@@ -49,8 +50,9 @@ from changelane.types.scalars import parse_zone
 
 __all__ = ["Options", "make"]
 
-_TYPES: Final = JSON_TYPES - {Json, Set} | {Year}
+_TYPES: Final = JSON_TYPES - {Boolean, Json, Set} | {Year}
 _FORMS: Final[dict[type[LogicalType], str]] = {
+    Boolean: "tinyint",
     Bits: "bit_number",
     Decimal: "number",
     Float: "number",

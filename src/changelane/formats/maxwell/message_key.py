@@ -123,12 +123,13 @@ def message_key(
     """
     pairs: list[tuple[str, Any]] = [(name.lower(), row.get(name)) for name in columns]
     if is_array:
-        return json.dumps([database, table, [{name: item} for name, item in pairs]])
+        pair_list = [{name: item} for name, item in pairs]
+        return json.with_jackson_escapes(json.dumps([database, table, pair_list]))
     fields = {"database": database, "table": table}
     fields |= {_PREFIX + name: item for name, item in pairs}
     if not pairs:
         fields["_uuid"] = unique_id(value)
-    return json.dumps(fields)
+    return json.with_jackson_escapes(json.dumps(fields))
 
 
 def unique_id(value: bytes) -> str:

@@ -10,6 +10,7 @@ from changelane.errors import EncodeError
 from changelane.event import ChangeEvent, Control, DataChange, Op, Truncate
 from changelane.formats.contract import json
 from changelane.formats.contract.format import Report
+from changelane.formats.contract.losses import DATABASE_AS_SCHEMA
 from changelane.formats.ogg.decode import has_missing_marks, zone_of
 from changelane.formats.ogg.options import MessageKey, Options
 from changelane.formats.ogg.positions import name_of, pos_of, table_of
@@ -123,7 +124,7 @@ def _table_name(table: TableId, report: Report) -> str:
     name = name_of(table)
     if (reread := table_of(name)) != table:
         if reread == TableId(None, table.database, table.name):
-            report(("table.database", "read as the schema"))
+            report(DATABASE_AS_SCHEMA)
         else:
             report(("table.name", "readers separate its parts elsewhere"))
     return name

@@ -184,7 +184,7 @@ class Plain:
     ) -> Message:
         if self._typed_writer is None or event.schema is None:
             value = None if row is None else json.dumps(row)
-            return Message(value, json.dumps(key), topic=topic)
+            return Message(value, json.with_jackson_escapes(json.dumps(key)), topic=topic)
         if row is None and len(event.schema.columns) > len(key):
             report(("schema", "a delete has the types of its key only"))
         written, key_data = self._typed_writer.write(event, row or key, topic, report)

@@ -6,6 +6,7 @@ import pytest
 
 from changelane.event import Completeness, DataChange, HalfUpdate, Key, Op, Source, Truncate
 from changelane.formats.contract.capabilities import Carries, SchemaDetail
+from changelane.formats.contract.losses import LossPolicy, LossWarnings
 from changelane.formats.contract.reducer import Reducer
 from changelane.schema import Column, TableId, TableSchema
 from changelane.types import UNAVAILABLE, Bytes, Integer, String
@@ -30,7 +31,7 @@ MOST = Carries(
 
 def change(op=Op.UPDATE, **fields):
     parts = {"key": Key(("id",)), "before": ROW, "after": ROW, "schema": SCHEMA} | fields
-    return DataChange(op, TableId(name="t"), **parts)
+    return DataChange(op, **({"table": TableId(name="t")} | parts))
 
 
 def reduce(event, **less):
@@ -132,11 +133,32 @@ def test_a_type_that_does_not_exist_takes_the_form_that_a_format_states():
     assert losses == (("type:bytes", "no such type; the value is written as hexadecimal text"),)
 
 
-def test_an_unknown_nullability_is_nullable_where_a_format_has_no_word_for_it():
+@pytest.mark.parametrize(
+    ("table", "part", "reduced_table"),
+    [
+        (TableId("a", None, "t"), "schema", TableId(None, "a", "t")),
+        (TableId(None, "a", "t"), "database", TableId("a", None, "t")),
+        (TableId("a", "b", "t"), "schema", TableId(None, "b", "t")),
+        (TableId("a", "b", "t"), "database", TableId("a", None, "t")),
+    ],
+)
+def test_a_table_keeps_its_database_or_schema_in_the_place_that_there_is(
+    table, part, reduced_table
+):
+    event = change(Op.CREATE, before=None, table=table)
+    (reduced,), losses = reduce(event, table=frozenset({part, "name"}))
+    assert reduced.table == reduced_table
+    (loss,) = losses
+    assert loss[0].startswith("table.")
+    is_kept = None in (table.database, table.schema)
+    assert is_kept is not bool(list(LossWarnings(LossPolicy(), "x").of(losses)))
+
+
+def test_an_unknown_nullability_is_a_loss_where_a_format_has_no_word_for_it():
     carries = msgspec.structs.replace(MOST, unknown_nullability=False)
     schema = TableSchema((Column("id", Integer(64)), Column("n", Integer(64), nullable=False)))
     (reduced,), losses = Reducer(carries)(DataChange(Op.CREATE, TableId(), schema=schema))
-    assert [column.nullable for column in reduced.schema.columns] == [True, False]
+    assert [column.nullable for column in reduced.schema.columns] == [None, False]
     assert losses == (("schema.nullable", "unknown; written as may be NULL"),)
 
 

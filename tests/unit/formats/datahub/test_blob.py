@@ -718,6 +718,16 @@ def test_what_a_type_narrows_is_written_and_told(kind, value, zone, told, lost):
         written(event, time_zone=zone)
 
 
+@pytest.mark.parametrize(
+    ("hour", "zone", "is_told"),
+    [(2, "America/New_York", True), (3, "America/New_York", False), (2, "UTC", False)],
+)
+def test_a_local_time_that_the_zone_skips_is_told(hour, zone, is_told):
+    value = dt.datetime(2024, 3, 10, hour, 30)
+    event = change(schema=TableSchema((Column("v", Timestamp(0)),)), after={"v": value})
+    assert ("value:timestamp" in losses(event, time_zone=zone)) is is_told
+
+
 def test_what_cannot_be_written_is_told():
     assert losses(change(source_time_ns=-1)).keys() == {"source_time"}
     assert losses(change(after={"id": 1, "name": UNAVAILABLE})).keys() == {"unavailable"}

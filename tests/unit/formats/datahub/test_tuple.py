@@ -3,6 +3,7 @@
 
 import datetime as dt
 import json
+import math
 from decimal import Decimal
 
 import msgspec
@@ -357,6 +358,27 @@ def test_a_value_that_the_topic_cannot_hold_is_not_written():
     (told,) = written(event, topic_schema=TOPIC, on_loss="warn")
     assert told["note"] == "128"
     assert losses(event, topic_schema=TOPIC).keys() == {"type"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "is_kept"),
+    [
+        (Float(64), 0.1, False),
+        (Float(64), 1e300, False),
+        (Float(64), 0.5, True),
+        (Float(64), math.nan, True),
+        (Float(32), 0.1, True),
+    ],
+)
+def test_a_double_is_in_a_float_of_the_topic_only_if_it_stays_equal(kind, value, is_kept):
+    topic = TOPIC.replace('"double"', '"FLOAT"')
+    schema = TableSchema((Column("id", Integer(64)), Column("rate", kind)))
+    event = change(schema=schema, after={"id": 1, "rate": value})
+    if is_kept:
+        assert written(event, topic_schema=topic, on_loss="warn")
+    else:
+        with pytest.raises(EncodeError, match="'rate': the value does not fit"):
+            written(event, topic_schema=topic, on_loss="warn")
 
 
 def test_the_schema_of_a_topic_is_that_of_its_table_and_the_metadata_columns():

@@ -28,6 +28,7 @@ from changelane.position import MySqlPosition, OffsetPosition, PostgresPosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.types import (
     UNAVAILABLE,
+    Bits,
     Bytes,
     Date,
     Float,
@@ -234,6 +235,7 @@ def test_unavailable_values_are_placeholders_where_there_is_one():
     ("kind", "value"),
     [
         (Timestamp(6), "0000-00-00 00:00:00"),
+        (InstantType(), "0000-00-00 00:00:00"),
         (Date(), "2024-02-30"),
         (DecimalType(5, 1), Decimal("1.25")),
         (Time(3), "900000:00:00"),
@@ -474,6 +476,30 @@ def test_columns_of_mysql_are_written_as_its_connector_writes_them():
     (back,) = get_codec("debezium-json").decode(encoded.messages[0])
     assert back.after == change.after
     assert [column.type for column in back.schema.columns][:2] == [Integer(8), types["mi"][0]]
+
+
+def test_one_bit_is_a_boolean_as_its_connectors_write_it():
+    """``JdbcValueConverters``: "otherwise, it is just one bit so use a boolean"."""
+    texts = {"b": "bit(1)", "v": "bit varying(1)", "n": None}
+    columns = tuple(Column(name, Bits(1), text, True, default="1") for name, text in texts.items())
+    event = change(after={"b": "1", "v": "1", "n": "1"}, schema=TableSchema(columns), key=None)
+    encoded = DEBEZIUM.encode(event)
+    assert ("type:bits", "written as boolean") in encoded.losses
+    block = json.loads(encoded.messages[0].value)
+    fields = {field["field"]: field for field in block["schema"]["fields"][1]["fields"]}
+    assert [fields[name]["type"] for name in texts] == ["boolean", "bytes", "bytes"]
+    assert fields["b"]["default"] is True
+    assert block["payload"]["after"] == {"b": True, "v": "AQ==", "n": "AQ=="}
+
+
+@pytest.mark.parametrize(("value", "is_optional"), [(1, False), (None, True)])
+def test_a_key_whose_nullability_is_unknown_is_not_optional(value, is_optional):
+    schema = TableSchema((Column("id", Integer(32)), Column("note", String())))
+    encoded = DEBEZIUM.encode(change(after={"id": value, "note": "x"}, schema=schema))
+    (message,) = encoded.messages
+    key = json.loads(message.key)["schema"]["fields"]
+    row = json.loads(message.value)["schema"]["fields"][1]["fields"]
+    assert [field["optional"] for field in (*key, *row)] == [is_optional, is_optional, True]
 
 
 def test_readers_of_full_before_images_get_no_fillers():

@@ -129,7 +129,7 @@ def test_an_unchanged_column_of_the_before_image_is_written_because_old_alone_me
 
 
 def test_a_row_needs_a_database_and_a_table():
-    for table in (TableId(None, "public", "t"), TableId("d", None, None)):
+    for table in (TableId(None, None, "t"), TableId("d", None, None)):
         with pytest.raises(EncodeError, match="route"):
             CODEC.encode(change(after={"id": 1}, table=table), on_loss="ignore")
 

@@ -9,7 +9,7 @@ from changelane import EncodeError, get_codec
 from changelane.event import DataChange, Key, LogicalMessage, Op, Transaction
 from changelane.position import SequencePosition
 from changelane.schema import Column, TableId, TableSchema
-from changelane.types import UNAVAILABLE, Bytes, Decimal, Integer, String
+from changelane.types import UNAVAILABLE, Bytes, Decimal, Float, Integer, String
 
 TABLE = TableId(schema="public", name="t")
 SCHEMA = TableSchema(
@@ -45,11 +45,28 @@ def test_an_insert_has_all_columns_and_the_key():
         "table": "t",
         "columns": [
             {"name": "id", "type": "integer", "value": 1},
-            {"name": "note", "type": "varchar(9)", "value": "a"},
+            {"name": "note", "type": "character varying(9)", "value": "a"},
             {"name": "b", "type": "bytea", "value": "00ff"},
         ],
         "pk": [{"name": "id", "type": "integer"}],
     }
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "written_text"),
+    [
+        (Integer(64), "bigint(20)", "bigint"),
+        (Integer(32), "int", "integer"),
+        (Integer(32), "int4", "int4"),
+        (Float(32), "float", "real"),
+        (Decimal(9, 2), "decimal(9,2)", "numeric(9,2)"),
+        (Decimal(9, 2), "numeric(9,2)", "numeric(9,2)"),
+    ],
+)
+def test_type_texts_are_those_that_postgresql_writes(kind, text, written_text):
+    schema = TableSchema((Column("id", kind, text),))
+    (column,) = written(change(Op.CREATE, None, {"id": None}, schema, key=()))["columns"]
+    assert column["type"] == written_text
 
 
 def test_an_update_has_its_key_as_identity_and_omits_unavailable_columns():

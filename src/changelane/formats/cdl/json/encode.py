@@ -40,6 +40,7 @@ from changelane.formats.debezium_envelope.rows.raw_json import (
     from_text,
     stored_topic,
     wrapped,
+    wrapped_key,
 )
 from changelane.formats.debezium_envelope.rows.row_reader import plain_json
 from changelane.formats.debezium_envelope.rows.row_writer import RowWriter
@@ -125,7 +126,7 @@ class Encoder:
         if "key" in details:
             key = from_text(details["key"])
         elif unique:
-            key = wrapped(key_block, unique)
+            key = wrapped_key(key_block, unique)
         return Message(wrapped(block, payload), key, topic=stored_topic(details))
 
     # -- images --------------------------------------------------------------------------------

@@ -94,6 +94,23 @@ def _default(field: Schema, wire: Wire) -> object:
 # -- writing ---------------------------------------------------------------------------------------
 
 
+_ONE_BIT: Final = re.compile(r"bit(?:\(1\))?", re.IGNORECASE)
+
+
+def as_written(column: Column) -> Column:
+    """Return a column with the type that Debezium gives it: a BIT(1) is a boolean.
+
+    ``JdbcValueConverters`` has ``Bits`` for longer columns, and for those of ``BIT VARYING``.
+    """
+    source_type = column.source_type
+    if column.type != t.Bits(1) or source_type is None or not _ONE_BIT.fullmatch(source_type):
+        return column
+    default = column.default
+    if isinstance(default, str):
+        default = default == "1"
+    return msgspec.structs.replace(column, type=t.Boolean(), default=default)
+
+
 def field_of(column: Column, modes: Modes) -> Schema:
     """Return the field of a row's schema for a column.
 

@@ -42,6 +42,7 @@ _TIMESTAMP: Final = re.compile(
     r"( ?(Z|UTC|[+-]\d\d(:?\d\d){0,2}))?( BC)?|[+-]?infinity",
     re.ASCII | re.IGNORECASE,
 )
+_NO_DAY: Final = re.compile(r"[+-]?\d{1,9}-(?:00-\d\d|\d\d-00)", re.ASCII)
 _MILLIS: Final = re.compile(r"-?\d{1,18}", re.ASCII)
 _MAX_NUMBER_BYTES: Final = MAX_DECIMAL_DIGITS * 4
 YEAR_0: Final = 1900
@@ -259,11 +260,35 @@ def bits_out(text: str) -> str:
     return bytes_out(number.to_bytes((len(text) + 7) // 8, "little"))
 
 
+def bit_in(value: bool) -> str:  # noqa: FBT001 - the value of a column
+    """Return a boolean as one bit."""
+    return "1" if value else "0"
+
+
+def bit_out(text: str) -> bool:
+    """Return one bit as a boolean.
+
+    Raises:
+        Inexact: The text is not one bit.
+    """
+    if text not in {"", "0", "1"}:
+        raise Inexact("not one bit; written as null")
+    return text == "1"
+
+
 def instant_out(value: dt.datetime | str) -> str:
-    """Return an instant with the digits and the offset of its producer."""
+    """Return an instant with the digits and the offset of its producer.
+
+    Raises:
+        Inexact: It is a zero date of MySQL, for which the connector has NULL, too.
+    """
     if isinstance(value, Instant):
         return value.text()
-    return value if isinstance(value, str) else Instant.of(value, 6).text()
+    if not isinstance(value, str):
+        return Instant.of(value, 6).text()
+    if _NO_DAY.match(value):
+        raise Inexact("not a date of the calendar; written as null")
+    return value
 
 
 def iso_in(parse: Callable[[str], Any], write: Convert) -> Convert:

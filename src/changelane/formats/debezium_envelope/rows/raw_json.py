@@ -44,6 +44,11 @@ def stored_topic(details: Mapping[str, Any]) -> str | None:
     return None if topic is None else str(topic)
 
 
+def wrapped_key(block: bytes | None, payload: Any) -> bytes:
+    """Return a message key with its schema block, or without one, in the bytes of Connect."""
+    return json.with_jackson_escapes(wrapped(block, payload))
+
+
 def wrapped(block: bytes | None, payload: Any) -> bytes:
     """Return a message with its schema block, or without one."""
     body = json.dumps(payload)

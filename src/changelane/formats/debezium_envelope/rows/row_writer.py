@@ -11,6 +11,7 @@ from changelane.event import Image
 from changelane.formats.contract.format import Report
 from changelane.formats.contract.losses import Loss
 from changelane.formats.debezium_envelope.rows.columns import (
+    as_written,
     field_of,
     losses_of,
     type_name,
@@ -27,6 +28,8 @@ from changelane.schema import TableSchema
 from changelane.types import UNAVAILABLE
 
 _NOT_OF_TYPE: Final = (TypeError, ValueError, AttributeError, KeyError, ArithmeticError)
+
+_BITS_LOSS: Final[Loss] = ("type:bits", "written as boolean")
 
 
 class Images(NamedTuple):
@@ -60,11 +63,14 @@ class RowWriter:
         losses: dict[Loss, None] = {}
         for column in () if schema is None else schema.columns:
             raw = raw_fields.get(column.name)
-            field = field_of(column, modes) if raw is None else msgspec.convert(raw, Schema)
+            written = as_written(column) if raw is None else column
+            if written is not column:
+                losses[_BITS_LOSS] = None
+            field = field_of(written, modes) if raw is None else msgspec.convert(raw, Schema)
             self.fields[column.name] = field
             self._wires[column.name] = wire_with(field, modes, column.type)
             self.fillers[column.name] = filler_of(column, field, modes)
-            column_losses = losses_of(column, field, is_binlog=modes.binlog)
+            column_losses = losses_of(written, field, is_binlog=modes.binlog)
             losses.update(dict.fromkeys(column_losses))
         self.losses = tuple(losses)
         self._names = tuple(self.fields)

@@ -95,6 +95,8 @@ def with_type(wire: Wire, kind: t.LogicalType) -> Wire:
             cut = partial(json_values.cut_fraction, digits=precision)
             decode = wire.decode or same
             return replace(wire, type=kind, decode=lambda value: cut(decode(value)))
+        case t.Bits(1), t.Boolean():
+            return replace(wire, type=kind, decode=json_values.bit_in, encode=json_values.bit_out)
         case t.Integer(unsigned=True), t.Decimal(scale=0):
             read, write = wire.decode or same, wire.encode or same
             low, high = kind.range()

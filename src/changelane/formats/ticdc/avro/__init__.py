@@ -38,6 +38,7 @@ from changelane.formats.ticdc.avro.encode import Writer
 from changelane.formats.ticdc.avro.lanes import lanes_of
 from changelane.formats.ticdc.avro.options import Options
 from changelane.message import Message
+from changelane.types import Boolean
 
 __all__ = ["Options", "make"]
 
@@ -58,6 +59,7 @@ class TicdcAvro:
             absent_means=AbsentMeans.ERROR,
             schema=SchemaDetail.SOURCE_TYPES,
             types=TYPES,
+            forms=frozenset({(Boolean, "tinyint")}),
             extremes=frozenset({Extreme.TEMPORAL_TEXT}),
             key=True,
             requires_key=True,

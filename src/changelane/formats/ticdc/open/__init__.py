@@ -37,6 +37,7 @@ from changelane.formats.ticdc.open.wire import VERSION, Row, Statement, frames
 from changelane.message import Message
 from changelane.types import (
     Bits,
+    Boolean,
     Bytes,
     Date,
     Decimal,
@@ -84,6 +85,7 @@ class TicdcOpen:
         absent_means=AbsentMeans.ERROR,
         schema=SchemaDetail.SOURCE_TYPES,
         types=_TYPES,
+        forms=frozenset({(Boolean, "tinyint")}),
         extremes=frozenset({Extreme.TEMPORAL_TEXT}),
         key=True,
         key_change=True,

@@ -38,9 +38,7 @@ from changelane.formats.ticdc.simple.stream import Stream
 from changelane.formats.ticdc.simple.tables import Tables, Timestamps
 from changelane.message import Message
 from changelane.schema import TableId
-from changelane.types import (
-    Timestamp,
-)
+from changelane.types import Boolean, Timestamp
 
 __all__ = ["Options", "make"]
 
@@ -112,7 +110,7 @@ def _carries(*, has_tables: bool) -> Carries:
         before=True,
         absent_means=AbsentMeans.ERROR,
         types=TEXT_TYPES,
-        forms=frozenset({(Timestamp, "sql")}),
+        forms=frozenset({(Boolean, "tinyint_text"), (Timestamp, "sql")}),
         key=has_tables,
         key_change=True,
         table=frozenset({"database", "name"}),
