@@ -12,7 +12,6 @@ with its own partition. Resolved times and statements are in all partitions, sta
 JSON in partition 0.
 """
 
-import decimal
 import math
 import re
 import zlib
@@ -54,7 +53,7 @@ from changelane.types import (
     Year,
 )
 from changelane.types.forms import written_form
-from changelane.types.values import iso_text, plain
+from changelane.types.values import iso_text, plain, plain_float
 
 __all__ = ["FORMATS", "Options", "make"]
 
@@ -134,7 +133,7 @@ def _text(kind: LogicalType | None, value: Any) -> bytes | None:
         case Boolean():
             text = str(int(value))
         case Float(64) if math.isfinite(value):
-            text = plain(decimal.Decimal(repr(value)).normalize())
+            text = plain_float(value)
         case Bits():
             text = str(int(value or "0", 2))
         case Enum(members) if members is not None and value in ("", *members):

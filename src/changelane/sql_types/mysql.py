@@ -247,7 +247,7 @@ def text_of(kind: LogicalType, source_type: str | None = None) -> str:
     Raises:
         EncodeError: MySQL has no such type.
     """
-    if source_type is not None:
+    if source_type is not None and not source_type.endswith("[]"):
         parsed = parse(source_type)
         if parsed.is_known and parsed.kind == kind:
             return source_type

@@ -87,6 +87,15 @@ def plain(value: decimal.Decimal) -> str:
     return str(value)
 
 
+def plain_float(value: float) -> str:
+    """Return a float without an exponent, and without a fraction if it is whole, as Go prints it.
+
+    >>> plain_float(1e21), plain_float(-2.0), plain_float(1.5e-7)
+    ('1000000000000000000000', '-2', '0.00000015')
+    """
+    return plain(decimal.Decimal(repr(value)).normalize())
+
+
 def _same(value: Value) -> Value:
     return value
 

@@ -29,6 +29,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         nulls: Keys that are always null.
         labels: ENUM and SET values are labels; Canal writes ordinals and bit masks.
         json_values: Numbers in rows are JSON numbers; Canal writes text.
+        plain_floats: FLOAT and DOUBLE are printed like Go's; Canal's are like Java's.
         bare_types: ``mysqlType`` has no lengths, digits and members.
         codes: ``sqlType`` by type name, where it differs from Canal's.
         promotes: ``sqlType`` of an unsigned type is always that of the wider type; Canal's depends
@@ -49,6 +50,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     nulls: frozenset[str] = frozenset()
     labels: bool = False
     json_values: bool = False
+    plain_floats: bool = False
     bare_types: bool = False
     codes: Mapping[str, int] = NO_CODES
     promotes: bool = False
@@ -96,6 +98,7 @@ DIALECTS: Final[dict[DialectName, Dialect]] = {
             "id database table pkNames isDdl type es ts sql sqlType mysqlType data old "
             "_tidb".split()
         ),
+        plain_floats=True,  # formatValue of pkg/sink/codec/canal in pingcap/ticdc
         bare_types=True,
         seconds=False,
         has_commit_ts=True,

@@ -18,7 +18,7 @@ from changelane.formats.contract.format import Report
 from changelane.schema import TableSchema
 from changelane.sql_types.mysql import MySqlType, parse, text_of
 from changelane.types import Bits, Decimal, Enum, Float, Integer, Set, String, Value
-from changelane.types.values import value_text
+from changelane.types.values import plain_float, value_text
 
 NULL: Final = msgspec.Raw(b"null")
 _ABSENT: Final = object()
@@ -62,8 +62,7 @@ class TablePlan:
         if options.dialect.bare_types:
             texts = {name: bare(text) for name, text in texts.items()}
         self.columns = tuple(
-            (name, writer(mysql_type, labels=options.dialect.labels, zone=options.zone))
-            for name, mysql_type in types.items()
+            (name, _writer(mysql_type, options)) for name, mysql_type in types.items()
         )
         dialect = options.dialect
         if dialect.promotes:
@@ -189,6 +188,14 @@ class TablePlan:
             elif mysql_type.high_code is not None and isinstance(value, int) and value >= high:
                 codes[name] = mysql_type.high_code
         return self._codes | codes if codes else self._codes
+
+
+def _writer(mysql_type: MySqlType, options: WriteOptions) -> Write | None:
+    """Return the function from the values of a column to text; ``None`` if they are the text."""
+    dialect = options.dialect
+    if dialect.plain_floats and isinstance(mysql_type.kind, Float):
+        return plain_float
+    return writer(mysql_type, labels=dialect.labels, zone=options.zone)
 
 
 def promoted(mysql_type: MySqlType) -> MySqlType:

@@ -77,6 +77,7 @@ _NAMED_MONTH: Final = re.compile(
     rf"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (?:({_MONTH}) ([0-9]{{2}})|([0-9]{{2}}) ({_MONTH})) "
     r"([0-9:.]{8,15}) ([0-9]{4,7})( BC)?"
 )
+_ZEROS: Final = re.compile(r"\.0+(?=[Z+-])|(?<=\.)([0-9]*[1-9])0+(?=[Z+-])")
 _INFINITE: Final = frozenset({"infinity", "-infinity"})
 _ISO_DAY: Final = re.compile(r"([+-]?)([0-9]{4,9})(-[0-9]{2}-[0-9]{2})")
 _BITS: Final = re.compile("[01]*+")
@@ -413,7 +414,7 @@ def _timestamp_text(value: dt.datetime | str) -> str:
 
 
 def _instant_text(value: Instant | str) -> str:
-    text = value if isinstance(value, str) else value.text()
+    text = value if isinstance(value, str) else _ZEROS.sub(r"\1", value.text())
     day, time = _split(text)
     return _era_text(day, _short_offset(time))
 

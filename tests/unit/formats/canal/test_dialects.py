@@ -171,6 +171,13 @@ def test_ticdc_types_have_no_parameters():
     assert message["old"] == [{"id": "3000000000", "name": "a", "price": "1.50"}]
 
 
+@pytest.mark.parametrize(("dialect", "text"), [("ticdc", "20000000"), ("dts", "2.0E7")])
+def test_ticdc_prints_floats_as_go_does(dialect, text):
+    schema = TableSchema((Column("id", parse_type("float64")),))
+    (message,) = written(change(Op.CREATE, None, {"id": 2e7}, schema), dialect)
+    assert message["data"] == [{"id": text}]
+
+
 def test_ticdc_writes_ordinals_of_members_that_it_does_not_list():
     schema = TableSchema((Column("id", parse_type("enum('a','b')")),))
     event = change(Op.CREATE, None, {"id": "b"}, schema)

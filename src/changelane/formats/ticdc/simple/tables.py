@@ -39,7 +39,7 @@ from changelane.types import (
     parse_instant,
 )
 from changelane.types.scalars import parse_zone
-from changelane.types.values import value_text
+from changelane.types.values import plain_float, value_text
 
 _MAX_SCHEMAS: Final = 1000
 _MAX_ZONES: Final = 100
@@ -254,6 +254,8 @@ def _written(kind: LogicalType, text: str) -> Any:
     match kind:
         case Bits():
             return str(int(text, 2))
+        case Float():
+            return plain_float(float(text))
         case Enum() if kind.members is not None:
             return str(("", *kind.members).index(text))
         case Set() if kind.members is not None:
