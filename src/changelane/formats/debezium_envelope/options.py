@@ -47,6 +47,8 @@ class Options(SerdeOptions, frozen=True, kw_only=True):
         decimal_format: Form of decimals.
         binary_handling_mode: Form of bytes in messages without a schema block: Debezium's
             ``binary.handling.mode``.
+        source_types: Write the source types of columns into schema blocks, as with Debezium's
+            ``column.propagate.source.type``.
         tombstones: Write a tombstone after a delete.
         cloud_events: Write CloudEvents: ``none``, ``structured``, or ``binary``. They are read in
             both modes without an option.
@@ -59,6 +61,7 @@ class Options(SerdeOptions, frozen=True, kw_only=True):
     time_precision_mode: TimePrecisionMode = TimePrecisionMode.AUTO
     decimal_format: DecimalFormat = DecimalFormat.BASE64
     binary_handling_mode: BinaryMode = BinaryMode.BYTES
+    source_types: bool = True
     tombstones: Tombstones = Tombstones.AUTO
     cloud_events: CloudEventsMode = CloudEventsMode.NONE
 

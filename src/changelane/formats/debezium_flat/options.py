@@ -4,6 +4,8 @@
 from enum import StrEnum
 from typing import Final
 
+import msgspec
+
 from changelane.errors import ConfigError
 from changelane.formats.debezium_envelope.options import BeforeImage
 from changelane.formats.debezium_envelope.registry.options import SerdeOptions
@@ -55,6 +57,8 @@ class Options(SerdeOptions, frozen=True, kw_only=True):
         schemas_enable: Write schema blocks if the columns are known.
         time_precision_mode: Written form of dates and times.
         decimal_format: Written form of decimals.
+        source_types: Write the source types of columns into schema blocks, as with Debezium's
+            ``column.propagate.source.type``.
     """
 
     delete_tombstone_handling_mode: Deletes = Deletes.AUTO
@@ -69,11 +73,13 @@ class Options(SerdeOptions, frozen=True, kw_only=True):
     schemas_enable: bool = True
     time_precision_mode: TimePrecisionMode = TimePrecisionMode.AUTO
     decimal_format: DecimalFormat = DecimalFormat.BASE64
+    source_types: bool = True
 
 
 def row_modes(options: Options) -> Modes:
     """Return the forms of written columns; they do not depend on the product, which rows lack."""
-    return modes_of(options.time_precision_mode, options.decimal_format, None)
+    modes = modes_of(options.time_precision_mode, options.decimal_format, None)
+    return modes if options.source_types else msgspec.structs.replace(modes, source_types=False)
 
 
 _PARTS: Final = {"server": "name", "database": "db", "schema": "schema", "table": "table"}

@@ -502,6 +502,18 @@ def test_a_key_whose_nullability_is_unknown_is_not_optional(value, is_optional):
     assert [field["optional"] for field in (*key, *row)] == [is_optional, is_optional, True]
 
 
+@pytest.mark.parametrize("name", ["debezium-json", "debezium-flat-json"])
+def test_source_types_are_in_the_schemas_unless_an_option_says_no(name):
+    schema = TableSchema((Column("id", Integer(32), "int", False),))
+    for has_types in (True, False):
+        codec = get_codec(name, source_types=has_types)
+        encoded = codec.encode(change(after={"id": 1}, schema=schema))
+        (message,) = encoded.messages
+        assert (b"__debezium.source.column.type" in message.key) is has_types
+        assert (b"__debezium.source.column.type" in message.value) is has_types
+        assert ("schema.source_type" in dict(encoded.losses)) is not has_types
+
+
 def test_readers_of_full_before_images_get_no_fillers():
     hidden = dict.fromkeys(("total", "at", "note"), UNAVAILABLE)
     event = change(Op.DELETE, before={"id": 1, **hidden}, details={"fillers": {"note": ""}})

@@ -119,7 +119,7 @@ def field_of(column: Column, modes: Modes) -> Schema:
     """
     schema = _binlog_schema(column, modes) if modes.binlog else schema_of(column.type, modes)
     parameters = dict(schema.parameter)
-    if column.source_type is not None:
+    if column.source_type is not None and modes.source_types:
         match = _ARGUMENTS.fullmatch(column.source_type)
         name, length, scale = match.groups() if match else (column.source_type, None, None)
         parameters[_SOURCE_TYPE] = name

@@ -47,6 +47,7 @@ class Modes(msgspec.Struct, frozen=True):
         vendor: The prefix of a vendor's semantic names, such as ``com.huawei``: decimals are text
             with its name ``.cdc.data.Decimal``. Empty for the names of Debezium.
         vendor_timestamps: Local timestamps are text with the vendor's ``.cdc.data.timestamp``.
+        source_types: Schemas have the source types of columns.
         binlog: The source is MySQL or MariaDB, whose connectors have fewer integer types.
     """
 
@@ -55,6 +56,7 @@ class Modes(msgspec.Struct, frozen=True):
     binary: BinaryMode = BinaryMode.BYTES
     vendor: str = ""
     vendor_timestamps: bool = False
+    source_types: bool = True
     binlog: bool = False
 
 

@@ -66,6 +66,8 @@ class RowWriter:
             written = as_written(column) if raw is None else column
             if written is not column:
                 losses[_BITS_LOSS] = None
+            if column.source_type is not None and not modes.source_types:
+                losses["schema.source_type", "not written"] = None
             field = field_of(written, modes) if raw is None else msgspec.convert(raw, Schema)
             self.fields[column.name] = field
             self._wires[column.name] = wire_with(field, modes, column.type)
