@@ -6,7 +6,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from changelane.spark.lake import lake as open_lake
-from changelane.spark.runtime.computed import computed_once
+from changelane.spark.runtime.computed import computed_once, persisted
 
 
 def test_computed_rows_stay_when_the_table_is_written(spark: SparkSession, lake: str) -> None:
@@ -18,3 +18,12 @@ def test_computed_rows_stay_when_the_table_is_written(spark: SparkSession, lake:
         tables.append(spark, "tables/numbers", spark.range(2, 5).toDF("n"))
         assert {row["n"] for row in rows.collect()} == {0, 1}
     assert tables.read("tables/numbers").count() == 5
+
+
+def test_rows_that_the_caller_persisted_stay(spark: SparkSession) -> None:
+    rows = spark.range(2).persist()
+    with persisted(rows) as same_rows, persisted(spark.range(3)) as other_rows:
+        assert (same_rows.count(), other_rows.count()) == (2, 3)
+    assert rows.storageLevel.useMemory
+    assert not other_rows.storageLevel.useMemory
+    rows.unpersist()

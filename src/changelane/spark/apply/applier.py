@@ -19,7 +19,6 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Final
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -53,6 +52,7 @@ from changelane.spark.rows.batch_stats import (
     batch_stats,
 )
 from changelane.spark.rows.schema import table_id_of
+from changelane.spark.runtime.computed import persisted
 from changelane.spark.state import tombstones
 from changelane.spark.state.change_log import unapplied_rows
 from changelane.spark.state.fencing import ALL_PIPELINES, FencingToken, create_fencing_token
@@ -222,12 +222,9 @@ class Applier:
         isolation = Isolation(report, isolated=isolated)
         if is_small:
             events = in_session(small_batch_session(self._lake.spark), events.coalesce(1))
-        cached_events = events.persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            new_events = self.quarantine.without_quarantined(cached_events, marker)
+        with persisted(events) as persisted_events:
+            new_events = self.quarantine.without_quarantined(persisted_events, marker)
             self._apply(new_events, marker, details or {}, isolation, on_planned, is_small=is_small)
-        finally:
-            cached_events.unpersist()
         return report
 
     def _apply(

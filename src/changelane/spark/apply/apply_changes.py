@@ -5,7 +5,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -16,6 +15,7 @@ from changelane.spark.lake.interface import Marker
 from changelane.spark.lake.modes import HISTORY, UPSERT, Modes, TableMode
 from changelane.spark.rows.batch_stats import BatchReport
 from changelane.spark.rows.from_dataframe import Expression, TargetOptions, sequenced_events
+from changelane.spark.runtime.computed import persisted
 
 _SCD: Final = {"1": UPSERT, "2": HISTORY}
 
@@ -125,12 +125,9 @@ def apply_changes(
     )
     if plain is None:
         return applier.apply(event_rows, marker)
-    event_rows = event_rows.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        conflicts = _conflict_count(event_rows)
-        report = applier.apply(event_rows, marker)
-    finally:
-        event_rows.unpersist()
+    with persisted(event_rows) as persisted_rows:
+        conflicts = _conflict_count(persisted_rows)
+        report = applier.apply(persisted_rows, marker)
     report.conflicts = conflicts
     return report
 

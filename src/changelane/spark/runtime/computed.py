@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames that are computed once, whatever is written after that.
+"""Frames whose rows are stored while several steps read them.
 
-A persisted frame is not: when a table is written, Spark drops the persisted rows of all plans that
-read it, and computes them again from the table as it is then. What was decided about a batch before
-its first commit must not be decided again after it.
+A persisted frame is not always computed once: when a table is written, Spark drops the persisted
+rows of all plans that read it, and computes them again from the table as it is then. What was
+decided about a batch before its first commit must not be decided again after it.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
 
@@ -34,3 +35,20 @@ def computed_once(frame: DataFrame) -> Iterator[DataFrame]:
         yield computed_frame
     finally:
         release(computed_frame)
+
+
+@contextmanager
+def persisted(frame: DataFrame) -> Iterator[DataFrame]:
+    """Yield a frame with persisted rows, and drop them at the end of the ``with`` block.
+
+    The rows of a frame that is persisted already stay: Spark drops them by their plan, whoever
+    persisted it.
+    """
+    if frame.storageLevel.useMemory or frame.storageLevel.useDisk:
+        yield frame
+        return
+    persisted_frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield persisted_frame
+    finally:
+        persisted_frame.unpersist()
