@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import lake_tables
+import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
@@ -22,6 +23,7 @@ from changelane.spark.evolution.evolution import SchemaEvolver
 from changelane.spark.evolution.evolution_state import Evolution
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker
+from changelane.spark.rows import schema
 from changelane.spark.rows.batch_stats import BatchReport
 from changelane.spark.rows.schema import table_id_text
 from changelane.spark.state.change_log import ChangeLog
@@ -67,6 +69,20 @@ def take(
 ) -> BatchReport:
     events = decode(lake_tables.messages(spark, batch), "native-json")
     return to.apply(events, Marker("test", "q", number))
+
+
+def reads(spark: SparkSession, to: TableDispatcher, event: ChangeEvent, number: int) -> int:
+    """Apply a batch of one event; return how often the event was read."""
+    count = spark.sparkContext.accumulator(0)
+
+    def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            count.add(batch.column(0).to_pylist().count("data"))
+            yield batch
+
+    events = decode(lake_tables.messages(spark, [event]), "native-json")
+    to.apply(events.mapInArrow(counted, schema.DDL), Marker("test", "q", number))
+    return count.value
 
 
 @pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
@@ -301,6 +317,33 @@ def test_a_table_that_fails_is_paused_and_the_others_go_on(
     assert to.paused == {}
     ends_as_in_memory(spark, lake, (table, TWO, LOG))
     assert held(spark, lake) == []
+
+
+@pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
+def test_a_paused_table_costs_no_second_reading_and_its_events_are_not_few(
+    spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to = dispatcher(spark, lake, DIRECT)
+    take(spark, to, [insert(ONE, 1, 1), insert(TWO, 2, 1)], 0)
+    with pytest.MonkeyPatch.context() as patch:
+        lake_tables.merges_fail(patch, "SELECT cast(4711 AS tinyint)", ONE)
+        take(spark, to, [insert(ONE, 3, 2)], 1)
+    # another process counts the events in the log, but not those that follow
+    to = dispatcher(spark, lake, DIRECT)
+    assert reads(spark, to, insert(ONE, 4, 3), 2) == 1
+    paused_tables = PausedTables(ChangeLog(open_lake(spark, lake, Path(lake).name)))
+    (paused,) = paused_tables.tables().values()
+    paused_tables.record(replace(paused, state="unpaused"))
+    is_small, apply = [], Applier.apply
+
+    def noted(self: Applier, *rest: Any, **options: Any) -> BatchReport:
+        is_small.append(options["is_small"])
+        return apply(self, *rest, **options)
+
+    monkeypatch.setattr(Applier, "apply", noted)
+    assert to.merge() is not None
+    assert is_small == [False]
+    assert lake_tables.table_of(spark, lake, ONE).count() == 3
 
 
 @pytest.mark.usefixtures("null_fields_in_json")

@@ -10,12 +10,11 @@ other tables continue.
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Final
 
 import msgspec
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -24,6 +23,7 @@ from changelane.spark.apply.applier import Applier, OnPlanned, is_small_batch
 from changelane.spark.lake.interface import Lake, Marker
 from changelane.spark.rows.batch_stats import BatchReport, batch_stats
 from changelane.spark.rows.schema import REJECTED, table_id_of
+from changelane.spark.runtime.computed import persisted
 from changelane.spark.state.change_log import ChangeLog, Pending
 from changelane.spark.state.paused_tables import PausedTable, PausedTables
 from changelane.spark.state.quarantine import without_rejected
@@ -102,7 +102,9 @@ class TableDispatcher:
             )
         else:
             pending.last = new_events.last
-            pending.events += new_events.events
+            # a sum of which one part is unknown is unknown, too
+            is_known = pending.events and new_events.events
+            pending.events = pending.events + new_events.events if is_known else 0
 
     def apply(
         self,
@@ -134,7 +136,11 @@ class TableDispatcher:
                 report = self._append_to_log(events, marker, details, on_planned)
                 self._merge_due(report, all_of_them=False)
             else:
-                report = self._apply_batch(events, marker, details, on_planned, is_small=is_small)
+                # while a table is paused, its statements and the change log read all events, too
+                with persisted(events) if self._paused else nullcontext(events) as read_events:
+                    report = self._apply_batch(
+                        read_events, marker, details, on_planned, is_small=is_small
+                    )
             report.tables.extend(unpaused.tables)
             report.seconds = time.monotonic() - began
             return report
@@ -270,8 +276,7 @@ class TableDispatcher:
     ) -> BatchReport:
         self._applier.check_fencing_token()
         report = BatchReport(marker.batch)
-        cached_events = events.persist(StorageLevel.MEMORY_AND_DISK)
-        try:
+        with persisted(events) as cached_events:
             stats = batch_stats(cached_events, report)
             if on_planned is not None:
                 on_planned(report)
@@ -290,8 +295,6 @@ class TableDispatcher:
                 may_have_rows = marker.batch <= self._newest_batch.get(marker.query, -1)
                 accepted = without_rejected(cached_events, rejected)
                 self._log.append(accepted, marker, details, may_have_rows=may_have_rows)
-        finally:
-            cached_events.unpersist()
         report.logged = len(stats.table_batches)
         for table_batch in stats.table_batches:
             batch, table_id = marker.batch, table_batch.table_id
