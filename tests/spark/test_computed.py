@@ -3,9 +3,11 @@
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from changelane.spark.lake import lake as open_lake
+from changelane.spark.lake.merge import Clause, Merge
 from changelane.spark.runtime.computed import computed_once, persisted
 
 
@@ -27,3 +29,20 @@ def test_rows_that_the_caller_persisted_stay(spark: SparkSession) -> None:
     assert rows.storageLevel.useMemory
     assert not other_rows.storageLevel.useMemory
     rows.unpersist()
+
+
+@pytest.mark.parametrize("lake", ["delta"], indirect=True)
+def test_a_merge_leaves_the_settings_of_a_program(spark: SparkSession, lake: str) -> None:
+    """A merge of the program, whose source is random, relies on them."""
+    program = spark.newSession()
+    tables = open_lake(program, lake, "delta")
+    tables.create("tables/numbers", {"n": "bigint"}, {})
+    settings = dict(program.conf.getAll)
+    tables.merge(
+        program,
+        "tables/numbers",
+        program.range(2).toDF("n"),
+        Merge(["n"], [Clause("")], {"n": "s.n"}),
+    )
+    assert dict(program.conf.getAll) == settings
+    assert tables.read("tables/numbers").count() == 2

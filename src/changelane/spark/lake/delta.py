@@ -47,6 +47,7 @@ PROPERTIES: Final[dict[str, str]] = {
 _TYPE_WIDENING: Final = "delta.enableTypeWidening"
 """Enabled with the first wider column, because few readers support it."""
 _MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
+_NEVER: Final = "none"
 _TYPE_FEATURES: Final = {"timestamp_ntz": "delta.feature.timestampNtz"}
 """Types that an existing table accepts only after a feature is enabled: type -> feature."""
 
@@ -173,11 +174,15 @@ class Delta(SqlLake):
         session.conf.set("spark.databricks.delta.write.txnAppId", marker.app)
         session.conf.set("spark.databricks.delta.write.txnVersion", str(marker.batch))
         session.conf.set("spark.databricks.delta.commitInfo.userMetadata", metadata)
+        session.conf.set(_MATERIALIZE, _NEVER)
         return session
 
     def merge(self, session: SparkSession, table: str, source: DataFrame, merge: Merge) -> None:
-        # the source is computed once already, so Delta need not store it
-        session.conf.set(_MATERIALIZE, "none")
+        # The source is computed once already, so Delta need not store it. Those of a program's own
+        # merges may not be: its session keeps the setting.
+        if session.conf.get(_MATERIALIZE, None) != _NEVER:
+            session = separate_session(session)
+            session.conf.set(_MATERIALIZE, _NEVER)
         super().merge(session, table, source, merge)
 
     def commits(self, table: str) -> int:
