@@ -8,12 +8,13 @@ from typing import Any, Final
 
 import pytest
 from click.testing import CliRunner, Result
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from spark_settings import lakes
 
 from changelane import Message
 from changelane.cli import main
+from changelane.reason_codes import ReasonCode
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker
 from changelane.spark.rows import schema as rows
@@ -298,3 +299,38 @@ def test_a_batch_that_runs_again_adds_what_its_tables_refuse_only_then(
         with incoming.open_batch(batch, Marker("shop", "q", number)) as (told, _):
             held = [len(row) > len(MESSAGE) and row[-1] for row in told.collect()]
         assert held == expected
+
+
+def test_rows_of_other_batches_do_not_meet_those_of_a_merge(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Nothing is removed from the quarantine: all of its rows are too many for a broadcast."""
+    lake = open_lake(spark, str(tmp_path / LAKE), LAKE)
+    quarantine, marker = Quarantine(spark, lake), Marker("shop", "q", 9)
+    builder = row_builder("native-json", {})
+
+    def logged(*offsets: int, **more: Any) -> DataFrame:
+        """Return rows of the change log, one in each batch."""
+        told = [
+            (*row, offset)
+            for offset in offsets
+            for row in builder.rows(Message(event("plain", 1, 1, **more), None, (), "t", 1, offset))
+            if row[0] == "data"
+        ]
+        return spark.createDataFrame(told, f"{rows.DDL}, batch BIGINT")
+
+    refused = [RejectedRows(F.col("kind") == "data", ReasonCode.NO_KEY, "it has no key", None)]
+    quarantine.record(logged(1, 2, 3, key=None), refused, marker)
+    joined: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        broadcast = F.broadcast
+        patch.setattr(F, "broadcast", lambda rows: joined.append(rows.count()) or broadcast(rows))
+        keyed = logged(4)
+        assert quarantine.without_quarantined(keyed, marker) is keyed
+        assert joined == []
+        again = quarantine.without_quarantined(logged(3, 4, key=None), marker)
+        assert [row["batch"] for row in again.collect()] == [4]
+        assert joined == [1]
+        quarantine.record(logged(3, 4, key=None), refused, marker)
+        assert joined[1:] == [0, 1]  # the schemas of the rows, and those of the batch
+    assert sorted(row["batch"] for row in quarantine.table().collect()) == [1, 2, 3, 4]

@@ -140,17 +140,19 @@ class Quarantine:
             if last_batch is None or last_batch < marker.batch:
                 return events
         entry = F.from_json("event", "kind STRING, key STRING")
-        is_of_query = (F.col("pipeline") == marker.pipeline) & (F.col("query") == marker.query)
-        if not is_logged:
-            is_of_query &= F.col("batch") == marker.batch
-        is_row = (entry["kind"] == DATA) & entry["key"].isNull()
+        lacks_key = (entry["kind"] == DATA) & entry["key"].isNull()
+        if is_logged and self._rows_of(marker).where(lacks_key).isEmpty():
+            return events
+        without_key = events.where((F.col("kind") == DATA) & F.col("key").isNull())
+        if (batches := _batches_of(without_key, marker)) is None:
+            return events
+        stored_rows = self._rows_of(marker, batches).where(lacks_key)
+        if stored_rows.isEmpty():
+            return events
         column_aliases = {name: f"h_{name}" for name in ("batch", *_COORDINATES, "event")}
-        stored_rows = self._lake.read(NAME).where(is_of_query & is_row)
         stored_rows = stored_rows.select(
             *(F.col(name).alias(alias) for name, alias in column_aliases.items())
         )
-        if stored_rows.isEmpty():
-            return events
         # the text of a row only where it may be quarantined
         event = F.when((F.col("kind") == DATA) & F.col("key").isNull(), _event_text(events))
         batch_columns = {"event": event}
@@ -216,7 +218,10 @@ class Quarantine:
             F.lit(self._masks).alias("masks"),
         )
         if is_again:
-            stored_rows = self._lake.read(NAME).select(
+            batches = _batches_of(events.where(rows), marker)
+            if batches is None:
+                return
+            stored_rows = self._rows_of(marker, batches).select(
                 *(F.col(n).alias(f"h_{n}") for n in _IDENTITY)
             )
             is_equal = (F.col(name).eqNullSafe(F.col(f"h_{name}")) for name in _IDENTITY)
@@ -226,6 +231,26 @@ class Quarantine:
         # Delta ignores a second commit with the same marker
         spark = self._spark if is_again else self._lake.commit_session(marker, {})
         self._lake.append(spark, NAME, quarantined)
+
+    def _rows_of(self, marker: Marker, batches: tuple[int, int] | None = None) -> DataFrame:
+        """Return the rows of a query; without the first and the last batch, those of all batches.
+
+        Those of all batches are too many for a broadcast: nothing is removed from the quarantine.
+        """
+        is_of_query = (F.col("pipeline") == marker.pipeline) & (F.col("query") == marker.query)
+        rows = self._lake.read(NAME).where(is_of_query)
+        return rows if batches is None else rows.where(F.col("batch").between(*batches))
+
+
+def _batches_of(events: DataFrame, marker: Marker) -> tuple[int, int] | None:
+    """Return the first and the last batch of event rows; ``None`` = the change log has none.
+
+    Rows that are not of the change log belong to the batch of the marker.
+    """
+    if "batch" not in events.columns:
+        return marker.batch, marker.batch
+    (row,) = events.agg(F.min("batch"), F.max("batch")).collect()
+    return None if row[0] is None else (row[0], row[1])
 
 
 def stop_error(
