@@ -15,6 +15,10 @@ from changelane.event import DataChange, Key, Op, Truncate
 from changelane.position import PostgresPosition, SequencePosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark import apply_changes, decode
+from changelane.spark.apply.planning import BatchPlanner, PlannedBatch
+from changelane.spark.evolution.evolution import MappedBatch
+from changelane.spark.lake import lake as open_lake
+from changelane.spark.lake.iceberg import Iceberg
 from changelane.spark.runtime.session import REQUIRED_SETTINGS, check
 from changelane.types import Integer, String
 
@@ -97,6 +101,53 @@ def test_a_stream_applies_its_batches(spark: SparkSession, lake: str, tmp_path: 
         run()
     assert [report.batch for report in done] == [0, 1]
     assert rows(spark, lake, keyed) == [(1, "paid")]
+
+
+@pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
+def test_a_batch_has_the_rows_that_its_table_had_at_first(
+    spark: SparkSession, lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process adds rows to the table meanwhile; a persisted frame would have them, too."""
+    columns = "id INT, state STRING, seq BIGINT, gone BOOLEAN"
+    source = open_lake(spark, str(tmp_path / "source" / "iceberg"), "iceberg")
+    assert isinstance(source, Iceberg)
+    source.create("tables/raw", dict(pair.split() for pair in columns.split(", ")), {})
+    for added in ([(1, "a", 1, False), (2, "b", 2, False)], [(2, "b", 3, True)]):
+        source.append(spark, "tables/raw", spark.createDataFrame(added, columns))
+
+    def show(snapshot: int) -> None:
+        """Commit without Spark, as another process does."""
+        source._table("tables/raw").manageSnapshots().setCurrentSnapshot(snapshot).commit()
+
+    newest = source._table("tables/raw").currentSnapshot()
+    show(newest.parentId())
+    plan = BatchPlanner.plan
+
+    def planned(self: BatchPlanner, batch: MappedBatch) -> PlannedBatch:
+        show(newest.snapshotId())
+        return plan(self, batch)
+
+    def land(events: DataFrame, batch: int) -> list[tuple[Any, ...]]:
+        apply_changes(
+            events,
+            lake,
+            target=TABLE,
+            keys=["id"],
+            sequence_by="seq",
+            apply_as_deletes="gone",
+            column_list=["id", "state"],
+            table_format="iceberg",
+            query="q",
+            batch=batch,
+        )
+        return rows(spark, lake)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchPlanner, "plan", planned)
+        assert land(source.read("tables/raw"), 0) == [(1, "a"), (2, "b")]
+    assert land(source.read("tables/raw"), 1) == [(1, "a")]
+    # an older change comes again: the delete is remembered
+    assert land(spark.createDataFrame([(2, "b", 2, False)], columns), 2) == [(1, "a")]
 
 
 def test_tables_without_a_key_are_set_aside_appended_to_or_keyed_by_their_row(

@@ -15,7 +15,7 @@ from changelane.spark.lake.interface import Marker
 from changelane.spark.lake.modes import HISTORY, UPSERT, Modes, TableMode
 from changelane.spark.rows.batch_stats import BatchReport
 from changelane.spark.rows.from_dataframe import Expression, TargetOptions, sequenced_events
-from changelane.spark.runtime.computed import persisted
+from changelane.spark.runtime.computed import computed_once
 
 _SCD: Final = {"1": UPSERT, "2": HISTORY}
 
@@ -123,11 +123,10 @@ def apply_changes(
         modes=Modes(table_mode),
         sequence=sequence,
     )
-    if plain is None:
-        return applier.apply(event_rows, marker)
-    with persisted(event_rows) as persisted_rows:
-        conflicts = _conflict_count(persisted_rows)
-        report = applier.apply(persisted_rows, marker)
+    # the rows may come from a table that this program or another one writes meanwhile
+    with computed_once(event_rows) as computed_rows:
+        conflicts = 0 if plain is None else _conflict_count(computed_rows)
+        report = applier.apply(computed_rows, marker)
     report.conflicts = conflicts
     return report
 

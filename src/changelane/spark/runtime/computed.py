@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Frames whose rows are stored while several steps read them.
 
-A persisted frame is not always computed once: when a table is written, Spark drops the persisted
-rows of all plans that read it, and computes them again from the table as it is then. What was
-decided about a batch before its first commit must not be decided again after it.
+A persisted frame is not always computed once. When a table is written, Spark drops the persisted
+rows of all plans that read it, and computes them again from the table as it is then. It does so,
+too, when another process has written an Iceberg table. What was decided about a batch before its
+first commit must not be decided again after it, and a batch must not get other rows meanwhile.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
@@ -41,10 +43,10 @@ def computed_once(frame: DataFrame) -> Iterator[DataFrame]:
 def persisted(frame: DataFrame) -> Iterator[DataFrame]:
     """Yield a frame with persisted rows, and drop them at the end of the ``with`` block.
 
-    The rows of a frame that is persisted already stay: Spark drops them by their plan, whoever
-    persisted it.
+    Frames that are persisted or computed already stay so: Spark drops persisted rows by their plan,
+    whoever persisted it.
     """
-    if frame.storageLevel.useMemory or frame.storageLevel.useDisk:
+    if frame.storageLevel != StorageLevel.NONE or _is_computed(frame):
         yield frame
         return
     persisted_frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
@@ -52,3 +54,8 @@ def persisted(frame: DataFrame) -> Iterator[DataFrame]:
         yield persisted_frame
     finally:
         persisted_frame.unpersist()
+
+
+def _is_computed(frame: DataFrame) -> bool:
+    plan: Any = frame._jdf.queryExecution().analyzed()
+    return plan.nodeName() == "LogicalRDD" and bool(plan.rdd().getStorageLevel().useDisk())
