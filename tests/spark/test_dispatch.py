@@ -95,9 +95,16 @@ def test_a_pipeline_leaves_the_events_of_another_in_the_log(spark: SparkSession,
     other = TableDispatcher(log, applier, "other", LATER)
     assert other.merge(all_of_them=True) is None
     # the replays of all pipelines have one name
-    ChangeLog(log, "other").delete_before("q", 9, ())
-    ChangeLog(log, "other").delete_tables("q", [table_id_text(LOG)], 9)
+    other_log = ChangeLog(log, "other")
+    other_log.delete_before("q", 9, ())
+    other_log.delete_tables("q", [table_id_text(LOG)], 9)
     assert held(spark, lake) == [(table_id_text(LOG), 0)]
+    assert other_log.rows("q", {table_id_text(LOG): -1}).isEmpty()
+    # what the other pipeline adds is not there already
+    same_batch = decode(lake_tables.messages(spark, [insert(LOG, 3, 2)]), "native-json")
+    other_log.append_tables(same_batch, [table_id_text(LOG)], Marker("other", "q", 0))
+    assert other_log.rows("q", {table_id_text(LOG): -1}).where("kind = 'data'").count() == 1
+    other_log.delete_tables("q", [table_id_text(LOG)], 9)
     assert [table.events for table in _merged(spark, lake).tables] == [1]
     take(spark, dispatcher(spark, lake, LATER), [insert(ONE, 2, 1)], 1)
     log.drop_columns("_changelane/log", ["pipeline"])

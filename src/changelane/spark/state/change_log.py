@@ -121,9 +121,7 @@ class ChangeLog:
         if not self._exists:
             return set()
         is_of_batch = (F.col("query") == marker.query) & (F.col("batch") == marker.batch)
-        table_rows = (
-            self._lake.read(NAME).where(is_of_batch).select("table_id").distinct().collect()
-        )
+        table_rows = self._own_rows().where(is_of_batch).select("table_id").distinct().collect()
         return {row["table_id"] for row in table_rows}
 
     def _append_rows(self, events: DataFrame, marker: Marker, session: SparkSession) -> None:
@@ -162,12 +160,9 @@ class ChangeLog:
         """Return the pending events by query and table."""
         if not self._exists:
             return []
-        rows = self._lake.read(NAME)
-        if self._pipeline is not None and "pipeline" in rows.columns:
-            is_own = F.coalesce("pipeline", F.lit(self._pipeline)) == self._pipeline
-            rows = rows.where(is_own)
         pending_rows = (
-            rows.groupBy("query", "table_id")
+            self._own_rows()
+            .groupBy("query", "table_id")
             .agg(
                 F.min("batch").alias("first"),
                 F.max("batch").alias("last"),
@@ -187,12 +182,19 @@ class ChangeLog:
         is_pending = (F.col("query") == query) & (
             F.col("batch") > min(applied_batches.values(), default=-1)
         )
-        stored = self._lake.read(NAME).where(is_pending).drop("query", "pipeline")
+        stored = self._own_rows().where(is_pending).drop("query", "pipeline")
         for name, kind in self._missing_columns().items():
             if name not in _LOG_COLUMNS:
                 stored = stored.withColumn(name, F.lit(None).cast(kind))
         joined_rows = stored.join(_applied_batch_rows(stored, applied_batches), "table_id")
         return joined_rows.where(F.col("batch") > F.col(_APPLIED)).drop(_APPLIED)
+
+    def _own_rows(self) -> DataFrame:
+        """Return the rows of the pipeline: all pipelines name their replays alike."""
+        rows = self._lake.read(NAME)
+        if self._pipeline is None or "pipeline" not in rows.columns:
+            return rows
+        return rows.where(F.coalesce("pipeline", F.lit(self._pipeline)) == self._pipeline)
 
     def delete_before(self, query: str, before: int, kept_tables: Iterable[str]) -> None:
         """Delete the rows of batches before a number, except those of some tables."""
