@@ -7,10 +7,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from spark_settings import lakes
 
+from changelane.schema import TableId
 from changelane.spark.lake import lake as open_lake
-from changelane.spark.lake.interface import MaintainedLake
+from changelane.spark.lake.interface import MaintainedLake, name_of
 from changelane.spark.maintenance.compaction import MaintenanceScheduler
 from changelane.spark.rows.batch_stats import TableBatch
+from changelane.spark.rows.schema import table_id_text
 from changelane.spark.state import tombstones
 from changelane.spark.state.tombstones import TableTombstones, TombstoneTable, tombstones_after
 
@@ -137,6 +139,23 @@ def test_a_tombstone_that_arrives_during_the_replacement_stays(
     monkeypatch.setattr(type(maintained), "merge", interrupted)
     table.replace_duplicates()
     assert stored(table) == {("a", "[1]", b"\7", None, None, None)}
+
+
+@pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
+def test_duplicates_of_tables_of_other_pipelines_stay(
+    spark: SparkSession, lake: str, maintained: MaintainedLake
+) -> None:
+    """Their runs may lower a tombstone by the state of a transaction at this moment."""
+    table_id = table_id_text(TableId("shop", None, "orders"))
+    maintained.create(name_of(table_id), {"id": "int"}, {"run.theirs": "1"})
+    table = TombstoneTable(spark, maintained)
+    for order in (b"\3", b"\5"):
+        table.record(frame(spark, (table_id, "[1]", order)), has_transactions=False)
+    table.replace_duplicates("ours")
+    assert raw_count(spark, lake) == 2
+    table.replace_duplicates("theirs")
+    assert raw_count(spark, lake) == 1
+    assert stored(table) == {(table_id, "[1]", b"\5", None, None, None)}
 
 
 def test_maintenance_replaces_duplicates(

@@ -28,7 +28,10 @@ def maintain(file: str, *, master: str | None, output: str) -> None:
     """
     pipeline, applier = open_applier(file, master)
     applier.acquire_fencing_token(pipeline.name)
-    reports = applier.maintenance_scheduler(pipeline.options.maintenance_limits).maintain_all()
+    scheduler = applier.maintenance_scheduler(
+        pipeline.options.maintenance_limits, pipeline=pipeline.name
+    )
+    reports = scheduler.maintain_all()
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(reports)))
         return

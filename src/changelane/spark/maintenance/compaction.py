@@ -103,7 +103,8 @@ class MaintenanceScheduler:
         limits: The thresholds of maintenance; ``None`` = maintenance is off.
         purge_after_s: The minimum age of a tombstone that a purge deletes, in seconds before the
             newest event of its table; ``None`` = no purge.
-        pipeline: The pipeline whose tables are purged, as in its fencing tokens; ``None`` = all.
+        pipeline: The pipeline whose tables' tombstones are purged and joined, as in its fencing
+            tokens; ``None`` = those of all tables.
         fencing_token: The token of the run. Maintenance raises once a newer run writes.
         lake_table_ids: Returns the ids of the lake tables of a source table, which may be renamed.
         now_s: The clock, seconds since 1970.
@@ -215,7 +216,7 @@ class MaintenanceScheduler:
             self._fencing_token.check(lake.properties(tombstones.NAME))
         small_bytes = limits.small_file_mb * 1024 * 1024
         if name == tombstones.NAME:
-            self._tombstone_table.replace_duplicates()
+            self._tombstone_table.replace_duplicates(self._pipeline)
         files: Files = lake.files(name, small_bytes)
         report = MaintenanceReport(name, files.total, files.small, files.deleted_rows)
         if may_change_mode:

@@ -18,10 +18,11 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from changelane.spark.lake.interface import Lake, MaintainedLake, retry_conflicts
+from changelane.spark.lake.interface import Lake, MaintainedLake, name_of, retry_conflicts
 from changelane.spark.lake.merge import Clause, Merge
 from changelane.spark.rows.batch_stats import TableBatch
 from changelane.spark.runtime.sql import sql_literal
+from changelane.spark.state.fencing import is_of_others
 
 NAME: Final = "_changelane/side"
 COLUMNS: Final = {
@@ -250,15 +251,26 @@ class TombstoneTable:
         elif before is not None:
             self._cached = before + 1, dict(after)
 
-    def replace_duplicates(self) -> None:
-        """Replace the tombstones of keys with several ones by the newest, in one commit."""
-        if isinstance(self._lake, MaintainedLake):
-            retry_conflicts(self._replace_duplicates)
+    def replace_duplicates(self, pipeline: str | None = None) -> None:
+        """Replace the tombstones of keys with several ones by the newest, in one commit.
 
-    def _replace_duplicates(self) -> None:
+        Args:
+            pipeline: Leave out the tables that only other pipelines wrote, because their runs may
+                replace the state of a transaction at this moment; ``None`` = all tables.
+        """
+        if isinstance(self._lake, MaintainedLake):
+            retry_conflicts(partial(self._replace_duplicates, pipeline))
+
+    def _replace_duplicates(self, pipeline: str | None) -> None:
         counts = self._lake.read(NAME).groupBy("table_id", "key").count()
         keys = counts.where("count > 1").select("table_id", "key")
-        if keys.isEmpty():
+        if pipeline is not None:
+            table_ids = [row["table_id"] for row in keys.select("table_id").distinct().collect()]
+            own_ids = [name for name in table_ids if not self._is_of_others(name, pipeline)]
+            if not own_ids:
+                return
+            keys = keys.where(F.col("table_id").isin(own_ids))
+        elif keys.isEmpty():
             return
         is_of_key = F.expr("t.table_id = k.table_id AND t.key <=> k.key")
         newest = self.table().alias("t").join(keys.alias("k"), is_of_key, "left_semi")
@@ -267,6 +279,10 @@ class TombstoneTable:
         inserts = newest.withColumn(_OF_TABLE, F.col("table_id")).withColumn("table_id", no_table)
         source = deletes.unionByName(inserts)
         self._lake.merge(self._spark, NAME, source, _REPLACE_DUPLICATES)
+
+    def _is_of_others(self, table_id: str, pipeline: str) -> bool:
+        name = name_of(table_id)
+        return self._lake.exists(name) and is_of_others(self._lake.properties(name), pipeline)
 
     def _version(self) -> int | None:
         """Return the number of commits of the table; ``None`` = the format does not count them."""
