@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from spark_settings import lakes
 
+from changelane.pipeline.options import Maintenance
 from changelane.schema import TableId
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import MaintainedLake, name_of
@@ -167,6 +168,20 @@ def test_maintenance_replaces_duplicates(
     scheduler = MaintenanceScheduler(maintained, table, None)
     scheduler.maintain_table(tombstones.NAME, force=True)
     assert raw_count(spark, lake) == 1
+
+
+@pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
+def test_a_file_that_another_pipeline_has_not_committed_yet_stays(
+    spark: SparkSession, lake: str, maintained: MaintainedLake
+) -> None:
+    table = TombstoneTable(spark, maintained)
+    new_file = Path(lake) / tombstones.NAME / "new.parquet"
+    new_file.touch()
+    scheduler = MaintenanceScheduler(maintained, table, Maintenance(snapshot_retention="0 seconds"))
+    report = scheduler.maintain_table(tombstones.NAME, force=True)
+    assert report is not None
+    assert report.is_expired
+    assert new_file.exists()
 
 
 def test_tombstones_of_tables_are_read_again_only_after_other_writers(

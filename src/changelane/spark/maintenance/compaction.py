@@ -51,6 +51,8 @@ _OWN_TABLES: Final = (
     replays.NAME,
     change_log.NAME,
 )
+_MIN_OWN_RETENTION_S: Final = 3_600
+"""Runs of other pipelines write these tables, too: Delta deletes files without a commit by age."""
 _EXPIRE_EVERY_S: Final = 86_400
 _PURGE_EVERY_S: Final = 3_600
 
@@ -229,6 +231,8 @@ class MaintenanceScheduler:
             lake.compact(name, small_bytes, self._cluster_columns(name, properties, limits))
             report.is_compacted = lake.files(name, small_bytes) != files
         keep_s = limits.snapshot_retention_s
+        if name in _OWN_TABLES:
+            keep_s = max(keep_s, _MIN_OWN_RETENTION_S)
         expired_ms = last_maintenance.expired_ms
         if force or now_ms - expired_ms >= min(keep_s, _EXPIRE_EVERY_S) * 1000:
             lake.expire(name, keep_s)
