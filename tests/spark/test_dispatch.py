@@ -9,6 +9,7 @@ import lake_tables
 import pyarrow as pa
 import pytest
 from msgspec.structs import replace
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from spark_settings import lakes
 from test_crash import BATCHES, LOG, ONE, TWO, insert
@@ -23,6 +24,7 @@ from changelane.spark.evolution.evolution import SchemaEvolver
 from changelane.spark.evolution.evolution_state import Evolution
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker
+from changelane.spark.lake.sql_tables import SqlLake
 from changelane.spark.rows import schema
 from changelane.spark.rows.batch_stats import BatchReport
 from changelane.spark.rows.schema import table_id_text
@@ -198,6 +200,26 @@ def test_a_statement_of_another_server_is_quarantined_while_no_table_exists(
 
 UNREAD: Final = "ALTER TABLE one FROBNICATE"
 PARTLY: Final = f"ALTER TABLE one ADD COLUMN z INT; {UNREAD}"
+
+
+@pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
+def test_a_commit_of_another_pipeline_does_not_end_the_run(
+    spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to = dispatcher(spark, lake, LATER)
+    append, failed = SqlLake.append, []
+
+    def conflicting(self: SqlLake, session: SparkSession, table: str, rows: Any) -> None:
+        if table not in failed and not table.endswith("schemas"):
+            failed.append(table)
+            raise PySparkException("[DELTA_METADATA_CHANGED]")  # such as for a paused table
+        append(self, session, table, rows)
+
+    monkeypatch.setattr(SqlLake, "append", conflicting)
+    take(spark, to, [insert(TWO, 1, 1), altered(2, UNREAD)], 0)
+    assert failed == ["_changelane/quarantine", "_changelane/log"]
+    assert held(spark, lake) == [(table_id_text(TWO), 0)]
+    assert lake_tables.table_of(spark, lake, "_changelane/quarantine").count() == 1
 
 
 @pytest.mark.usefixtures("null_fields_in_json")

@@ -138,7 +138,8 @@ class ChangeLog:
             batch.alias("batch"),
             F.lit(marker.pipeline).alias("pipeline"),
         ).sortWithinPartitions("table_id")
-        self._lake.append(session, NAME, rows)
+        # another pipeline may change the properties of the log meanwhile
+        retry_conflicts(lambda: self._lake.append(session, NAME, rows))
 
     def _add_missing_columns(self) -> None:
         if missing_columns := self._missing_columns():

@@ -14,7 +14,7 @@ from changelane.errors import BudgetError
 from changelane.message import Message
 from changelane.pipeline.error_budget import quarantined_text
 from changelane.reason_codes import ReasonCode
-from changelane.spark.lake.interface import Lake, Marker
+from changelane.spark.lake.interface import Lake, Marker, retry_conflicts
 from changelane.spark.rows.batch_stats import BatchReport, event_schema_id
 from changelane.spark.rows.schema import DATA, REJECTED
 from changelane.spark.runtime.sql import JSON_OPTIONS
@@ -230,7 +230,7 @@ class Quarantine:
             )
         # Delta ignores a second commit with the same marker
         spark = self._spark if is_again else self._lake.commit_session(marker, {})
-        self._lake.append(spark, NAME, quarantined)
+        retry_conflicts(lambda: self._lake.append(spark, NAME, quarantined))
 
     def _rows_of(self, marker: Marker, batches: tuple[int, int] | None = None) -> DataFrame:
         """Return the rows of a query; without the first and the last batch, those of all batches.
