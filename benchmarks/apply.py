@@ -37,8 +37,10 @@ from changelane.spark.runtime.sql import COLUMNS, DEPARTED, LIVE, ORDER, UPSERTE
 
 BATCHES: Final = 5
 KEYS: Final = 300_000
-ROW_FORM_TABLE: Final = "tables/shop.public.orders0"
-"""The table of the row form, as changelane names it; the baseline's is ``tables/orders0``."""
+BARE_TABLE: Final = "tables/orders"
+LANDED_TABLE: Final = "tables/shop.public.orders"
+"""The tables of the baseline and of changelane, before their numbers."""
+ROW_FORM_TABLE: Final = f"{LANDED_TABLE}0"
 UNAVAILABLE: Final = "__debezium_unavailable_value"
 SPARK: Final = {"int64": "BIGINT", "int32": "INT", "float64": "DOUBLE", "string": "STRING"}
 ARROW: Final = {
@@ -208,7 +210,8 @@ class Bench:
                 ).collect()
                 frame.unpersist()
             if number == 0 and work.rows:
-                self.fill(work, lake)
+                for n in range(work.tables):
+                    self.fill(work, lake, f"{BARE_TABLE}{n}")
 
         return batch
 
@@ -232,9 +235,8 @@ class Bench:
 
         return batch
 
-    def fill(self, work: Work, lake: Any) -> None:
-        """Append a row for every key that the table lacks."""
-        name = "tables/orders0" if lake.exists("tables/orders0") else ROW_FORM_TABLE
+    def fill(self, work: Work, lake: Any, name: str) -> None:
+        """Append a row for every key that a table lacks."""
         current = lake.read(name)
         key = F.col("o_orderkey")
         columns = {
@@ -283,7 +285,9 @@ class Bench:
         for number in range(BATCHES):
             durations.append(timed(lambda number=number: batch(number)))
             if number == 0 and work.rows:
-                self.fill(work, open_lake(self.spark, root, self.kind))
+                lake = open_lake(self.spark, root, self.kind)
+                for n in range(work.tables):
+                    self.fill(work, lake, f"{LANDED_TABLE}{n}")
                 applier.maintenance_scheduler(Maintenance()).after_run(applier.take_event_bounds())
             if work.is_uneven:
                 self.memory(f"after batch {number}")
@@ -349,6 +353,13 @@ def main() -> None:
             )
             for millions in (1, 10, 40)
         },
+        "seven": Work(
+            "7 tables of 100,000 rows, 100 changes a second, a batch in ten seconds",
+            5000,
+            tables=7,
+            keys=100_000,
+            rows=100_000,
+        ),
         "many": Work("100 tables, 1,000 changes each", 500_000, tables=100, keys=3000),
     }
     spark = local_spark("delta", "iceberg")
@@ -373,7 +384,7 @@ def main() -> None:
                         show(f"{kind}: row form of the MERGE", work, durations, base)
                 if not work.is_uneven:
                     show(f"{kind}: messages to table", work, bench.ours(work, batches), base)
-                if work.tables > 1:
+                if work.tables > 1 and not work.rows:
                     shutil.rmtree(folder / "ours", ignore_errors=True)
                     later = MergeSchedule(is_deferred=True, events=1 << 60, seconds=1e9)
                     durations = bench.ours(work, batches, later)
