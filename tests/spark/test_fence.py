@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from spark_settings import lakes_with
 
 from changelane.event import DataChange, Key, Op
@@ -23,9 +24,12 @@ from changelane.spark.apply.dispatch import MergeSchedule, TableDispatcher
 from changelane.spark.apply.planning import BatchPlanner
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker, is_commit_conflict
+from changelane.spark.lake.modes import APPEND, Modes, TableMode
 from changelane.spark.state.fencing import FencedError
 from changelane.types import Integer
 
+UPSERTS: Final = TableMode()
+APPENDS: Final = TableMode(APPEND)
 TABLE: Final = TableId("shop", None, "orders")
 SCHEMA: Final = TableSchema((Column("id", Integer()), Column("v", Integer())))
 
@@ -37,8 +41,10 @@ def insert(id: int, v: int) -> Any:
     )
 
 
-def run(spark: SparkSession, lake: str, pipeline: str = "shop") -> Applier:
-    applier = Applier(spark, lake, table_format=Path(lake).name)
+def run(
+    spark: SparkSession, lake: str, pipeline: str = "shop", mode: TableMode = UPSERTS
+) -> Applier:
+    applier = Applier(spark, lake, table_format=Path(lake).name, modes=Modes(mode))
     applier.acquire_fencing_token(pipeline)
     return applier
 
@@ -84,7 +90,7 @@ def test_a_table_fences_off_a_run_that_passed_the_first_check(
 
 
 class Held:
-    """The next merge into a table of a run waits for us, past every check.
+    """The next merge or append into a table of a run waits for us, past every check.
 
     Attributes:
         merges: How often tables were merged into.
@@ -94,7 +100,7 @@ class Held:
         self.merges = 0
         begun, released = folder / "begun", folder / "released"
         self._begun, self._released = begun, released
-        merge = applier._lake.merge
+        merge, append = applier._lake.merge, applier._lake.append
 
         def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             begun.touch()
@@ -109,7 +115,13 @@ class Held:
                 source = source.coalesce(1).mapInArrow(wait, source.schema)
             merge(session, table, source, form)
 
+        def held_append(session: SparkSession, table: str, rows: DataFrame) -> None:
+            if table.startswith("tables/"):
+                rows = rows.coalesce(1).mapInArrow(wait, rows.schema)
+            append(session, table, rows)
+
         monkeypatch.setattr(applier._lake, "merge", held)
+        monkeypatch.setattr(applier._lake, "append", held_append)
 
     def meanwhile(
         self, write: Callable[[], object], other: Callable[[], object]
@@ -157,6 +169,45 @@ def test_two_writers_of_one_new_row_at_the_same_time_leave_it_once(
     else:
         write(spark, first, insert(7, 2), 1)
     assert rows(spark, lake) == [(1, 1), (7, 3)]
+
+
+@one_writer
+def test_a_batch_that_two_runs_append_at_the_same_time_is_in_the_table_once(
+    spark: SparkSession, lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The older run hangs before its commit, and goes on when the newer one has done the batch."""
+    older = run(spark, lake, mode=APPENDS)
+    write(spark, older, insert(1, 1), 0)
+    Held(older, tmp_path, monkeypatch).meanwhile(
+        lambda: write(spark, older, insert(7, 2), 1),
+        lambda: write(spark, run(spark, lake, mode=APPENDS), insert(7, 2), 1),
+    )
+    assert [values[:2] for values in rows(spark, lake)] == [(1, 1), (7, 2)]
+    monkeypatch.undo()
+    with pytest.raises(FencedError):
+        write(spark, older, insert(8, 3), 2)
+
+
+@one_writer
+def test_other_pipelines_append_to_a_table_at_the_same_time(
+    spark: SparkSession, lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = run(spark, lake, mode=APPENDS)
+    write(spark, ours, insert(1, 1), 0)
+    kind = Path(lake).name
+    dispatcher = TableDispatcher(open_lake(spark, lake, kind), ours, "shop", MergeSchedule())
+    events = lake_tables.messages(spark, [insert(7, 2)])
+    theirs = open_lake(spark, lake, kind)
+    error = Held(ours, tmp_path, monkeypatch).meanwhile(
+        lambda: dispatcher.apply(decode(events, "native-json"), Marker("shop", "query", 1)),
+        lambda: theirs.append(
+            theirs.commit_session(Marker("other", "query", 0), {}),
+            "tables/shop.orders",
+            theirs.read("tables/shop.orders").withColumn("id", F.lit(9).cast("int")),
+        ),
+    )
+    assert error is None
+    assert [values[:2] for values in rows(spark, lake)] == [(1, 1), (7, 2), (9, 1)]
 
 
 @one_writer

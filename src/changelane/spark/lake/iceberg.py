@@ -32,6 +32,7 @@ from changelane.spark.lake.interface import (
     commit_metadata,
     name_of,
     own_properties,
+    retry_conflicts,
     separate_session,
     widens,
 )
@@ -184,13 +185,14 @@ class Iceberg(SqlLake):
         return snapshots
 
     def last_batch(self, table: str, marker: Marker) -> int | None:
-        if not self.exists(table):
-            return None
+        return self._last_batch(table, marker.app) if self.exists(table) else None
+
+    def _last_batch(self, table: str, app: str) -> int | None:
         for snapshot in self._snapshots(table):
             summary = snapshot.summary()
-            if summary.get(_APP) == marker.app:
+            if summary.get(_APP) == app:
                 return int(summary.get(_BATCH))
-        return self._markers(table).get(marker.app)
+        return self._markers(table).get(app)
 
     def _markers(self, table: str) -> dict[str, int]:
         """Return the last batches of streams with expired snapshots."""
@@ -212,6 +214,30 @@ class Iceberg(SqlLake):
         summary = commit_metadata(marker, details)
         session.conf.set(_SNAPSHOT + _DETAILS, summary)
         return session
+
+    def append(self, session: SparkSession, table: str, rows: DataFrame) -> None:
+        app, batch = (session.conf.get(_SNAPSHOT + key, "") for key in (_APP, _BATCH))
+        if app and batch:
+            retry_conflicts(lambda: self._append_once(session, table, rows, app, int(batch)))
+        else:
+            super().append(session, table, rows)
+
+    def _append_once(
+        self, session: SparkSession, table: str, rows: DataFrame, app: str, batch: int
+    ) -> None:
+        """Append the rows of a batch, unless another run has done it.
+
+        Iceberg accepts an append beside any other one. An overwrite of no row fails if another
+        commit has added rows since a snapshot.
+        """
+        snapshot = self._table(table).currentSnapshot()
+        last = self._last_batch(table, app)
+        if last is not None and last >= batch:
+            return
+        writer = self._writer(session, table, rows).option("isolation-level", "serializable")
+        if snapshot is not None:
+            writer = writer.option("validate-from-snapshot-id", str(snapshot.snapshotId()))
+        writer.overwrite(F.lit(False))
 
     def commits(self, table: str) -> int:
         snapshot = self._table(table).currentSnapshot()

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Final
 
 import msgspec
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameWriterV2, SparkSession
 from pyspark.sql import functions as F
 
 from changelane.spark.lake import table_sql
@@ -151,6 +151,10 @@ class SqlLake:
             session.sql(table_sql.merge(self.sql(table), view, merge))
 
     def append(self, session: SparkSession, table: str, rows: DataFrame) -> None:
+        self._writer(session, table, rows).append()
+
+    def _writer(self, session: SparkSession, table: str, rows: DataFrame) -> DataFrameWriterV2:
+        """Return the writer of rows with all columns of a table."""
         table_rows = in_session(session, rows)
         kinds = types_of(session.table(self.sql(table)))
         missing = (
@@ -158,7 +162,7 @@ class SqlLake:
             for name, kind in kinds.items()
             if name not in rows.columns
         )
-        table_rows.select("*", *missing).writeTo(self.sql(table)).append()
+        return table_rows.select("*", *missing).writeTo(self.sql(table))
 
     def update(
         self, session: SparkSession, table: str, sets: Mapping[str, str], condition: str
