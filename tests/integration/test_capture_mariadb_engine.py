@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -76,6 +77,19 @@ def config(server: MariadbServer, folder: Path) -> EngineConfig:
         work=str(folder / "work"),
         jars=str(fetch_debezium("mariadb")),
         limits=PublicationLimits(max_age_s=0.2, quiet_s=1),
+    )
+
+
+def source_of(server: MariadbServer, folder: Path, **options: Any) -> MariadbSource:
+    return MariadbSource(
+        host=server.host,
+        port=server.port,
+        database="shop",
+        user="capture",
+        password="pass word",
+        sslmode="disable",
+        segments=str(folder / "log"),
+        **options,
     )
 
 
@@ -165,15 +179,10 @@ def test_until_now_ends_when_the_last_statement_has_no_change(
 
         capture.wait_until_now(check)
 
-    source = MariadbSource(
-        host=server.host,
-        port=server.port,
-        database="shop",
-        user="capture",
-        password="pass word",
-        sslmode="disable",
+    source = source_of(
+        server,
+        tmp_path,
         tables=["shop.items", "shop.old"],
-        segments=str(tmp_path / "log"),
         heartbeat_interval="1 second",
         publish_interval="200ms",
     )
@@ -204,16 +213,7 @@ def test_until_now_needs_no_engine_if_nothing_was_committed(
 ) -> None:
     from changelane.spark.runtime.jars import fetch_debezium
 
-    source = MariadbSource(
-        host=server.host,
-        port=server.port,
-        database="shop",
-        user="capture",
-        password="pass word",
-        sslmode="disable",
-        tables=["shop.items"],
-        segments=str(tmp_path / "log"),
-    )
+    source = source_of(server, tmp_path, tables=["shop.items"])
     log = CaptureLog(LocalFolder(tmp_path / "log"))
 
     def captured() -> tuple[bool, CaptureStatus, list[str]]:
