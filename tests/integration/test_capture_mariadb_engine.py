@@ -240,15 +240,18 @@ def test_until_now_needs_no_engine_if_nothing_was_committed(
     is_running, _, more_rows = captured()
     assert (is_running, more_rows) == (True, [*rows, "c 3 3"])
     assert captured()[0] is False
+    with DatabaseCapture(source, fetch_debezium("mariadb")) as capture:
+        capture.start(is_until_now=True)
+        server.run("INSERT INTO shop.items VALUES (4, 4)")
+        capture.wait_until_now()
+    assert events(tmp_path) == [*more_rows, "c 4 4"]
     folder = LocalFolder(tmp_path / "log")
     create_request(
         folder, TableRequest(kind="redo", table="shop.items", history=newest.history, created_ms=0)
     )
     is_running, _, all_rows = captured()
-    assert (is_running, all_rows[len(more_rows) :]) == (
-        True,
-        ["r 1 None", "r 2 18446744073709551615", "r 3 3"],
-    )
+    read_again = ["r 1 None", "r 2 18446744073709551615", "r 3 3", "r 4 4"]
+    assert (is_running, all_rows[len(more_rows) + 1 :]) == (True, read_again)
 
 
 @pytest.mark.long

@@ -101,6 +101,7 @@ class DatabaseCapture:
         self._log = CaptureLog(folder)
         self._work = engine_folder(source, folder)
         self._engine: CaptureEngine | None = None
+        self._config: EngineConfig | None = None
         self._complete: Manifest | None = None
         self._tables: TableDatabase | None = None
         self._table_snapshots: TableSnapshots | None = None
@@ -138,9 +139,12 @@ class DatabaseCapture:
         except OSError as error:
             msg = f"the capture log {self._folder.label} cannot be written: {error.strerror}"
             raise CaptureError(msg) from error
+        self._config = config
         self._complete = self._complete_manifest() if is_until_now else None
-        if self._complete is not None:
-            return
+        if self._complete is None:
+            self._start_engine(config)
+
+    def _start_engine(self, config: EngineConfig) -> None:
         self._engine = CaptureEngine(config)
         self._engine.start()
         self._wait_started(self._engine)
@@ -368,8 +372,11 @@ class DatabaseCapture:
             ConfigError: The server rejects the marker.
             UnreachableError: The server does not answer.
         """
-        if self._complete is not None:
-            return
+        if self._engine is None and self._config is not None:
+            self._complete = self._complete_manifest()
+            if self._complete is not None:
+                return
+            self._start_engine(self._config)  # something was committed since the start
         engine = self._running_engine()
         self._wait_for_table_snapshots(check)
         is_passed = self._server.marker()
