@@ -2,14 +2,23 @@
 """Groups of keys that moved rows connect."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from random import Random
 from typing import Any
 
 import pytest
 
-from changelane.apply import KeyState, Rejection, Resolution, RowOperation, TableTruncate, resolve
-from changelane.apply.merge.key_groups import key_links, numbered_groups
+from changelane.apply import (
+    KeyDelete,
+    KeyState,
+    Rejection,
+    Resolution,
+    RowOperation,
+    TableTruncate,
+    Upsert,
+    resolve,
+)
+from changelane.apply.merge.key_groups import numbered_groups
 from changelane.testing.conformance import EFFORT
 from changelane.testing.histories import Profile, history, shuffled
 from changelane.testing.key_change_histories import deliver, draw, judge, play
@@ -22,6 +31,32 @@ PROFILES = (
     Profile(moves="lacking", size=16, keys=4),
     Profile(moves="lacking", deferred=True, transactions=True, before="full", size=24, keys=6),
 )
+
+
+def key_links(
+    states: Mapping[bytes, KeyState], operations: Iterable[RowOperation]
+) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the pairs of keys that operations and stored states connect."""
+    for operation in operations:
+        yield from _links_of(operation)
+    for key, state in states.items():
+        if state.moved_to is not None:
+            yield key, state.moved_to
+        for record in state.transactions:
+            for operation in record.operations:
+                yield from _links_of(operation)
+                if operation.key is not None:
+                    yield key, operation.key
+            if record.outside_state.moved_to is not None:
+                yield key, record.outside_state.moved_to
+
+
+def _links_of(operation: RowOperation) -> Iterator[tuple[bytes, bytes]]:
+    match operation:
+        case Upsert(key=bytes() as key, moved_from=bytes() as other):
+            yield key, other
+        case KeyDelete(key=key, moved_to=bytes() as other):
+            yield key, other
 
 
 class Comparison:

@@ -7,39 +7,10 @@ arrives. Nothing else of one key has an effect on another, not even in one trans
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable
 from typing import TypeVar
 
-from changelane.apply.operations import KeyDelete, RowOperation, Upsert
-from changelane.apply.row_state import KeyState
-
 K = TypeVar("K", bound=Hashable)
-
-
-def key_links(
-    states: Mapping[bytes, KeyState], operations: Iterable[RowOperation]
-) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the pairs of keys that operations and stored states connect."""
-    for operation in operations:
-        yield from _links_of(operation)
-    for key, state in states.items():
-        if state.moved_to is not None:
-            yield key, state.moved_to
-        for record in state.transactions:
-            for operation in record.operations:
-                yield from _links_of(operation)
-                if operation.key is not None:
-                    yield key, operation.key
-            if record.outside_state.moved_to is not None:
-                yield key, record.outside_state.moved_to
-
-
-def _links_of(operation: RowOperation) -> Iterator[tuple[bytes, bytes]]:
-    match operation:
-        case Upsert(key=bytes() as key, moved_from=bytes() as other):
-            yield key, other
-        case KeyDelete(key=key, moved_to=bytes() as other):
-            yield key, other
 
 
 def numbered_groups(links: Iterable[tuple[K, K]], size: int) -> dict[K, int]:
