@@ -178,29 +178,29 @@ class Iceberg(SqlLake):
             return widens(current, wanted_type) and _scale(current) == _scale(wanted_type)
         return widens(current, wanted_type)
 
-    def _snapshots(self, table: str) -> Iterator[Any]:
+    def _snapshots(self, loaded: Any) -> Iterator[Any]:
         jvm: Any = self.spark._jvm
-        ancestors = jvm.org.apache.iceberg.util.SnapshotUtil.currentAncestors(self._table(table))
+        ancestors = jvm.org.apache.iceberg.util.SnapshotUtil.currentAncestors(loaded)
         snapshots: Iterator[Any] = ancestors.iterator()
         return snapshots
 
     def last_batch(self, table: str, marker: Marker) -> int | None:
-        return self._last_batch(table, marker.app) if self.exists(table) else None
+        return self._last_batch(self._table(table), marker.app) if self.exists(table) else None
 
-    def _last_batch(self, table: str, app: str) -> int | None:
-        for snapshot in self._snapshots(table):
+    def _last_batch(self, loaded: Any, app: str) -> int | None:
+        for snapshot in self._snapshots(loaded):
             summary = snapshot.summary()
             if summary.get(_APP) == app:
                 return int(summary.get(_BATCH))
-        return self._markers(table).get(app)
+        return self._markers(loaded).get(app)
 
-    def _markers(self, table: str) -> dict[str, int]:
+    def _markers(self, loaded: Any) -> dict[str, int]:
         """Return the last batches of streams with expired snapshots."""
-        markers = self.properties(table).get(_MARKERS, "{}")
+        markers = own_properties(dict(loaded.properties())).get(_MARKERS, "{}")
         return msgspec.json.decode(markers, type=dict[str, int])
 
     def marked_commits(self, table: str) -> Iterator[Commit]:
-        for snapshot in self._snapshots(table):
+        for snapshot in self._snapshots(self._table(table)):
             summary_details = snapshot.summary().get(_DETAILS)
             if summary_details is not None:
                 details = msgspec.json.decode(summary_details, type=dict[str, Any])
@@ -230,12 +230,12 @@ class Iceberg(SqlLake):
         Iceberg accepts an append beside any other one. An overwrite of no row fails if another
         commit has added rows since a snapshot.
         """
-        snapshot = self._table(table).currentSnapshot()
-        last = self._last_batch(table, app)
+        loaded = self._table(table)
+        last = self._last_batch(loaded, app)
         if last is not None and last >= batch:
             return
         writer = self._writer(session, table, rows).option("isolation-level", "serializable")
-        if snapshot is not None:
+        if (snapshot := loaded.currentSnapshot()) is not None:
             writer = writer.option("validate-from-snapshot-id", str(snapshot.snapshotId()))
         writer.overwrite(F.lit(False))
 
@@ -326,12 +326,13 @@ class Iceberg(SqlLake):
         # markers are in the snapshots: copy them to the table's properties before the expiry
         new_markers: dict[str, str] = {}
         markers: dict[str, int] = {}
-        for snapshot in self._snapshots(table):
+        loaded = self._table(table)
+        for snapshot in self._snapshots(loaded):
             summary = snapshot.summary()
             if (app := summary.get(_APP)) is not None:
                 markers.setdefault(app, int(summary.get(_BATCH)))
         if markers:
-            stored_markers = msgspec.json.encode(self._markers(table) | markers)
+            stored_markers = msgspec.json.encode(self._markers(loaded) | markers)
             new_markers[_MARKERS] = stored_markers.decode()
         if (last := self.last_commit(table)) is not None:
             new_markers[LAST] = msgspec.json.encode(last).decode()
