@@ -147,13 +147,13 @@ class Encoder:
 
     def _modes(self, product: str | None) -> Modes:
         options = self._options
-        modes = modes_of(
+        return modes_of(
             options.time_precision_mode,
             options.decimal_format,
             product,
             options.binary_handling_mode,
+            source_types=options.source_types,
         )
-        return modes if options.source_types else msgspec.structs.replace(modes, source_types=False)
 
     def _row(self, event: DataChange, report: Report, headers: Headers) -> Message:
         details = event.details

@@ -4,8 +4,6 @@
 from enum import StrEnum
 from typing import Final
 
-import msgspec
-
 from changelane.errors import ConfigError
 from changelane.formats.debezium_envelope.options import BeforeImage
 from changelane.formats.debezium_envelope.registry.options import SerdeOptions
@@ -78,8 +76,12 @@ class Options(SerdeOptions, frozen=True, kw_only=True):
 
 def row_modes(options: Options) -> Modes:
     """Return the forms of written columns; they do not depend on the product, which rows lack."""
-    modes = modes_of(options.time_precision_mode, options.decimal_format, None)
-    return modes if options.source_types else msgspec.structs.replace(modes, source_types=False)
+    return modes_of(
+        options.time_precision_mode,
+        options.decimal_format,
+        None,
+        source_types=options.source_types,
+    )
 
 
 _PARTS: Final = {"server": "name", "database": "db", "schema": "schema", "table": "table"}

@@ -65,6 +65,8 @@ def modes_of(
     decimals: DecimalFormat,
     product: str | None,
     binary: BinaryMode = BinaryMode.BYTES,
+    *,
+    source_types: bool = True,
 ) -> Modes:
     """Return the modes for a product."""
     binlog = product in {"mysql", "mariadb"}
@@ -72,4 +74,4 @@ def modes_of(
         time = TimePrecisionMode.ADAPTIVE
         if binlog or product is None:
             time = TimePrecisionMode.ADAPTIVE_TIME_MICROSECONDS
-    return Modes(time, decimals, binary, binlog=binlog)
+    return Modes(time, decimals, binary, binlog=binlog, source_types=source_types)
