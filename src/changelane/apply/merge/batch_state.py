@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The state of one batch: the timelines of keys, and keys inside transactions."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 
 from changelane.apply.keys import key_values
 from changelane.apply.merge.key_occupants import NO_ROW, TransactionKey, identifies_row
@@ -30,7 +31,7 @@ class BatchState:
         *,
         truncated: bytes,
         tombstone_watermark: bytes,
-        complete: Collection[bytes],
+        complete: AbstractSet[bytes],
         keys: tuple[str, ...],
         rule: Rule,
     ) -> None:

@@ -8,7 +8,8 @@ and below the key insert. So joining needs no exception, and a late older event 
 correctly among the inherited versions.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from functools import partial
 
 import msgspec
@@ -87,7 +88,7 @@ def resolve(
     *,
     truncated: bytes = NO_ORDER,
     tombstone_watermark: bytes = NO_ORDER,
-    complete: Collection[bytes] = (),
+    complete: AbstractSet[bytes] = frozenset(),
     keys: tuple[str, ...] = (),
     rule: Rule = RULE,
 ) -> Resolution:

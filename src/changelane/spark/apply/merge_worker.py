@@ -220,7 +220,7 @@ def _resolved(
         operations,
         truncated=table_tombstones.truncated,
         tombstone_watermark=table_tombstones.watermark,
-        complete=[key for key, state in states.items() if len(state.cells) == len(target.columns)],
+        complete={key for key, state in states.items() if len(state.cells) == len(target.columns)},
         keys=tuple(target.keys),
         rule=RULE.with_additions(target.additions),
     )

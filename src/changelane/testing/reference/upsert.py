@@ -352,7 +352,11 @@ class MemoryTables:
             batch_steps,
             truncated=stored_table.truncated,
             tombstone_watermark=stored_table.horizon,
-            complete=states.keys() - self.incomplete(table).keys() if stored_table.horizon else (),
+            complete=(
+                states.keys() - self.incomplete(table).keys()
+                if stored_table.horizon
+                else frozenset()
+            ),
             keys=stored_table.keys,
             rule=self._rule_of(stored_table),
         )
