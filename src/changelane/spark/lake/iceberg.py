@@ -37,6 +37,7 @@ from changelane.spark.lake.interface import (
     widens,
 )
 from changelane.spark.lake.sql_tables import SqlLake, files_of
+from changelane.spark.runtime.gateway import texts_of
 from changelane.spark.runtime.session import check, check_class
 from changelane.spark.runtime.sql import quoted, sql_literal
 
@@ -166,7 +167,7 @@ class Iceberg(SqlLake):
         return load(self.spark._jsparkSession, name)
 
     def properties(self, table: str) -> dict[str, str]:
-        return own_properties(dict(self._table(table).properties()))
+        return own_properties(texts_of(self.spark._jvm, self._table(table).properties()))
 
     def partition_names(self, table: str) -> frozenset[str]:
         specs = self._table(table).specs().values()
@@ -196,8 +197,8 @@ class Iceberg(SqlLake):
 
     def _markers(self, loaded: Any) -> dict[str, int]:
         """Return the last batches of streams with expired snapshots."""
-        markers = own_properties(dict(loaded.properties())).get(_MARKERS, "{}")
-        return msgspec.json.decode(markers, type=dict[str, int])
+        markers = loaded.properties().get(PREFIX + _MARKERS)
+        return {} if markers is None else msgspec.json.decode(markers, type=dict[str, int])
 
     def marked_commits(self, table: str) -> Iterator[Commit]:
         for snapshot in self._snapshots(self._table(table)):

@@ -133,6 +133,8 @@ def session(
         from pyspark.sql import SparkSession
     except ImportError:
         raise MissingExtraError("pyspark", "spark") from None
+    from changelane.spark.runtime.gateway import keep_names
+
     builder = SparkSession.builder.appName(name)
     if SparkSession.getActiveSession() is not None:
         spark = builder.getOrCreate()
@@ -173,7 +175,7 @@ def session(
                     builder = builder.config(key, value)
             with jvm.in_utf8(), jvm.stderr_into(None if submitted else log):
                 spark = _create_session(builder)
-    _keep_java_names(spark)
+    keep_names(spark._jvm)
     check(spark)
     set_partitioning(spark)
     executors.check(spark, notify)
@@ -193,13 +195,6 @@ def _create_session(builder: "SparkSession.Builder") -> "SparkSession":
             "JAVA_TOOL_OPTIONS, --master), and whether its packages can be fetched"
         )
         raise ConfigError(msg) from error
-
-
-def _keep_java_names(spark: "SparkSession") -> None:
-    """Keep the names of the JVM that PySpark would look up again for each column."""
-    names: Any = spark._jvm
-    for name in ("functions", "PythonUtils", "PythonSQLUtils"):
-        setattr(names, name, getattr(names, name))
 
 
 def _submit_settings() -> dict[str, str]:
