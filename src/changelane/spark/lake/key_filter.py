@@ -129,9 +129,11 @@ class KeyFilter:
         checked_keys = {}
         for key_column, values in self._columns.items():
             name = aliases.get(key_column, key_column)
-            failure = F.raise_error(F.lit(_OUTSIDE)).cast(kinds[name])
-            is_inside = F.expr(_condition(quoted(name), values, has_range=False))
-            checked_keys[name] = F.when(is_inside, F.col(quoted(name))).otherwise(failure)
+            is_inside = _condition(quoted(name), values, has_range=False)
+            failure = f"CAST(raise_error({sql_literal(_OUTSIDE)}) AS {kinds[name]})"
+            checked_keys[name] = F.expr(
+                f"CASE WHEN {is_inside} THEN {quoted(name)} ELSE {failure} END"
+            )
         return rows.withColumns(checked_keys)
 
 

@@ -16,16 +16,15 @@ def upserts_and_departures(events: DataFrame, *, moves: bool) -> DataFrame:
         events: ``data`` rows of one table.
         moves: Whether there may be key changes.
     """
-    leaves = F.col("op") == "d"
-    plain = events.select(
+    plain = events.selectExpr(
         "key",
-        F.col("order").alias("o"),
-        F.col("source_time").alias("time"),
+        "`order` AS o",
+        "source_time AS time",
         "schema_id",
-        leaves.alias("leaves"),
-        F.when(leaves, F.col("before")).otherwise(F.col("after")).alias("text"),
-        F.when(leaves, F.lit(None)).otherwise(F.col("after_missing")).alias("missing"),
-        (~leaves & F.col("whole")).alias("whole"),
+        "op = 'd' AS leaves",
+        "CASE WHEN op = 'd' THEN `before` ELSE `after` END AS text",
+        "CASE WHEN op = 'd' THEN NULL ELSE after_missing END AS missing",
+        "NOT op = 'd' AND whole AS whole",
     )
     if not moves:
         return plain
@@ -54,12 +53,8 @@ def with_tombstones(rows: DataFrame, tombstones: DataFrame) -> DataFrame:
         rows: The rows.
         tombstones: ``key`` and ``deleted``; keys without another row have no effect.
     """
-    departures = tombstones.select(
-        "key",
-        F.col("deleted").alias("o"),
-        F.lit(True).alias("leaves"),
-        F.lit(False).alias("whole"),
-        F.lit(True).alias("is_stored"),
+    departures = tombstones.selectExpr(
+        "key", "deleted AS o", "true AS leaves", "false AS whole", "true AS is_stored"
     )
     return rows.withColumn("is_stored", F.lit(False)).unionByName(
         departures, allowMissingColumns=True

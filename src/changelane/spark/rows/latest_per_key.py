@@ -46,7 +46,16 @@ from changelane.spark.rows.target import (
     unknown_columns,
     with_defaults,
 )
-from changelane.spark.runtime.sql import COLUMNS, DELETED, DEPARTED, LIVE, ORDER, UPSERTED, quoted
+from changelane.spark.runtime.sql import (
+    COLUMNS,
+    DELETED,
+    DEPARTED,
+    LIVE,
+    ORDER,
+    UPSERTED,
+    quoted,
+    sql_literal,
+)
 
 _WRONG_JSON: Final = "the image of an event row does not fit its schema"
 CONFLICT: Final = "_changelane_conflict: two different full rows share a position"
@@ -61,7 +70,7 @@ _HAS_CONFLICT: Final = "_changelane_is_conflict"
 
 def empty_order() -> Column:
     """Return the empty order, which is below every order."""
-    return F.unhex(F.lit(""))
+    return F.expr("unhex('')")
 
 
 def latest_per_key(rows: DataFrame) -> DataFrame:
@@ -75,16 +84,15 @@ def latest_per_key(rows: DataFrame) -> DataFrame:
 
 def _aggregated(rows: DataFrame, *aggregates: Column) -> DataFrame:
     if "is_stored" not in rows.columns:
-        return rows.groupBy("key").agg(*_newest_aggregates(F.lit(True)), *aggregates)
-    is_new = ~F.col("is_stored")
-    has_new = F.max(is_new).alias(_HAS_NEW)
-    key_rows = rows.groupBy("key").agg(*_newest_aggregates(is_new), *aggregates, has_new)
-    return key_rows.where(_HAS_NEW).drop(_HAS_NEW)
+        return rows.groupBy("key").agg(*_newest_aggregates("true"), *aggregates)
+    has_new = F.expr(f"max(NOT is_stored) AS {_HAS_NEW}")
+    newest = _newest_aggregates("NOT is_stored")
+    return rows.groupBy("key").agg(*newest, *aggregates, has_new).where(_HAS_NEW).drop(_HAS_NEW)
 
 
 def _with_conflicts(key_rows: DataFrame) -> DataFrame:
-    differs = F.col("high.h") != F.bitwise_not(F.col("low.h"))
-    return key_rows.withColumn("is_conflict", F.coalesce(differs, F.lit(False))).drop("high", "low")
+    differs = F.expr("coalesce(high.h <> ~low.h, false)")
+    return key_rows.withColumn("is_conflict", differs).drop("high", "low")
 
 
 def latest_per_column(rows: DataFrame, target: Target, *, by_column: bool) -> DataFrame:
@@ -125,17 +133,18 @@ def latest_per_column(rows: DataFrame, target: Target, *, by_column: bool) -> Da
     return _with_conflicts(_aggregated(prepared, base, every))
 
 
-def _newest_aggregates(is_new: Column) -> list[Column]:
-    is_full, leaves, order = F.col("whole"), F.col("leaves"), F.col("o")
-    digest = F.xxhash64("text")
-    return [
-        F.max(F.when(leaves, order)).alias("d"),
-        F.max(F.when(~leaves, order)).alias("u"),
-        F.max(F.when(is_full, F.struct("o", "schema_id", "text"))).alias("w"),
-        F.max(F.when(leaves & is_new, F.struct("o", "schema_id", "text"))).alias("l"),
-        F.max(F.when(is_full, F.struct("o", digest.alias("h")))).alias("high"),
-        F.max(F.when(is_full, F.struct("o", F.bitwise_not(digest).alias("h")))).alias("low"),
-    ]
+def _newest_aggregates(is_new: str) -> list[Column]:
+    """Return the aggregates of one key; *is_new* is the SQL of what is no stored tombstone."""
+    # as SQL, because PySpark calls the JVM for each function and each of its arguments
+    newest = {
+        "d": "CASE WHEN leaves THEN o END",
+        "u": "CASE WHEN NOT leaves THEN o END",
+        "w": "CASE WHEN whole THEN struct(o, schema_id, text) END",
+        "l": f"CASE WHEN leaves AND {is_new} THEN struct(o, schema_id, text) END",
+        "high": "CASE WHEN whole THEN struct(o, xxhash64(text) AS h) END",
+        "low": "CASE WHEN whole THEN struct(o, ~xxhash64(text) AS h) END",
+    }
+    return [F.expr(f"max({value}) AS {name}") for name, value in newest.items()]
 
 
 def conflict_count(rows: DataFrame) -> int:
@@ -209,6 +218,9 @@ def _fields(row: Column, schema: RowSchema, target: Target) -> list[Column]:
             value = literal(column.fixed)
         else:
             value = row[column.image_name]
+            if column.spark.lower() == kind.lower():
+                fields.append(value.alias(name))
+                continue
         fields.append(value.cast(kind).alias(name))
     return fields
 
@@ -282,20 +294,25 @@ def full_rows(key_rows: DataFrame, target: Target) -> DataFrame:
             never NULL.
         target: The table.
     """
-    text = F.coalesce("w.text", "l.text")
-    schema_id = F.coalesce("w.schema_id", "l.schema_id")
-    newest = F.coalesce("u", empty_order())
+    newest = "coalesce(u, unhex(''))"
     state = {
         UPSERTED: _order_without_conflict("is_conflict", newest),
         DEPARTED: F.col("d"),
-        LIVE: newest > F.col("d"),
+        LIVE: F.expr(f"{newest} > d"),
     }
+    text, schema_id = _newest_text()
     return typed_rows(key_rows, text, schema_id, target, state)
 
 
-def _order_without_conflict(flag: str, order: Column) -> Column:
+def _newest_text() -> tuple[Column, Column]:
+    """Return the text of the newest full event, else of the newest departure, and its schema."""
+    return F.expr("coalesce(w.text, l.text)"), F.expr("coalesce(w.schema_id, l.schema_id)")
+
+
+def _order_without_conflict(flag: str, order: str) -> Column:
     """Return the order of a row; a statement that reads it fails if the flag is set."""
-    return F.when(F.col(flag), F.raise_error(F.lit(CONFLICT)).cast("binary")).otherwise(order)
+    failure = f"CAST(raise_error({sql_literal(CONFLICT)}) AS BINARY)"
+    return F.expr(f"CASE WHEN {flag} THEN {failure} ELSE {order} END")
 
 
 def is_conflict(error: Exception) -> bool:
@@ -305,14 +322,14 @@ def is_conflict(error: Exception) -> bool:
 
 def with_stored_rows(key_rows: DataFrame, table: DataFrame, target: Target) -> DataFrame:
     """Return the rows of :func:`latest_per_column` joined with the stored rows of their keys."""
-    text, schema_id = F.coalesce("w.text", "l.text"), F.coalesce("w.schema_id", "l.schema_id")
+    text, schema_id = _newest_text()
     newest = with_defaults(parsed_row(text, schema_id, target), F.col("w.o"), schema_id, target)
     typed = key_rows.select(
         "d",
         "u",
         "b",
         F.when(F.col("w").isNotNull(), F.col("w.o")).alias("w"),
-        F.when(F.coalesce("w.text", "l.text").isNotNull(), newest).alias("row"),
+        F.when(text.isNotNull(), newest).alias("row"),
         "parts",
         "is_conflict",
     )
@@ -417,7 +434,7 @@ def merge_source(rows: DataFrame, target: Target) -> DataFrame:
     )
     return based.withColumn(COLUMNS, F.when(F.size(exceptions) > 0, exceptions)).select(
         *(quoted(name) for name in columns),
-        _order_without_conflict(_HAS_CONFLICT, F.col(ORDER)).alias(ORDER),
+        _order_without_conflict(_HAS_CONFLICT, ORDER).alias(ORDER),
         COLUMNS,
         LIVE,
     )
