@@ -38,6 +38,8 @@ SETTINGS: Final[dict[str, str]] = {
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
     # PySpark calls the JVM several times for each column, to add the line of Python to an error
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # Spark writes the plan of each statement for its page, once more at each stage
+    "spark.sql.ui.explainMode": "simple",
 }
 """The settings of :func:`session`; the user's settings override them."""
 
