@@ -62,7 +62,7 @@ LONG_PARTS: Final = (
     (
         *("capture_engine", "catalogs", "dispatch", "expressions", "fence", "new_format", "purge"),
         *("query_page", "readme_blocks", "schema_changes", "seed_jobs", "sequence", "shared_names"),
-        "verify",
+        *("verify", "waiting_changes"),
     ),
     (
         *("additions", "capture_mariadb", "check", "files_in_folders", "kafka_sink", "keeping"),

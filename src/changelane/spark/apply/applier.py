@@ -31,6 +31,7 @@ from changelane.spark.apply.table_writer import TableWriter, WrittenBatch
 from changelane.spark.evolution.compatibility import Policy
 from changelane.spark.evolution.evolution import MappedBatch, SchemaEvolver
 from changelane.spark.evolution.evolution_state import Evolution
+from changelane.spark.evolution.statement_rejections import SplitStatements
 from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake import lake
 from changelane.spark.lake.interface import (
@@ -57,7 +58,7 @@ from changelane.spark.state import tombstones
 from changelane.spark.state.change_log import unapplied_rows
 from changelane.spark.state.fencing import ALL_PIPELINES, FencingToken, create_fencing_token
 from changelane.spark.state.history_tombstones import HistoryTombstones
-from changelane.spark.state.quarantine import Quarantine, RejectedRows
+from changelane.spark.state.quarantine import Quarantine
 from changelane.spark.state.tombstones import TableTombstones, TombstoneTable
 
 MAX_TABLES_AT_ONCE: Final = 4
@@ -178,20 +179,20 @@ class Applier:
         event_bounds, self._event_bounds = self._event_bounds, {}
         return event_bounds
 
-    def record_statements(self, stats: BatchStats) -> list[RejectedRows]:
+    def record_statements(self, stats: BatchStats) -> SplitStatements:
         """Record the DDL statements of a batch before any table applies its rows.
 
         Returns:
-            The rejected statements of tables without rows in the batch.
+            The accepted statements, and the rejected ones of tables without rows in the batch.
         """
         with_rows = {table_batch.table_id for table_batch in stats.table_batches}
-        statement_only = [
+        statement_only_rows = [
             statement for statement in stats.statements if statement.table_id not in with_rows
         ]
         # all of them in one call: statements of one position keep their order
-        self.evolver.record_statements(stats)
-        rejected, _ = self.evolver.record_statements(stats._replace(statements=statement_only))
-        return rejected
+        accepted = self.evolver.record_statements(stats).accepted
+        statement_only = stats._replace(statements=statement_only_rows)
+        return SplitStatements(accepted, self.evolver.record_statements(statement_only).rejected)
 
     def apply(
         self,

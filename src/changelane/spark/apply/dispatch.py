@@ -9,6 +9,7 @@ other tables continue.
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -241,6 +242,8 @@ class TableDispatcher:
         paused = [
             PausedTable(table_id, why, batch, now_ms, pipeline=self._pipeline)
             for table_id, why in failed.items()
+            # a statement of another table may alter a paused one, which keeps its first failure
+            if table_id not in self._paused or self._paused[table_id].state != "paused"
         ]
         self._paused_tables.record(*paused)
         self._paused.update((table.table_id, table) for table in paused)
@@ -287,18 +290,19 @@ class TableDispatcher:
                 merged_first |= self._pending_without_table()
             self._merge(report, self._running(merged_first))
             # tables merge one by one, and a statement may concern several
-            rejected = self._applier.record_statements(stats)
+            accepted, rejected = self._applier.record_statements(stats)
             for rejection in rejected:
                 report.count_quarantined(rejection.code, rejection.size or 0)
             self._applier.quarantine.record_or_stop(cached_events, rejected, marker, report)
-            if stats.table_batches:
+            if stats.table_batches or accepted:
                 may_have_rows = marker.batch <= self._newest_batch.get(marker.query, -1)
-                accepted = without_rejected(cached_events, rejected)
-                self._log.append(accepted, marker, details, may_have_rows=may_have_rows)
+                logged_events = without_rejected(cached_events, rejected)
+                self._log.append(logged_events, marker, details, may_have_rows=may_have_rows)
         report.logged = len(stats.table_batches)
-        for table_batch in stats.table_batches:
-            batch, table_id = marker.batch, table_batch.table_id
-            self._add_pending(Pending(marker.query, table_id, batch, batch, table_batch.count))
+        event_counts = Counter(statement.table_id for statement in accepted)
+        event_counts.update({table.table_id: table.count for table in stats.table_batches})
+        for table_id, count in event_counts.items():
+            self._add_pending(Pending(marker.query, table_id, marker.batch, marker.batch, count))
         return report
 
     def _pending_without_table(self) -> set[str]:

@@ -91,7 +91,9 @@ class BatchPlanner(NamedTuple):
         for table_id in dict.fromkeys(batch.altered_tables):
             if table_id not in with_rows:
                 truncated = self.tombstones.get(table_id, TableTombstones()).truncated
-                with self.isolation.of(TableBatch(table_id)):
+                table_batch = TableBatch(table_id)
+                table_batch.source_names = tuple(sorted(self.evolver.related_tables([table_id])))
+                with self.isolation.of(table_batch):
                     self.evolver.evolve_table(table_id, b"", truncated, self.fencing_token)
 
     def _plan_table(

@@ -39,7 +39,7 @@ from changelane.spark.evolution.name_intervals import (
     needs_labels,
     timeline,
 )
-from changelane.spark.evolution.statement_rejections import split_statements
+from changelane.spark.evolution.statement_rejections import SplitStatements, split_statements
 from changelane.spark.lake.interface import Lake, name_of
 from changelane.spark.lake.layout import layout_of
 from changelane.spark.lake.modes import UPSERT, mode_of
@@ -47,7 +47,6 @@ from changelane.spark.rows.batch_stats import (
     INTERVAL_SEPARATOR,
     BatchReport,
     BatchStats,
-    StatementRow,
     TableBatch,
     batch_stats,
 )
@@ -79,7 +78,7 @@ class MappedBatch(NamedTuple):
         schemas: The schemas of the events, by id.
         rejected: The rejected statements.
         intervals: The intervals of the numbers.
-        altered_tables: The ids of tables that new statements concern.
+        altered_tables: The ids of tables that the accepted statements concern.
     """
 
     events: DataFrame
@@ -118,11 +117,11 @@ class SchemaEvolver:
             with_keys: Whether to collect the keys of the events, of small batches only.
         """
         stats = batch_stats(events, report, with_keys=with_keys)
-        rejected, new_statements = self.record_statements(stats)
+        accepted, rejected = self.record_statements(stats)
         tables = self._log.table_mapping
         altered_tables = [
             table_id_text(*tables.lake_table(entry.table, entry.order))
-            for statement in new_statements
+            for statement in accepted
             for entry in self._log.entries_of(statement)
         ]
         intervals: list[NameInterval] = []
@@ -144,8 +143,8 @@ class SchemaEvolver:
             events, table_batches, stats.schemas, rejected, intervals, altered_tables
         )
 
-    def record_statements(self, stats: BatchStats) -> tuple[list[RejectedRows], list[StatementRow]]:
-        """Record the statements of a batch; return the rejected rows and the new statements."""
+    def record_statements(self, stats: BatchStats) -> SplitStatements:
+        """Record the statements of a batch that are accepted; return them and the rejected ones."""
         split = split_statements(
             stats.statements,
             {table_batch.table_id: table_batch for table_batch in stats.table_batches},
@@ -154,7 +153,8 @@ class SchemaEvolver:
             log=self._log,
             source_servers=self._policy.source_servers,
         )
-        return split.rejected, self._log.record(split.accepted)
+        self._log.record(split.accepted)
+        return split
 
     def map_schemas(
         self, batch: MappedBatch, table_batch: TableBatch, evolution_state: EvolutionState

@@ -37,8 +37,9 @@ def has_newer_events(lake: Lake, table_id: str, order: bytes) -> bool:
     """Return whether the log has an event of a table that is newer than an order."""
     if not lake.exists(NAME):
         return False
-    newer = (F.col("table_id") == table_id) & (F.col("order") > F.lit(bytearray(order)))
-    return not lake.read(NAME).where(newer).isEmpty()
+    is_event = F.col("kind").isin("data", "truncate") & (F.col("table_id") == table_id)
+    is_newer = F.col("order") > F.lit(bytearray(order))
+    return not lake.read(NAME).where(is_event & is_newer).isEmpty()
 
 
 def unapplied_rows(events: DataFrame, applied_batches: Mapping[str, int]) -> DataFrame:

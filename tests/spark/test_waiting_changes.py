@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changes that wait in the change log, when something fails or changes before their merge."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import lake_tables
+import pytest
+from msgspec.structs import replace
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from spark_settings import lakes
+from test_crash import ONE, TWO, insert
+from test_dispatch import DIRECT, LATER, DiedError, altered, dispatcher, dying, take
+from test_latest import pipeline
+
+from changelane.event import DataChange
+from changelane.position import OffsetPosition
+from changelane.schema import TableId
+from changelane.spark.evolution.evolution import SchemaEvolver
+from changelane.spark.lake import lake as open_lake
+from changelane.spark.lake.sql_tables import SqlLake
+from changelane.spark.run.latest import latest_tables
+from changelane.spark.state.change_log import ChangeLog
+from changelane.spark.state.paused_tables import PausedTables
+
+RENAME: Final = "ALTER TABLE one RENAME COLUMN a TO letter"
+
+
+def raising(*_: Any) -> None:
+    raise PySparkException("no")
+
+
+def interrupted(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def unpause(spark: SparkSession, lake: str) -> None:
+    paused_tables = PausedTables(ChangeLog(open_lake(spark, lake, Path(lake).name)))
+    tables = paused_tables.tables().values()
+    paused_tables.record(*(replace(paused, state="unpaused") for paused in tables))
+
+
+def columns(spark: SparkSession, lake: str, table: TableId = ONE) -> set[str]:
+    return set(lake_tables.table_of(spark, lake, table).columns)
+
+
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
+def test_a_statement_without_rows_of_its_table_is_executed_by_the_next_merge(
+    spark: SparkSession, lake: str
+) -> None:
+    to = dispatcher(spark, lake, LATER)
+    take(spark, to, [insert(ONE, 1, 1), insert(TWO, 1, 1)], 0)
+    to.merge(all_of_them=True)
+    take(spark, to, [altered(5, RENAME)], 1)
+    (rows,) = latest_tables(pipeline(lake), ["one"], spark=spark).tables.values()
+    assert "letter" in rows.columns
+    to = dispatcher(spark, lake, LATER)  # another process goes on
+    to.merge(all_of_them=True)
+    assert "letter" in columns(spark, lake)
+
+
+@pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
+def test_a_statement_without_rows_of_its_table_is_executed_though_the_batch_died(
+    spark: SparkSession, lake: str
+) -> None:
+    take(spark, dispatcher(spark, lake, DIRECT), [insert(ONE, 1, 1), insert(TWO, 1, 1)], 0)
+    with pytest.MonkeyPatch.context() as patch:
+        dying(patch, SchemaEvolver, "record_statements")
+        with pytest.raises(DiedError):
+            take(spark, dispatcher(spark, lake, DIRECT), [altered(5, RENAME)], 1)
+    take(spark, dispatcher(spark, lake, DIRECT), [altered(5, RENAME)], 1)
+    assert "letter" in columns(spark, lake)
+
+
+@pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
+def test_a_statement_without_rows_is_executed_while_another_table_is_paused(
+    spark: SparkSession, lake: str
+) -> None:
+    to = dispatcher(spark, lake, DIRECT)
+    take(spark, to, [insert(ONE, 1, 1), insert(TWO, 1, 1)], 0)
+    with pytest.MonkeyPatch.context() as patch:
+        lake_tables.merges_fail(patch, "SELECT cast(4711 AS tinyint)", TWO)
+        take(spark, to, [insert(TWO, 3, 2)], 1)
+    take(spark, to, [altered(5, RENAME)], 2)
+    assert "letter" in columns(spark, lake)
+
+
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
+def test_a_statement_that_fails_without_rows_of_its_renamed_table_is_executed_again(
+    spark: SparkSession, lake: str
+) -> None:
+    to = dispatcher(spark, lake, LATER)
+    take(
+        spark, to, [insert(ONE, 1, 1), insert(TWO, 1, 1), altered(2, "RENAME TABLE one TO uno")], 0
+    )
+    to.merge(all_of_them=True)
+    statement = altered(5, RENAME.replace("one", "uno"))
+    take(spark, to, [replace(statement, table=replace(ONE, name="uno"))], 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SqlLake, "rename_column", raising)
+        to.merge(all_of_them=True)
+    assert sorted(to.paused) == ["shop.one", "shop.uno"]
+    unpause(spark, lake)
+    to.merge()
+    assert to.paused == {}
+    assert "letter" in columns(spark, lake)
+
+
+def without_position(event: DataChange, offset: int) -> DataChange:
+    return replace(event, position=OffsetPosition("topic", 0, offset))
