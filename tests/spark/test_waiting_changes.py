@@ -10,13 +10,14 @@ from msgspec.structs import replace
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from spark_settings import lakes
-from test_crash import ONE, TWO, insert
+from test_crash import LOG, ONE, TWO, insert
 from test_dispatch import DIRECT, LATER, DiedError, altered, dispatcher, dying, take
 from test_latest import pipeline
 
 from changelane.event import DataChange
 from changelane.position import OffsetPosition
 from changelane.schema import TableId
+from changelane.spark.apply.dispatch import TableDispatcher
 from changelane.spark.evolution.evolution import SchemaEvolver
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.sql_tables import SqlLake
@@ -109,3 +110,32 @@ def test_a_statement_that_fails_without_rows_of_its_renamed_table_is_executed_ag
 
 def without_position(event: DataChange, offset: int) -> DataChange:
     return replace(event, position=OffsetPosition("topic", 0, offset))
+
+
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
+def test_a_batch_after_an_interrupted_merge_does_not_add_its_rows_again(
+    spark: SparkSession, lake: str
+) -> None:
+    """The second Ctrl-C ends a merge of the main thread, while a batch waits in another thread."""
+    to = dispatcher(spark, lake, LATER)
+    take(spark, to, [without_position(insert(LOG, 1, 1), 1)], 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TableDispatcher, "_failed_tables", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            to.merge(all_of_them=True)
+    take(spark, to, [without_position(insert(LOG, 2, 2), 2)], 1)
+    to.merge(all_of_them=True)
+    ids = lake_tables.table_of(spark, lake, LOG).select("id").collect()
+    assert sorted(row["id"] for row in ids) == [1, 2]
+
+
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
+def test_a_batch_counts_what_a_resumed_table_rejects(spark: SparkSession, lake: str) -> None:
+    to = dispatcher(spark, lake, DIRECT)
+    take(spark, to, [insert(ONE, 1, 1), insert(TWO, 1, 1)], 0)
+    with pytest.MonkeyPatch.context() as patch:
+        lake_tables.merges_fail(patch, "SELECT cast(4711 AS tinyint)", ONE)
+        take(spark, to, [insert(ONE, 3, 2)], 1)
+    take(spark, to, [replace(insert(ONE, 4, 3), key=None)], 2)
+    unpause(spark, lake)
+    assert sum(take(spark, to, [insert(ONE, 5, 4)], 3).quarantined.values()) == 1

@@ -143,6 +143,8 @@ class TableDispatcher:
                         read_events, marker, details, on_planned, is_small=is_small
                     )
             report.tables.extend(unpaused.tables)
+            for code, count in unpaused.quarantined.items():
+                report.count_quarantined(code, count)
             report.seconds = time.monotonic() - began
             return report
 
@@ -376,17 +378,18 @@ class TableDispatcher:
             self._log.delete_tables(query, rejected, last_batch)
 
     def _applied_batch(self, table_id: str, marker: Marker) -> int:
-        """Return the last batch that each lake table of a name has applied; -1 = none."""
-        key = marker.query, table_id
-        if key not in self._applied_batches:
-            last_batches = [
-                self._lake.last_batch(name, marker)
-                for name in self._applier.evolver.lake_names(table_id)
-            ]
-            self._applied_batches[key] = min(
-                -1 if last_batch is None else last_batch for last_batch in last_batches
-            )
-        return self._applied_batches[key]
+        """Return the last batch that each lake table of a name has applied; -1 = none.
+
+        Only a finished merge records it: an interrupt may end a merge after its commits, and the
+        batch of another thread follows.
+        """
+        if (last_batch := self._applied_batches.pop((marker.query, table_id), None)) is not None:
+            return last_batch
+        last_batches = [
+            self._lake.last_batch(name, marker)
+            for name in self._applier.evolver.lake_names(table_id)
+        ]
+        return min(-1 if last_batch is None else last_batch for last_batch in last_batches)
 
     def _delete_applied(self, *, at_once: bool) -> None:
         """Delete batches from the log that all tables have applied, not after every batch."""
