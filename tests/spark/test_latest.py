@@ -121,7 +121,7 @@ def test_a_merge_that_begins_while_the_tables_are_read(spark: SparkSession, lake
     take(spark, waiting, BATCHES[0], 0)
     waiting.merge(all_of_them=True)
     take(spark, waiting, [insert(ONE, 6, 9)], 1)
-    pending, calls = ChangeLog.pending, iter(range(9))
+    pending, calls = ChangeLog.pending_by_pipeline, iter(range(9))
 
     def then_merge(self: ChangeLog) -> Any:
         found = pending(self)
@@ -134,7 +134,7 @@ def test_a_merge_that_begins_while_the_tables_are_read(spark: SparkSession, lake
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ChangeLog, "pending", then_merge)
+        patch.setattr(ChangeLog, "pending_by_pipeline", then_merge)
         found = latest(spark, lake, "one")
     assert next(calls) > 1
     dispatcher(spark, lake, LATER).merge(all_of_them=True)

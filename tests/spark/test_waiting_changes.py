@@ -17,9 +17,12 @@ from test_latest import pipeline
 from changelane.event import DataChange
 from changelane.position import OffsetPosition
 from changelane.schema import TableId
+from changelane.spark import decode
+from changelane.spark.apply.applier import Applier
 from changelane.spark.apply.dispatch import TableDispatcher
 from changelane.spark.evolution.evolution import SchemaEvolver
 from changelane.spark.lake import lake as open_lake
+from changelane.spark.lake.interface import Marker
 from changelane.spark.lake.sql_tables import SqlLake
 from changelane.spark.run.latest import latest_tables
 from changelane.spark.state.change_log import ChangeLog
@@ -139,3 +142,29 @@ def test_a_batch_counts_what_a_resumed_table_rejects(spark: SparkSession, lake: 
     take(spark, to, [replace(insert(ONE, 4, 3), key=None)], 2)
     unpause(spark, lake)
     assert sum(take(spark, to, [insert(ONE, 5, 4)], 3).quarantined.values()) == 1
+
+
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
+def test_views_leave_out_what_waits_for_the_merge_of_another_pipeline(
+    spark: SparkSession, lake: str
+) -> None:
+    for name, table in (("test", ONE), ("other", TWO)):
+        applier = Applier(spark, lake, table_format=Path(lake).name)
+        applier.acquire_fencing_token(name)
+        to = TableDispatcher(open_lake(spark, lake, Path(lake).name), applier, name, LATER)
+        for number in (0, 1):
+            events = decode(lake_tables.messages(spark, [insert(table, 1, number)]), "native-json")
+            to.apply(events, Marker(name, "q", number))
+            if not number:
+                to.merge(all_of_them=True)
+    file = pipeline(lake)
+
+    def counts() -> dict[str, int]:
+        tables = latest_tables(file, spark=spark).tables
+        return {str(table): rows.count() for table, rows in tables.items()}
+
+    assert counts() == {"shop.one": 2}
+    (reason,) = latest_tables(file, ["two"], spark=spark).failed.values()
+    assert "pipeline other" in reason
+    to.merge(all_of_them=True)
+    assert counts() == {"shop.one": 2, "shop.two": 2}

@@ -27,6 +27,7 @@ from changelane.spark.runtime.sql import quoted
 from changelane.spark.state import history_tombstones, tombstones
 from changelane.spark.state.change_log import ChangeLog, Pending
 from changelane.spark.state.ddl_log import DdlLog
+from changelane.spark.state.fencing import is_of_others
 
 SUFFIX: Final = "_latest"
 """The suffix of the views."""
@@ -74,10 +75,11 @@ def latest_tables(
         versions = _tombstone_versions(lake)
         # the log before the tables: these contain all events that the log has lost since
         log = ChangeLog(UncommittedLake(lake), pipeline.name)
-        pending = log.pending()
+        all_pending = log.pending_by_pipeline()
+        pending = [entry for name, entry in all_pending if name == pipeline.name]
         stored_names = _names_of(lake, lake.tables(), spark, pipeline)
         chosen = _named(stored_names, tables)
-        pinned_lake = UncommittedLake(lake, _markers(pipeline.name, pending))
+        pinned_lake = UncommittedLake(lake, _markers(all_pending))
         for name in sorted(chosen | lake_names | {name_of(entry.table_id) for entry in pending}):
             pinned_lake.exists(name)
         # The tombstones and the DDL log after the tables: they have all that the events in the
@@ -98,6 +100,13 @@ def latest_tables(
     names = _names_of(pinned_lake, sorted(pinned_lake.used_tables), spark, pipeline)
     failed_names = {name for table_id in failed for name in applier.evolver.lake_names(table_id)}
     chosen = _named(names, tables) - failed_names
+    reasons = {table_id_of(table_id): reason for table_id, reason in failed.items()}
+    others = [(name, entry) for name, entry in all_pending if name != pipeline.name]
+    for name, other in _waiting_elsewhere(applier, pinned_lake, others).items():
+        if name in chosen:
+            chosen.remove(name)
+            if tables or not is_of_others(pinned_lake.properties(name), pipeline.name):
+                reasons[names[name]] = f"events of the pipeline {other} wait for a merge"
     rows = {names[name]: pinned_lake.read(name) for name in sorted(chosen)}
     # a table that was renamed at the source has the tombstones of its first name
     table_tombstones = {
@@ -106,7 +115,6 @@ def latest_tables(
         )
         for name in chosen
     }
-    reasons = {table_id_of(table_id): reason for table_id, reason in failed.items()}
     for table in tables:
         if not any(_is_named(table_id, [table]) for table_id in (*rows, *reasons)):
             known_names = {*map(str, stored_names.values()), *map(str, names.values())}
@@ -219,12 +227,26 @@ def _lake_names(applier: Applier, pending: Sequence[Pending]) -> set[str]:
     return {name for entry in pending for name in applier.evolver.lake_names(entry.table_id)}
 
 
-def _markers(pipeline: str, pending: Sequence[Pending]) -> list[Marker]:
-    """Return the newest batch of each query in the change log."""
-    last_batches: dict[str, int] = {}
-    for entry in pending:
-        last_batches[entry.query] = max(entry.last, last_batches.get(entry.query, -1))
-    return [Marker(pipeline, query, last) for query, last in last_batches.items()]
+def _markers(pending: Iterable[tuple[str, Pending]]) -> list[Marker]:
+    """Return the newest batch of each pipeline and query in the change log."""
+    last_batches: dict[tuple[str, str], int] = {}
+    for pipeline, entry in pending:
+        stream = pipeline, entry.query
+        last_batches[stream] = max(entry.last, last_batches.get(stream, -1))
+    return [Marker(*stream, last) for stream, last in last_batches.items()]
+
+
+def _waiting_elsewhere(
+    applier: Applier, lake: UncommittedLake, others: Iterable[tuple[str, Pending]]
+) -> dict[str, str]:
+    """Return the tables for which events of other pipelines wait, with a pipeline's name."""
+    return {
+        name: pipeline
+        for pipeline, entry in others
+        for name in applier.evolver.lake_names(entry.table_id) & lake.used_tables
+        if (last := lake.last_batch(name, Marker(pipeline, entry.query, entry.last))) is None
+        or last < entry.last
+    }
 
 
 def _merge(
@@ -237,6 +259,8 @@ def _merge(
     """Merge the pending events of source tables; return the failed ones with the reasons."""
     failed: dict[str, str] = {}
     for marker in lake.markers:
+        if not log.is_own(marker.pipeline):
+            continue
         entries = [e for e in pending if e.query == marker.query and e.table_id in merged_ids]
         applied_batches = {
             entry.table_id: min(

@@ -8,7 +8,7 @@ paused tables. A batch is one commit, whatever the number of its tables.
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from changelane.spark.lake.interface import Lake, Marker, is_commit_conflict, retry_conflicts
@@ -60,6 +60,19 @@ def _applied_batch_rows(events: DataFrame, applied_batches: Mapping[str, int]) -
     table_batches = sorted(applied_batches.items())
     columns = {"table_id": "string", _APPLIED: "bigint"}
     return F.broadcast(literal_rows(events.sparkSession, columns, table_batches))
+
+
+def _pending_of(rows: DataFrame, pipeline: Column) -> list[tuple[str, Pending]]:
+    pending_rows = (
+        rows.groupBy(pipeline.alias("pipeline"), "query", "table_id")
+        .agg(
+            F.min("batch").alias("first"),
+            F.max("batch").alias("last"),
+            F.count_if(F.col("kind") != "schema").alias("events"),
+        )
+        .collect()
+    )
+    return [(name, Pending(*entry)) for name, *entry in sorted(pending_rows)]
 
 
 class ChangeLog:
@@ -162,17 +175,16 @@ class ChangeLog:
         """Return the pending events by query and table."""
         if not self._exists:
             return []
-        pending_rows = (
-            self._own_rows()
-            .groupBy("query", "table_id")
-            .agg(
-                F.min("batch").alias("first"),
-                F.max("batch").alias("last"),
-                F.count_if(F.col("kind") != "schema").alias("events"),
-            )
-            .collect()
-        )
-        return [Pending(*row) for row in sorted(pending_rows)]
+        return [entry for _, entry in _pending_of(self._own_rows(), F.lit(""))]
+
+    def pending_by_pipeline(self) -> list[tuple[str, Pending]]:
+        """Return the pending events of all pipelines, each entry with the name of its pipeline."""
+        if not self._exists:
+            return []
+        rows, pipeline = self._lake.read(NAME), F.lit(self._pipeline or "")
+        if "pipeline" in rows.columns:
+            pipeline = F.coalesce("pipeline", pipeline)
+        return _pending_of(rows, pipeline)
 
     def rows(self, query: str, applied_batches: Mapping[str, int]) -> DataFrame:
         """Return event rows, each with its ``batch``.
