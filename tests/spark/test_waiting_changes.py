@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from spark_settings import lakes
-from test_crash import LOG, ONE, TWO, insert
+from test_crash import LOG, ONE, TWO, WIDER, insert
 from test_dispatch import DIRECT, LATER, DiedError, altered, dispatcher, dying, take
 from test_latest import pipeline
 
@@ -19,10 +19,12 @@ from changelane.position import OffsetPosition
 from changelane.schema import TableId
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
-from changelane.spark.apply.dispatch import TableDispatcher
+from changelane.spark.apply.dispatch import MergeSchedule, TableDispatcher
 from changelane.spark.evolution.evolution import SchemaEvolver
+from changelane.spark.evolution.evolution_state import Evolution
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker
+from changelane.spark.lake.modes import Modes, TableMode
 from changelane.spark.lake.sql_tables import SqlLake
 from changelane.spark.run.latest import latest_tables
 from changelane.spark.state.change_log import ChangeLog
@@ -168,3 +170,37 @@ def test_views_leave_out_what_waits_for_the_merge_of_another_pipeline(
     assert "pipeline other" in reason
     to.merge(all_of_them=True)
     assert counts() == {"shop.one": 2, "shop.two": 2}
+
+
+@pytest.mark.parametrize("schedule", [DIRECT, LATER])
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
+def test_what_a_paused_change_log_rejected_waits_for_its_replay_alone(
+    spark: SparkSession, lake: str, schedule: MergeSchedule
+) -> None:
+    """Without positions only the number of its batch shows that an event came before."""
+    kind = Path(lake).name
+
+    def process(changes: str) -> TableDispatcher:
+        modes = Modes(tables={"one": TableMode("append")})
+        applier = Applier(
+            spark, lake, table_format=kind, modes=modes, evolution=Evolution(schema_changes=changes)
+        )
+        return TableDispatcher(open_lake(spark, lake, kind), applier, "test", schedule)
+
+    to = process("strict")
+    take(spark, to, [without_position(insert(ONE, 1, 1), 1), insert(TWO, 1, 1)], 0)
+    to.merge(all_of_them=True)
+    wider = replace(insert(ONE, 3, 3), schema=WIDER, after={"id": 3} | dict.fromkeys("abc", "x"))
+    batch = [without_position(insert(ONE, 2, 2), 2), without_position(wider, 3)]
+    with pytest.MonkeyPatch.context() as patch:
+        lake_tables.merges_fail(patch, "SELECT cast(4711 AS tinyint)", ONE)
+        take(spark, to, batch, 1)
+        to.merge(all_of_them=True)
+    assert list(to.paused) == ["shop.one"]
+    unpause(spark, lake)
+    to = process("evolve")
+    to.merge(all_of_them=True)
+    assert to.paused == {}
+    ids = lake_tables.table_of(spark, lake, ONE).select("id").collect()
+    assert sorted(row["id"] for row in ids) == [1, 2]
+    assert lake_tables.table_of(spark, lake, "_changelane/quarantine").count() == 1

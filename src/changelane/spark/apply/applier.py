@@ -224,7 +224,9 @@ class Applier:
         if is_small:
             events = in_session(small_batch_session(self._lake.spark), events.coalesce(1))
         with persisted(events) as persisted_events:
-            new_events = self.quarantine.without_quarantined(persisted_events, marker)
+            new_events = self.quarantine.without_quarantined(
+                persisted_events, marker, self._policy.modes
+            )
             self._apply(new_events, marker, details or {}, isolation, on_planned, is_small=is_small)
         return report
 

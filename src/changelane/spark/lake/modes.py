@@ -157,6 +157,11 @@ class Modes(msgspec.Struct, frozen=True):
         """Return the mode of a table."""
         return option_for_table(self.tables, table) or self.default
 
+    @property
+    def has_append(self) -> bool:
+        """Whether the mode of some table is ``append``."""
+        return any(mode.name == APPEND for mode in (self.default, *self.tables.values()))
+
 
 def modes_of(options: Options) -> Modes:
     """Return the modes in a pipeline's options."""

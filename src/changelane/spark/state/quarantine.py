@@ -15,8 +15,9 @@ from changelane.message import Message
 from changelane.pipeline.error_budget import quarantined_text
 from changelane.reason_codes import ReasonCode
 from changelane.spark.lake.interface import Lake, Marker, retry_conflicts
+from changelane.spark.lake.modes import APPEND, Modes
 from changelane.spark.rows.batch_stats import BatchReport, event_schema_id
-from changelane.spark.rows.schema import DATA, REJECTED
+from changelane.spark.rows.schema import DATA, REJECTED, table_id_of
 from changelane.spark.runtime.sql import JSON_OPTIONS
 
 NAME: Final = "_changelane/quarantine"
@@ -123,30 +124,42 @@ class Quarantine:
         """Return all rows of the quarantine."""
         return self._lake.read(NAME)
 
-    def without_quarantined(self, events: DataFrame, marker: Marker) -> DataFrame:
-        """Return the events of a batch, except rows without a key that it quarantined before.
+    def without_quarantined(self, events: DataFrame, marker: Marker, modes: Modes) -> DataFrame:
+        """Return the events of a batch, except rows to add that it quarantined before.
 
         A batch is repeated after a crash, or comes from the change log. The reason to reject its
         rows may be gone by then. Such a row is in the quarantine already, and a replay applies it;
-        without a key the table could not recognise the second copy.
+        without a key, or in mode ``append``, the table could not recognise the second copy.
 
         Args:
             events: Event rows, with the names of the source.
             marker: The batch.
+            modes: The modes of the tables.
         """
         is_logged = "batch" in events.columns
         if not is_logged:
             last_batch = self._lake.last_batch(NAME, marker)
             if last_batch is None or last_batch < marker.batch:
                 return events
-        entry = F.from_json("event", "kind STRING, key STRING")
-        lacks_key = (entry["kind"] == DATA) & entry["key"].isNull()
-        if is_logged and self._rows_of(marker).where(lacks_key).isEmpty():
+        entry = F.from_json("event", "kind STRING, key STRING, table STRING")
+        stored_rows = self._rows_of(marker).where(entry["kind"] == DATA)
+        is_added, is_stored_added = F.col("key").isNull(), entry["key"].isNull()
+        if modes.has_append:
+            names = stored_rows.select("table_id", entry["table"].alias("table")).distinct()
+            appended = [
+                row["table"]
+                for row in names.collect()
+                if modes.of(table_id_of(row["table_id"])).name == APPEND
+            ]
+            is_added |= F.col("table_id").isin(*appended)
+            is_stored_added |= entry["table"].isin(*appended)
+        is_added &= F.col("kind") == DATA
+        stored_rows = stored_rows.where(is_stored_added)
+        if is_logged and stored_rows.isEmpty():
             return events
-        without_key = events.where((F.col("kind") == DATA) & F.col("key").isNull())
-        if (batches := _batches_of(without_key, marker)) is None:
+        if (batches := _batches_of(events.where(is_added), marker)) is None:
             return events
-        stored_rows = self._rows_of(marker, batches).where(lacks_key)
+        stored_rows = stored_rows.where(F.col("batch").between(*batches))
         if stored_rows.isEmpty():
             return events
         column_aliases = {name: f"h_{name}" for name in ("batch", *_COORDINATES, "event")}
@@ -154,7 +167,7 @@ class Quarantine:
             *(F.col(name).alias(alias) for name, alias in column_aliases.items())
         )
         # the text of a row only where it may be quarantined
-        event = F.when((F.col("kind") == DATA) & F.col("key").isNull(), _event_text(events))
+        event = F.when(is_added, _event_text(events))
         batch_columns = {"event": event}
         if not is_logged:
             batch_columns["batch"] = F.lit(marker.batch).cast("bigint")
