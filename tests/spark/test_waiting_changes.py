@@ -15,6 +15,7 @@ from test_dispatch import DIRECT, LATER, DiedError, altered, dispatcher, dying, 
 from test_latest import pipeline
 
 from changelane.event import DataChange
+from changelane.pipeline.config import load
 from changelane.position import OffsetPosition
 from changelane.schema import TableId
 from changelane.spark import decode
@@ -26,9 +27,12 @@ from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker
 from changelane.spark.lake.modes import Modes, TableMode
 from changelane.spark.lake.sql_tables import SqlLake
+from changelane.spark.maintenance.quarantine_view import EntryFilter
+from changelane.spark.replay.replay import replay
 from changelane.spark.run.latest import latest_tables
 from changelane.spark.state.change_log import ChangeLog
 from changelane.spark.state.paused_tables import PausedTables
+from changelane.spark.state.replays import Settings, pending_entries
 
 RENAME: Final = "ALTER TABLE one RENAME COLUMN a TO letter"
 
@@ -204,3 +208,20 @@ def test_what_a_paused_change_log_rejected_waits_for_its_replay_alone(
     ids = lake_tables.table_of(spark, lake, ONE).select("id").collect()
     assert sorted(row["id"] for row in ids) == [1, 2]
     assert lake_tables.table_of(spark, lake, "_changelane/quarantine").count() == 1
+
+
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
+def test_a_replay_follows_the_events_that_wait_before_it(spark: SparkSession, lake: str) -> None:
+    """The first events of a table decide its key."""
+    unread = spark.createDataFrame([(b"{",)], "value binary")
+    messages = lake_tables.messages(spark, [insert(ONE, 1, 1)]).unionAll(unread)
+    rows = decode(messages, "native-json")
+    dispatcher(spark, lake, LATER).apply(rows, Marker("test", "q", 0))
+    (message,) = lake_tables.CODEC.encode(replace(insert(ONE, 2, 2), key=None)).messages
+    (entry,) = pending_entries(open_lake(spark, lake, Path(lake).name)).collect()
+    file = load(str(pipeline(lake)))
+    (report,) = replay(spark, file, EntryFilter(), Settings(), {entry["entry"]: message})
+    dispatcher(spark, lake, LATER).merge(all_of_them=True)
+    ids = lake_tables.table_of(spark, lake, ONE).select("id").collect()
+    assert [row["id"] for row in ids] == [1]
+    assert report.quarantined == {"no_key": 1}

@@ -62,6 +62,8 @@ class TableReplay:
         options: Mapping[str, Any],
     ) -> ReplayReport:
         """Apply a replay; its messages have one format."""
+        # events that wait in the change log come first, as in a run
+        self._dispatcher.merge(all_of_them=True)
         entries = replays.entries_of(unfinished_replay.number)
         marker, details = replays.marker(unfinished_replay.number), {"source": "quarantine"}
         # filters and computes already ran for events that tables rejected
