@@ -10,10 +10,11 @@ from typing import Any, Final
 import lake_tables
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from spark_settings import lakes_with
+from spark_settings import lakes, lakes_with
 
 from changelane.event import DataChange, Key, Op
 from changelane.position import SequencePosition
@@ -26,7 +27,7 @@ from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker, is_commit_conflict
 from changelane.spark.lake.modes import APPEND, Modes, TableMode
 from changelane.spark.state.fencing import FencedError
-from changelane.types import Integer
+from changelane.types import UNAVAILABLE, Integer
 
 UPSERTS: Final = TableMode()
 APPENDS: Final = TableMode(APPEND)
@@ -253,3 +254,45 @@ def test_a_run_stops_when_its_tables_were_deleted(spark: SparkSession, tmp_path:
     shutil.rmtree(folder)
     with pytest.raises(AnalysisException):
         applier.check_fencing_token()
+
+
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
+def test_a_merge_that_begins_after_the_batches_of_a_newer_run_does_nothing(
+    spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tombstones that it has read lack the delete of the next batch."""
+    older, event = run(spark, lake), insert(2, 2)
+    write(spark, older, insert(1, 1), 0)
+    delete = replace(event, op=Op.DELETE, before=event.after, after=None)
+    merge = older._lake.merge
+
+    def late(session: SparkSession, table: str, source: DataFrame, form: Any) -> None:
+        if table.startswith("tables/"):
+            newer = run(spark, lake)
+            write(spark, newer, event, 1)
+            write(spark, newer, replace(delete, position=SequencePosition(3)), 2)
+        merge(session, table, source, form)
+
+    monkeypatch.setattr(older._lake, "merge", late)
+    write(spark, older, event, 1)
+    assert rows(spark, lake) == [(1, 1)]
+
+
+@pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
+def test_an_older_run_does_not_replace_the_state_of_a_transaction(
+    spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newer run begins after the older one has decided about the batch."""
+    older = run(spark, lake)
+    write(spark, older, insert(1, 1), 0)
+    record = Applier._record_rejected
+
+    def late(self: Applier, *rest: Any) -> None:
+        run(spark, lake)
+        record(self, *rest)
+
+    monkeypatch.setattr(Applier, "_record_rejected", late)
+    moved = replace(insert(2, 2), op=Op.UPDATE, before={"id": 1})
+    with pytest.raises(FencedError):
+        write(spark, older, replace(moved, after={"id": 2, "v": UNAVAILABLE}), 1)
+    assert lake_tables.table_of(spark, lake, "_changelane/side").count() == 0

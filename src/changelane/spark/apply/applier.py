@@ -331,6 +331,9 @@ class Applier:
         """Record deletes, truncates and key changes before any table is written."""
         plans = [plan for plan in batch.plans if plan.mode != APPEND]
         has_removals = any(plan.table_batch.has_removals for plan in plans)
+        if batch.changed_keys:
+            # the state of a transaction replaces that of a newer run, and does not only grow
+            self.check_fencing_token()
         if truncated_only or batch.changed_keys or has_removals:
             table_ids = [*truncated_only, *(plan.table_batch.table_id for plan in plans)]
             rows = batch.changes.where(F.col("table_id").isin(table_ids))

@@ -36,6 +36,7 @@ from changelane.spark.lake.interface import (
     separate_session,
     widens,
 )
+from changelane.spark.lake.merge import Merge
 from changelane.spark.lake.sql_tables import SqlLake, files_of
 from changelane.spark.runtime.gateway import texts_of
 from changelane.spark.runtime.session import check, check_class
@@ -216,10 +217,20 @@ class Iceberg(SqlLake):
         session.conf.set(_SNAPSHOT + _DETAILS, summary)
         return session
 
+    def _has_batch(self, loaded: Any, app: str, batch: int) -> bool:
+        last = self._last_batch(loaded, app)
+        return last is not None and last >= batch
+
+    def merge(self, session: SparkSession, table: str, source: DataFrame, merge: Merge) -> None:
+        # Iceberg accepts a merge that begins after the commits of a newer run, whose deletes are
+        # not among the tombstones of the source. Delta skips it, because it has the marker.
+        marker = _marker_of(session)
+        if marker is None or not self._has_batch(self._table(table), *marker):
+            super().merge(session, table, source, merge)
+
     def append(self, session: SparkSession, table: str, rows: DataFrame) -> None:
-        app, batch = (session.conf.get(_SNAPSHOT + key, "") for key in (_APP, _BATCH))
-        if app and batch:
-            retry_conflicts(lambda: self._append_once(session, table, rows, app, int(batch)))
+        if (marker := _marker_of(session)) is not None:
+            retry_conflicts(lambda: self._append_once(session, table, rows, *marker))
         else:
             super().append(session, table, rows)
 
@@ -232,8 +243,7 @@ class Iceberg(SqlLake):
         commit has added rows since a snapshot.
         """
         loaded = self._table(table)
-        last = self._last_batch(loaded, app)
-        if last is not None and last >= batch:
+        if self._has_batch(loaded, app, batch):
             return
         writer = self._writer(session, table, rows).option("isolation-level", "serializable")
         if (snapshot := loaded.currentSnapshot()) is not None:
@@ -343,6 +353,12 @@ class Iceberg(SqlLake):
         older = f"TIMESTAMP '{before:%Y-%m-%d %H:%M:%S.%f}Z'"
         self._call("expire_snapshots", table, f"older_than => {older}, retain_last => 1")
         self._call("rewrite_manifests", table, "")
+
+
+def _marker_of(session: SparkSession) -> tuple[str, int] | None:
+    """Return the stream and the batch of a session's commits; ``None`` = they have no marker."""
+    app, batch = (session.conf.get(_SNAPSHOT + key, "") for key in (_APP, _BATCH))
+    return (app, int(batch)) if app and batch else None
 
 
 def _scale(kind: str) -> str:

@@ -5,7 +5,8 @@ Each run takes the next number, which the tombstone table stores. A table stores
 run that wrote it last. A run that finds a greater number than its own stops before it writes.
 
 - Delta: the change of that property fails a pending commit of the older run.
-- Iceberg: such a commit may still succeed. It does no harm: row states only grow, and an append
+- Iceberg: such a commit may still succeed. It does no harm: row states only grow. A merge that
+  begins after the newer run's commit of its batch is left out (``Iceberg.merge``), and an append
   fails if another commit has added rows (``Iceberg.append``).
 - Hudi: a table has one writer at a time, so all pipelines of a folder share one number.
 """
