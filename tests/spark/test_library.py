@@ -223,6 +223,7 @@ def test_other_names_are_not_there() -> None:
         ("spark.sql.ansi.enabled", "false"),
         ("spark.sql.variable.substitute", "true"),
         ("spark.sql.parser.escapedStringLiterals", "true"),
+        ("spark.sql.timestampType", "TIMESTAMP_NTZ"),
     ],
 )
 def test_a_session_with_another_setting_is_refused(

@@ -74,6 +74,8 @@ REQUIRED_SETTINGS: Final[dict[str, str]] = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.variable.substitute": "false",
     "spark.sql.parser.escapedStringLiterals": "false",
+    # columns of changelane's own tables have the type TIMESTAMP
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
 }
 """The settings that every session must have, so that values stay exact and names are not parsed."""
 
