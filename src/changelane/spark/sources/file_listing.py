@@ -153,20 +153,28 @@ def walk(root: str, accepts: Callable[[str], bool], *, follow_links: bool = Fals
         for entry in children:
             if is_hidden(entry.name):
                 continue
-            target = f"{real_folder}/{entry.name}"
+            target, is_folder = f"{real_folder}/{entry.name}", _is_folder(entry)
             if entry.is_symlink():
                 target = os.path.realpath(entry.path)
                 if not follow_links and not is_within(target, real):
-                    if entry.is_dir() or accepts(entry.name):
+                    if is_folder or accepts(entry.name):
                         result.outside.append(entry.path)
                     continue
                 if is_within(real_folder, target):  # a cycle
                     continue
-            if entry.is_dir():
+            if is_folder:
                 folders.append((entry.path, target))
             else:
                 _add_file(result, entry.path, entry.name, accepts)
     return result
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Return whether an entry, or the target of a link, is known to be a folder."""
+    try:
+        return entry.is_dir()
+    except OSError:  # of a link, such as one to itself
+        return False
 
 
 def _add_file(result: Listing, path: str, name: str, accepts: Callable[[str], bool]) -> None:
@@ -180,7 +188,10 @@ def _add_file(result: Listing, path: str, name: str, accepts: Callable[[str], bo
             "its name is not UTF-8"
         )
         return
-    except OSError:  # deleted since the listing, or a broken link
+    except FileNotFoundError:  # deleted since the listing, or a broken link
+        return
+    except OSError as error:
+        result.unlisted[path] = error.strerror or type(error).__name__
         return
     if stat.S_ISREG(status.st_mode):
         result.files.append(File(path, status.st_size, status.st_mtime_ns // 1_000_000))

@@ -201,7 +201,7 @@ class FileLog:
         Args:
             files: All files of the folder.
             now_ms: The current time, milliseconds since 1970-01-01 UTC.
-            unlisted: Subfolders without a listing: their files do not count as missing.
+            unlisted: Subfolders and files without a listing: they do not count as missing.
         """
         comparison = Comparison([], [])
         present: set[str] = set()
@@ -227,7 +227,7 @@ class FileLog:
             missing = [
                 path
                 for path in self._states.keys() - present - self._missing
-                if not path.startswith(prefixes)
+                if not path.startswith(prefixes) and path not in unlisted
             ]
             self._set_missing(missing, now_ms)
             self._newly_missing.update(missing)

@@ -118,6 +118,31 @@ def test_a_folder_that_cannot_be_listed_is_told(
         walk(str(tmp_path / "closed"), accepts)
 
 
+def test_a_file_that_cannot_be_examined_is_told_and_a_link_to_itself_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("1.jsonl", "closed.jsonl", "gone.jsonl"):
+        (tmp_path / name).touch()
+    (tmp_path / "loop.jsonl").symlink_to("loop.jsonl")
+    (tmp_path / "loop").symlink_to("loop")
+    examine = os.stat
+
+    def refusing(path: str, **options: bool) -> os.stat_result:  # root may examine everything
+        if str(path).endswith("closed.jsonl"):
+            raise PermissionError(13, "Permission denied")
+        if str(path).endswith("gone.jsonl"):
+            raise FileNotFoundError
+        return examine(path, **options)
+
+    monkeypatch.setattr(os, "stat", refusing)
+    found = walk(str(tmp_path), accepts)
+    assert [Path(one.path).name for one in found.files] == ["1.jsonl"]
+    assert found.unlisted == {
+        f"{tmp_path}/closed.jsonl": "Permission denied",
+        f"{tmp_path}/loop.jsonl": "Too many levels of symbolic links",
+    }
+
+
 def test_addresses_and_paths_are_the_same_files() -> None:
     for path in ("/in/a b%20é;.jsonl", "s3a://bucket/a b%.jsonl", "/in/😀#?.jsonl"):
         assert path_of(address(path)) == path
