@@ -20,6 +20,7 @@ from changelane.spark.rows.builder import row_builder
 from changelane.spark.run.query import RunError
 from changelane.spark.run.tables import RunReport, run
 from changelane.spark.sources import file_listing, file_tasks, files
+from changelane.spark.sources.checkpoint import Checkpoint
 from changelane.spark.sources.file_reader import Piece
 from changelane.spark.state.file_log import FileLog
 
@@ -185,3 +186,32 @@ def test_what_hadoop_reads_is_the_same(
     assert (aside["code"], aside["topic"]) == ("corrupt_compression", "cut.jsonl.gz")
     gz = Piece(f"{source.path}/b.jsonl.gz", "b", len(whole))
     assert file_tasks.read_first_lines(spark, source, gz, 2) == lines(3, 4).splitlines()
+
+
+@pytest.mark.parametrize("clean", ["delete", "archive"])
+def test_what_nobody_has_read_and_what_is_archived_stay_when_files_are_cleaned_up(
+    spark: SparkSession, tmp_path: Path, clean: str
+) -> None:
+    folder, archive = tmp_path / "in", tmp_path / "archive"
+    folder.mkdir()
+    for name in ("read", "grown", "replaced", "again"):
+        (folder / name).write_bytes(lines(1))
+        os.utime(folder / name, (DAYS_S, DAYS_S))
+    options = {"cleanSource": clean, "sourceArchiveDir": str(archive)}
+    source = FilesSource(path=str(folder), format="native-json", glob="*", spark_options=options)
+    said: list[str] = []
+    checkpoint = Checkpoint(spark, str(tmp_path / "checkpoint"))
+    one = files.FilesInput(spark, source, checkpoint, said.append)
+    batch = tuple(one.unread_files())
+    with (folder / "grown").open("ab") as file:
+        file.write(lines(2))
+    (folder / "replaced").write_bytes(lines(2))
+    archived = archive / str(folder)[1:] / "again"
+    archived.parent.mkdir(parents=True)
+    archived.write_bytes(lines(9))
+    one.clean(batch)
+    kept = ["again", "grown", "replaced"] if clean == "archive" else ["grown", "replaced"]
+    assert sorted(path.name for path in folder.iterdir() if path.name[0] != ".") == kept
+    assert archived.read_bytes() == lines(9)
+    assert [path.rpartition("/")[2] for path in one.changed] == ["grown", "replaced"]
+    assert sum("changed after it was read" in note for note in said) == 2

@@ -320,7 +320,8 @@ class FilesInput:
     def clean(self, files: Files) -> None:
         """Delete or archive the files of a complete batch, as ``cleanSource`` requires.
 
-        The files of a batch with an unreadable message stay, because a replay may need them.
+        The files of a batch with an unreadable message stay, because a replay may need them, and so
+        do files that changed since they were listed: nobody has read their new content.
         """
         if self._source.clean == "off" or not self.is_fully_read:
             return
@@ -328,13 +329,22 @@ class FilesInput:
         for file in files:
             try:
                 system, path = file_system(self._spark, file.path)
+                status = system.getFileStatus(path)
+                size, time_ms = int(status.getLen()), int(status.getModificationTime())
+                # some object stores list times in milliseconds, and return a file's in seconds
+                is_newer = time_ms // 1000 > file.time_ms // 1000
+                if is_newer or file.size not in {None, size}:
+                    self._warn({file.path: change_warning(file, File(file.path, size, time_ms))})
+                    self.changed = sorted({*self.changed, file.path})[:MAX_CHANGED]
+                    continue
                 if self._source.clean == "delete":
                     system.delete(path, False)
                     continue
                 name = str(path.toUri().getPath()).lstrip("/")
                 target = jvm.org.apache.hadoop.fs.Path(f"{self._source.archive.rstrip('/')}/{name}")
                 system.mkdirs(target.getParent())
-                if not system.rename(path, target):
+                # some file systems replace an existing target
+                if system.exists(target) or not system.rename(path, target):
                     self._notify(f"{file.path} is applied, but cannot be moved to {target}")
             except Py4JJavaError as error:  # the batch is complete: the run continues
                 kind = error.java_exception.getClass().getSimpleName()

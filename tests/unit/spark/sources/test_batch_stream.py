@@ -151,7 +151,10 @@ def test_files_that_were_applied_are_cleaned_up_but_for_what_could_not_be_read(
 ) -> None:
     one = source(tmp_path, named("a"), monkeypatch, spark_options={"cleanSource": "delete"}).input
     deleted: list[str] = []
-    system = SimpleNamespace(delete=lambda path, _: deleted.append(path))
+    status = SimpleNamespace(getLen=lambda: 10, getModificationTime=lambda: 0)
+    system = SimpleNamespace(
+        delete=lambda path, _: deleted.append(path), getFileStatus=lambda _: status
+    )
     monkeypatch.setattr("changelane.spark.sources.files.file_system", lambda _, p: (system, p))
     one._spark = SimpleNamespace(_jvm=None)
     one.is_fully_read = False
