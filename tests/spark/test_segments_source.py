@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import lake_tables
+import msgspec
 import pytest
 from click.testing import CliRunner
 from kafka_topics import Topics
@@ -19,6 +20,7 @@ from changelane.cli import main
 from changelane.errors import ConfigError
 from changelane.pipeline.config import Pipeline, parse
 from changelane.pipeline.replayed import replayed
+from changelane.pipeline.segments_source import SegmentsSource
 from changelane.schema import TableId
 from changelane.spark.check.pipeline import check
 from changelane.spark.lake import lake as open_lake
@@ -27,6 +29,7 @@ from changelane.spark.run.tables import RunReport, run
 from changelane.spark.sinks.delivery import run_to_topics
 from changelane.spark.sinks.report import DeliveriesReport
 from changelane.spark.sources import segments
+from changelane.spark.sources.checkpoint import Checkpoint
 from changelane.spark.sources.segments import SegmentsInput
 
 
@@ -284,6 +287,58 @@ def test_what_is_damaged_or_gone_stops_the_run_with_a_sentence(
     with pytest.raises(ConfigError, match="was created again after this pipeline read it"):
         capture.run(spark)
     assert capture.ids(spark) == [*range(20)]
+
+
+def test_a_lost_manifest_stops_the_run_instead_of_hiding_the_later_ones(
+    spark: SparkSession, capture: Capture, tmp_path: Path
+) -> None:
+    def read(one: SegmentsInput) -> list[int]:
+        counts = []
+        for batch in one.new_batches():
+            one.start_batch(batch)
+            counts.append(batch.offsets.end - batch.offsets.start)
+            one.complete_batch(batch)
+        return counts
+
+    source = capture.pipeline().source
+    assert isinstance(source, SegmentsSource)
+    checkpoint = Checkpoint(spark, str(tmp_path / "checkpoint"))
+    for _ in range(2):
+        capture.publish(2)
+    one = SegmentsInput(spark, source, checkpoint, consumer="one")
+    assert one.pending_batch() is None
+    assert read(one) == [4]
+    for _ in range(2):
+        capture.publish(2)
+    manifests = [capture.path / "manifests" / f"{number:020}.json" for number in range(1, 5)]
+    third = manifests[2].read_bytes()
+    manifests[2].unlink()
+    again = SegmentsInput(spark, source, checkpoint, consumer="one")
+    for look in (lambda: again.check([]), again.pending_batch):
+        with pytest.raises(ConfigError, match="lost manifest 3, and this pipeline would never"):
+            look()
+
+    # the retention overtakes a run that does not keep the segments
+    manifests[2].write_bytes(third)
+    unkept = msgspec.structs.replace(source, keeps_segments=False)
+    one = SegmentsInput(spark, unkept, checkpoint, consumer="two")
+    assert one.pending_batch() is None
+    assert read(one) == [4]
+    assert read(one) == []
+    capture.publish(0)
+    capture.publish(2)
+    for path in capture.path.joinpath("manifests").iterdir():
+        if path.name < f"{6:020}":
+            path.unlink()
+    assert read(one) == []  # what was deleted had no records
+    assert read(one) == [2]
+    for _ in range(2):
+        capture.publish(2)
+    for path in capture.path.joinpath("manifests").iterdir():
+        if path.name < f"{8:020}":
+            path.unlink()
+    with pytest.raises(ConfigError, match="its retention deleted records in between"):
+        read(one)
 
 
 def test_check_reads_a_sample_and_writes_nothing(spark: SparkSession, capture: Capture) -> None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from changelane.capture.manifest import Segment
-from changelane.capture.segment_store import CaptureLog
+from changelane.capture.segment_store import CaptureLog, ExpiredManifestError
 from changelane.capture.storage import Folder, folder_of
 from changelane.conversion.compression import expanded_stream
 from changelane.conversion.message_files import raw_lines, read_record
@@ -171,6 +171,9 @@ class SegmentsInput:
             yield batch_until(segments[-1].first_offset + segments[-1].record_count)
         elif sequence > self._read_sequence and self._log.is_complete:
             self._record_read(sequence)  # manifests without records
+        elif not (self._source.keeps_segments or self._has_manifest(sequence)):
+            self._check_start(start)
+            self._read_sequence = self._sequence_before(start)  # the deleted ones had no records
 
     def _position(self) -> SegmentBatch:
         """Return the batch after which the next one begins.
@@ -299,6 +302,15 @@ class SegmentsInput:
                 "itself, or lost files; restore it"
             )
             raise ConfigError(msg)
+        before = self._sequence_before(start)
+        later_sequences = [number for number in self._capture_log.sequences() if number > before]
+        for expected, sequence in enumerate(later_sequences, before + 1):
+            if sequence != expected:
+                msg = (
+                    f"the capture log {self._source.path} lost manifest {expected}, and this "
+                    "pipeline would never read it and the later ones: restore it"
+                )
+                raise ConfigError(msg)
 
     def resume(
         self, entries: list[OffsetLogEntry], apply_batch: ApplyBatch, *, allow_data_loss: bool
@@ -337,6 +349,13 @@ class SegmentsInput:
         self._check_start(end)
         self._resumed = SegmentBatch(end, end, self._sequence_before(end))
         return BatchOffsets(span=self._span(end, end))
+
+    def _has_manifest(self, sequence: int) -> bool:
+        try:
+            self._capture_log.manifest(sequence)
+        except ExpiredManifestError:
+            return False
+        return True
 
     def _sequence_before(self, offset: int) -> int:
         """Return the newest manifest whose records all precede an offset; 0 = there is none."""
