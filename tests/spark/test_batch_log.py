@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
+from changelane.errors import ConfigError
 from changelane.pipeline.kafka_offsets import OffsetRange
 from changelane.spark.state import offset_log
 from changelane.spark.state.offset_log import BatchOffsets, OffsetLog
@@ -32,3 +34,36 @@ def test_joined_batches_keep_their_files_and_the_offsets_behind_the_last(
     (resumed,) = log.read()
     assert resumed.query.startswith("resumed-")
     assert resumed.newest.span == one.newest.span
+
+
+def test_a_batch_after_a_gap_means_that_the_tables_are_older_than_the_checkpoint(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    log = OffsetLog(spark, str(tmp_path), "shop")
+    with pytest.raises(ConfigError, match="the tables lack batches before batch 1 of"):
+        log.check("q", 1, BatchOffsets(), "checkpoint")
+    log.check("q", 1, BatchOffsets(), "checkpoint", first_batch=1)  # Spark's file source read 0
+    for number in range(2):
+        log.check("q", number, BatchOffsets(), "checkpoint")
+        log.record_batch("q", number, BatchOffsets())
+        log.record_finished("q", number)
+    for reader in (log, OffsetLog(spark, str(tmp_path), "shop")):
+        reader.check("q", 2, BatchOffsets(), "checkpoint")
+        with pytest.raises(ConfigError, match="restore the newest tables"):
+            reader.check("q", 3, BatchOffsets(), "checkpoint")
+    renamed = OffsetLog(spark, str(tmp_path), "store")
+    with pytest.raises(ConfigError, match="that of another pipeline or folder"):
+        renamed.check("q", 2, BatchOffsets(), "checkpoint")
+
+
+def test_an_epoch_never_falls(spark: SparkSession, tmp_path: Path) -> None:
+    log = OffsetLog(spark, str(tmp_path), "shop", epoch=2)
+    for number in range(offset_log._JOIN_EVERY + 1):
+        log.record_batch("q", number, BatchOffsets())
+    log.check_epoch(log.read())
+    lower = OffsetLog(spark, str(tmp_path), "shop", epoch=1)
+    with pytest.raises(ConfigError, match=r"set options\.epoch to 2 or higher"):
+        lower.check_epoch(lower.read())
+    log.replace(BatchOffsets())
+    with pytest.raises(ConfigError, match=r"set options\.epoch to 2 or higher"):
+        lower.check_epoch(lower.read())

@@ -47,6 +47,11 @@ class Source(Protocol):
         ...
 
     @property
+    def begins_at_latest(self) -> bool:
+        """Whether a new checkpoint begins after the latest input."""
+        ...
+
+    @property
     def engine(self) -> str:
         """The module that reads the source on Spark, with ``open_input``.
 

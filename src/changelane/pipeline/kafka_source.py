@@ -131,6 +131,11 @@ class KafkaSource(
         return f", and begin at {origin}"
 
     @property
+    def begins_at_latest(self) -> bool:
+        """Whether a new checkpoint begins after the latest message."""
+        return self.starting_offsets == "latest"
+
+    @property
     def engine(self) -> str:
         """The module that reads the source on Spark."""
         return "changelane.spark.sources.kafka"

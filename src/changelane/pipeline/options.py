@@ -121,7 +121,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             name is created again, or ``truncate`` the table at once.
         shadow_tables: ``skip`` the working tables of gh-ost and pt-online-schema-change (such as
             ``_orders_gho``), or ``include`` them as tables of their own.
-        epoch: Increase it if the source's history changed, as after a failover.
+        epoch: Increase it if the source's history changed, as after a failover. It never falls: a
+            run with a lower epoch than an earlier one is refused, because its events would have no
+            effect.
         on_error: ``quarantine`` quarantines events that cannot be read or applied, and the run
             continues; ``stop`` ends the run before any event of the batch is applied, or any later
             event is sent.

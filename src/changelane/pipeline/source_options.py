@@ -24,6 +24,11 @@ class SourceOptions(
         return ""
 
     @property
+    def begins_at_latest(self) -> bool:
+        """False: a new checkpoint begins with the oldest input, or where the options say."""
+        return False
+
+    @property
     def jars(self) -> tuple[str, ...]:
         """Empty: Spark reads the source without jars."""
         return ()

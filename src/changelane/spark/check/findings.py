@@ -16,7 +16,12 @@ from changelane.pipeline.kafka_offsets import Offsets
 from changelane.spark.lake.interface import file_system
 from changelane.spark.sources.checkpoint import Checkpoint
 from changelane.spark.sources.sample import Samples
-from changelane.spark.state.offset_log import OffsetLog, OffsetLogEntry, lost_checkpoint_warning
+from changelane.spark.state.offset_log import (
+    OffsetLog,
+    OffsetLogEntry,
+    check_new_start,
+    lost_checkpoint_warning,
+)
 
 MAX_SHOWN: Final = 20
 """The maximum number of topics that are listed and sampled."""
@@ -88,16 +93,14 @@ def checkpoint_findings(
         yield ok("checkpoint", f"a run continues at the offsets of {path}")
         return (checkpoint.position() or None) if has_offsets else None
     if log:
-        if pipeline.sink.is_topics:
-            yield warning("checkpoint", f"{path} does not exist: messages would be sent again")
-        else:
-            try:
-                yield warning(
-                    "checkpoint",
-                    lost_checkpoint_warning(path, pipeline.options, pipeline.positions),
-                )
-            except ConfigError as error:
-                yield problem("checkpoint", str(error))
+        try:
+            if pipeline.sink.is_topics:
+                check_new_start(pipeline)
+                yield warning("checkpoint", f"{path} does not exist: messages would be sent again")
+            else:
+                yield warning("checkpoint", lost_checkpoint_warning(pipeline))
+        except ConfigError as error:
+            yield problem("checkpoint", str(error))
         return None
     yield from folder_findings(spark, "checkpoint", path)
     yield ok("checkpoint", f"a run would create {path}{pipeline.source.start_text}")

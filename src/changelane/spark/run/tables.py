@@ -127,7 +127,7 @@ def run(
     expressions = expressions_of(spark, pipeline)
     report, options = RunReport(pipeline.name), pipeline.options
     on_batch = with_repeat_note(on_batch, notify)
-    log = OffsetLog(spark, pipeline.folder, pipeline.name)
+    log = OffsetLog(spark, pipeline.folder, pipeline.name, epoch=options.epoch)
     checkpoint = Checkpoint(spark, pipeline.checkpoint)
     source = input_of(spark, pipeline, checkpoint, notify)
     source.verify()
@@ -186,7 +186,9 @@ def run(
         query = checkpoint.query()
         new_rows: Any = source.without_applied(batch, query)
         stored_offsets = source.offsets_of(number, new_rows)
-        log.check(query, number, stored_offsets, pipeline.checkpoint)
+        log.check(
+            query, number, stored_offsets, pipeline.checkpoint, first_batch=_first_batch(source)
+        )
         apply_batch(new_rows, query, number, stored_offsets)
 
     batch_function = BatchFunction(process_batch, interrupts := Interrupts(notify))
@@ -226,6 +228,11 @@ def _with_source_counts(
         source.lag(batch_offsets),
     )
     return batch_report
+
+
+def _first_batch(source: Input) -> int:
+    """Return the first batch that the offset log of a checkpoint may have."""
+    return source.first_batch if isinstance(source, FilesInput) else 0
 
 
 def _changed_files(source: Input) -> list[str]:
@@ -290,18 +297,15 @@ def _restore_offset_log(
     notify: Callable[[str], None],
 ) -> None:
     """Continue after the offsets that were read, or start from the beginning."""
+    entries = log.read()
+    log.check_epoch(entries)
     if is_checkpoint_known:
-        source.check(log.read())
-    elif recover is None:
-        _clear_offset_log(log, pipeline, notify)
-    elif (offsets := recover(log.read())) is not None:
-        log.replace(offsets)
-
-
-def _clear_offset_log(log: OffsetLog, pipeline: Pipeline, notify: Callable[[str], None]) -> None:
-    """Clear the offset log; notify the user if its checkpoint is lost."""
-    if log.read():
-        notify(lost_checkpoint_warning(pipeline.checkpoint, pipeline.options, pipeline.positions))
+        source.check(entries)
+    elif recover is not None:
+        if (offsets := recover(entries)) is not None:
+            log.replace(offsets)
+    elif entries:
+        notify(lost_checkpoint_warning(pipeline))
         log.clear()
 
 

@@ -27,7 +27,7 @@ from changelane.spark.sinks.interface import check_order, ends_of, engine_of, se
 from changelane.spark.sinks.report import DeliveriesReport, DeliveryReport
 from changelane.spark.sources.checkpoint import Checkpoint
 from changelane.spark.sources.interface import OrderedInput, input_of
-from changelane.spark.state.offset_log import OffsetLog
+from changelane.spark.state.offset_log import OffsetLog, check_new_start
 
 
 def run_to_topics(
@@ -72,6 +72,7 @@ def run_to_topics(
     if checkpoint.is_created:
         read.check(log.read())
     elif log.read():
+        check_new_start(pipeline)
         notify(f"the checkpoint {checkpoint.path} does not exist: messages are sent again")
         log.clear()
 

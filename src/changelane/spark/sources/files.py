@@ -74,6 +74,7 @@ class FilesInput:
     Attributes:
         changed: Files that changed after a batch read them, at most :data:`MAX_CHANGED`.
         is_fully_read: Whether the newest batch contained no unreadable message or file.
+        first_batch: The first batch that Spark's file source did not read.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class FilesInput:
         self._rejections: dict[str, str] = {}
         self.changed: list[str] = []
         self.is_fully_read = True
+        self.first_batch = 0
 
     def verify(self) -> None:
         """Check that the folder exists, before anything is written.
@@ -124,7 +126,10 @@ class FilesInput:
         if self._file_log is None:
             self._checkpoint.create()
             store = SmallFiles(self._spark, f"{self._checkpoint.path}/files")
-            self._file_log = FileLog(store, self._checkpoint.spark_file_log())
+            spark_log = self._checkpoint.spark_file_log()
+            if spark_log is not None:
+                self.first_batch = spark_log.last_batch + 1
+            self._file_log = FileLog(store, spark_log)
         return self._file_log
 
     def unread_files(self) -> list[File]:

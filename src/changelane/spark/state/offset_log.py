@@ -13,15 +13,15 @@ with keys could take them without harm, but tables without keys would have their
 
 import re
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
 from pyspark.sql import SparkSession
 
 from changelane.errors import ConfigError
+from changelane.pipeline.config import Pipeline
 from changelane.pipeline.kafka_offsets import OffsetRange
-from changelane.pipeline.options import Options
 from changelane.spark.runtime.sql import folder_name
 from changelane.spark.state.small_files import SmallFiles, decode_file
 
@@ -38,10 +38,12 @@ class BatchOffsets(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         files: The addresses of files.
         span: The offset range of each topic.
+        epoch: The option ``epoch`` of the run that recorded it.
     """
 
     files: tuple[str, ...] = ()
     span: OffsetRange | None = None
+    epoch: int = 0
 
 
 class OffsetLogEntry(msgspec.Struct, frozen=True):
@@ -69,10 +71,12 @@ class OffsetLog:
         spark: The session.
         root: The folder of the tables.
         pipeline: The pipeline's name.
+        epoch: The option ``epoch`` of the pipeline.
     """
 
-    def __init__(self, spark: SparkSession, root: str, pipeline: str) -> None:
+    def __init__(self, spark: SparkSession, root: str, pipeline: str, *, epoch: int = 0) -> None:
         self._spark = spark
+        self._epoch = epoch
         self._path = f"{root.rstrip('/')}/{_FOLDER}/{folder_name(pipeline)}"
         self._root = SmallFiles(spark, self._path)
         self._folders: dict[str, SmallFiles] = {}
@@ -106,15 +110,34 @@ class OffsetLog:
         if not self._folder_of(query).exists(_entry_name(batch)):
             self._write(query, _entry_name(batch), batch_offsets)
 
-    def check(self, query: str, batch: int, batch_offsets: BatchOffsets, checkpoint: str) -> None:
-        """Reject a batch with a number of an earlier batch with another input.
+    def check(
+        self,
+        query: str,
+        batch: int,
+        batch_offsets: BatchOffsets,
+        checkpoint: str,
+        *,
+        first_batch: int = 0,
+    ) -> None:
+        """Reject a batch with a number of an earlier batch with another input, or after a gap.
 
-        Its marker would let tables skip rows that they do not have.
+        The marker of the first would let tables skip rows that they do not have. Tables lack the
+        rows of the batches in a gap.
+
+        Args:
+            query: The id of the checkpoint.
+            batch: The batch.
+            batch_offsets: Its input.
+            checkpoint: The path of the checkpoint.
+            first_batch: The first batch that the log of this checkpoint may have.
 
         Raises:
-            ConfigError: The checkpoint is an older copy of itself; the message names the fix.
+            ConfigError: The checkpoint is an older copy of itself, or the tables are older than the
+                checkpoint, or not its own; the message names the fix.
         """
         if self._is_new(query, batch):
+            if batch > max(self._newest[query] + 1, first_batch):
+                raise ConfigError(OLDER_TABLES.format(batch=batch, checkpoint=checkpoint))
             return
         is_recorded = self._folder_of(query).exists(_entry_name(batch))
         if not is_recorded or not _is_same(self._read(query, _entry_name(batch)), batch_offsets):
@@ -145,8 +168,19 @@ class OffsetLog:
         for query in older_queries:
             self._folder_of(query).delete_all()
 
+    def check_epoch(self, entries: Iterable[OffsetLogEntry]) -> None:
+        """Reject an epoch below that of an earlier batch: tables would ignore its events as old.
+
+        Raises:
+            ConfigError: The epoch is lower.
+        """
+        newest = max((entry.newest.epoch for entry in entries), default=0)
+        if self._epoch < newest:
+            raise ConfigError(LOWER_EPOCH.format(epoch=self._epoch, newest=newest))
+
     def _write(self, query: str, name: str, batch_offsets: BatchOffsets) -> None:
-        self._folder_of(query).write(name, msgspec.json.encode(batch_offsets))
+        content = msgspec.structs.replace(batch_offsets, epoch=self._epoch)
+        self._folder_of(query).write(name, msgspec.json.encode(content))
 
     def _compact(self, query: str, batch: int, is_remembered: Callable[[str], bool]) -> None:
         """Write the input of all batches before a batch into one file."""
@@ -207,8 +241,8 @@ class OffsetLog:
                 continue
             batch = max(number for _, number in entry_names)
             offsets_by_key = {key: self._read(query, name) for key, name in entry_names.items()}
-            newest = offsets_by_key.pop((False, batch), None) or BatchOffsets(
-                span=offsets_by_key[True, batch].span
+            newest = offsets_by_key.pop((False, batch), None) or msgspec.structs.replace(
+                offsets_by_key[True, batch], files=()
             )
             earlier_files = frozenset(
                 name for batch_offsets in offsets_by_key.values() for name in batch_offsets.files
@@ -244,10 +278,27 @@ LOST_CHECKPOINT: Final = (
     "{tables} would get their rows a second time: run with --recover-checkpoint to continue from "
     "the batches in the tables, or restore the newest checkpoint"
 )
+SKIPPED_AT_LATEST: Final = (
+    "the checkpoint {checkpoint} does not exist, but earlier batches of this pipeline are "
+    "complete, and source.starting_offsets: latest would skip the messages after them: a "
+    "pipeline into tables continues after them with --recover-checkpoint; or set "
+    "source.starting_offsets to other offsets, or to earliest"
+)
 OLDER_CHECKPOINT: Final = (
     "batch {batch} of the checkpoint {checkpoint} has another input than before: the checkpoint is "
     "an older copy, or lost files, and tables would skip rows that they do not have; move it away "
     "and run with --recover-checkpoint, which continues from the batches in the tables"
+)
+OLDER_TABLES: Final = (
+    "the tables lack batches before batch {batch} of the checkpoint {checkpoint}: they are an "
+    "older copy, or the checkpoint is that of another pipeline or folder; restore the newest "
+    "tables, or move the checkpoint away and run with --recover-checkpoint, which continues from "
+    "the batches in the tables"
+)
+LOWER_EPOCH: Final = (
+    "options.epoch is {epoch}, and earlier batches have the epoch {newest}: their rows are newer "
+    "than all events of a lower epoch, which would have no effect; set options.epoch to {newest} "
+    "or higher"
 )
 READ_AGAIN: Final = (
     "the checkpoint {checkpoint} does not exist: the whole source is read and applied again, which "
@@ -256,23 +307,31 @@ READ_AGAIN: Final = (
 )
 
 
-def lost_checkpoint_warning(checkpoint: str, options: Options, positions: Collection[str]) -> str:
-    """Return the warning for a lost checkpoint, when the whole source is applied again.
-
-    Args:
-        checkpoint: The path of the checkpoint.
-        options: The options of the pipeline.
-        positions: The positions of the format (:attr:`Carries.positions`), by which a table of
-            mode ``append`` recognises repeated events.
+def check_new_start(pipeline: Pipeline) -> None:
+    """Check that a new checkpoint skips no input after the batches of a lost one.
 
     Raises:
-        ConfigError: Applying the source again would append rows a second time.
+        ConfigError: It would begin at the latest message.
     """
+    if pipeline.source.begins_at_latest:
+        raise ConfigError(SKIPPED_AT_LATEST.format(checkpoint=pipeline.checkpoint))
+
+
+def lost_checkpoint_warning(pipeline: Pipeline) -> str:
+    """Return the warning for a lost checkpoint, when the whole source is applied again.
+
+    Tables of mode ``append`` recognise repeated events by the positions of the format.
+
+    Raises:
+        ConfigError: A new checkpoint would skip messages, or rows would be appended a second time.
+    """
+    check_new_start(pipeline)
+    checkpoint, options = pipeline.checkpoint, pipeline.options
     modes = {options.mode, *(table.mode for table in options.tables.values())}
     repeats = []
     if options.tables_without_key == "append":
         repeats.append("a table without a key")
-    if "append" in modes and not set(positions) - {"time"}:
+    if "append" in modes and not pipeline.positions - {"time"}:
         repeats.append("a table of the mode `append`")
     if repeats:
         raise ConfigError(
