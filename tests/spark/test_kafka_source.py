@@ -23,6 +23,8 @@ from changelane.cli import main
 from changelane.errors import ConfigError
 from changelane.event import ChangeEvent, DataChange, Key, Op
 from changelane.pipeline.config import Pipeline, load, parse
+from changelane.pipeline.kafka_offsets import OffsetRange
+from changelane.pipeline.kafka_source import KafkaSource
 from changelane.pipeline.preflight import check_topics
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.apply.table_writer import TableWriter
@@ -30,6 +32,9 @@ from changelane.spark.lake import lake as open_lake
 from changelane.spark.run.query import RunError
 from changelane.spark.run.tables import run
 from changelane.spark.sinks.delivery import run_to_topics
+from changelane.spark.sources.checkpoint import Checkpoint
+from changelane.spark.sources.kafka import KafkaInput
+from changelane.spark.state.offset_log import BatchOffsets, OffsetLog
 from changelane.types import Integer
 
 PARTITIONS: Final = 2
@@ -274,6 +279,86 @@ def test_where_a_topic_begins_and_which_topics_there_are(
         run(spark, wrong)
     told = load(written(topics, lake, topic, starting_offsets={topic: {0: 1}}))
     assert sum(batch.events for batch in run(spark, told).batches) == 2
+
+
+def kafka_input(
+    spark: SparkSession,
+    servers: str,
+    folder: Path,
+    offsets: dict[str, dict[str, int]] | None,
+    **options: Any,
+) -> KafkaInput:
+    """Return topics as an input, with a checkpoint of one batch; without offsets of none."""
+    files = {"metadata": json.dumps({"id": "query"})}
+    if offsets is not None:
+        files |= {"offsets/0": f"v1\n{{}}\n{json.dumps(offsets)}", "commits/0": "v1\n{}"}
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    source = KafkaSource(bootstrap_servers=servers, format="native-json", **options)
+    return KafkaInput(spark, source, Checkpoint(spark, str(folder)), "hint", offset_epoch=0)
+
+
+def test_other_topics_than_those_of_the_checkpoint_stop_the_run_before_spark_records_a_batch(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    first, second = (topics.create(topics.name("changed")) for _ in range(2))
+    offsets = {first: {"0": 0}, second: {"0": 0}}
+    kafka_input(spark, topics.servers, tmp_path / "a", offsets, topics=[first, second]).check([])
+    for options in ({"topics": first}, {"topic_pattern": first}):
+        fewer = kafka_input(spark, topics.servers, tmp_path / "a", offsets, **options)
+        with pytest.raises(ConfigError, match=f"does not include topics .*: {second}: hint"):
+            fewer.check([])
+    more = kafka_input(
+        spark, topics.servers, tmp_path / "b", {first: {"0": 0}}, topics=[first, second]
+    )
+    more.check([])
+    topics.send(second, [Message(b"1"), Message(b"2")])
+    topics.delete_before(second, {0: 1})
+    with pytest.raises(ConfigError, match=f"no offset of {second}-0, which begins with offset 1"):
+        more.check([])
+
+
+def test_a_recovery_that_ended_before_its_first_batch_continues_at_the_same_offsets(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create(topics.name("resumed"))
+    topics.send(topic, [Message(b"1"), Message(b"2"), Message(b"3")])
+    log = OffsetLog(spark, str(tmp_path / "lake"), "shop")
+    log.replace(BatchOffsets(span=OffsetRange({topic: {0: 2}}, {topic: {0: 2}}, {topic: "id"})))
+    one = kafka_input(
+        spark, topics.servers, tmp_path / "c", None, topics=topic, starting_offsets="latest"
+    )
+    with pytest.raises(ConfigError, match=f"topic {topic} was deleted and created again"):
+        one.check(log.read())
+    log.replace(BatchOffsets(span=OffsetRange({topic: {0: 2}})))
+    one.check(log.read())
+    query = one.stream().writeStream.format("memory").queryName("resumed")
+    query.trigger(availableNow=True).start().awaitTermination()
+    assert [row["offset"] for row in spark.table("resumed").collect()] == [2]
+
+
+def test_offsets_that_begin_again_need_a_higher_epoch(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create(topics.name("again"))
+    one = kafka_input(spark, topics.servers, tmp_path / "c", None, topics=topic)
+    entries = []
+    for epoch in (0, 1):
+        log = OffsetLog(spark, str(tmp_path / "lake"), "shop", epoch=epoch)
+        log.replace(BatchOffsets(span=OffsetRange({topic: {0: 2}}, ids={topic: "before"})))
+        entries.append(log.read())
+        with pytest.raises(ConfigError, match=f"set options.epoch to {epoch + 1}"):
+            one.check_restart(entries[-1])
+    raised = KafkaInput(spark, one._source, one._checkpoint, "hint", offset_epoch=1)
+    raised.check_restart(entries[0])
+    positions = KafkaInput(spark, one._source, one._checkpoint, "hint")
+    positions.check_restart(entries[1])
+    applied: list[Any] = []
+    with pytest.raises(ConfigError, match=r"set options\.epoch to 1"):
+        one.resume(entries[0], lambda *batch: applied.append(batch), allow_data_loss=True)
+    resumed = raised.resume(entries[0], lambda *batch: applied.append(batch), allow_data_loss=True)
+    assert (resumed, applied) == (BatchOffsets(span=OffsetRange({}, {}, {})), [])
 
 
 @pytest.mark.long

@@ -37,6 +37,7 @@ from changelane.spark.run.trigger import AdaptiveTrigger, run_stream
 from changelane.spark.sources.checkpoint import Checkpoint
 from changelane.spark.sources.files import FilesInput
 from changelane.spark.sources.interface import Input, input_of
+from changelane.spark.sources.kafka import KafkaInput
 from changelane.spark.state.offset_log import (
     BatchOffsets,
     OffsetLog,
@@ -305,6 +306,8 @@ def _restore_offset_log(
         if (offsets := recover(entries)) is not None:
             log.replace(offsets)
     elif entries:
+        if isinstance(source, KafkaInput):
+            source.check_restart(entries)
         notify(lost_checkpoint_warning(pipeline))
         log.clear()
 

@@ -7,7 +7,7 @@ offsets as before, and the connector would continue in the middle of it.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, cast
 
 import msgspec
@@ -52,7 +52,14 @@ def open_input(
     del notify
     # the options that name this module
     source = cast("KafkaSource | DatabaseSource", pipeline.source).topic_source
-    return KafkaInput(spark, source, checkpoint, data_loss_hint(pipeline))
+    is_ordered_by_offsets = not (pipeline.positions or source.uses_event_ids)
+    return KafkaInput(
+        spark,
+        source,
+        checkpoint,
+        data_loss_hint(pipeline),
+        offset_epoch=pipeline.options.epoch if is_ordered_by_offsets else None,
+    )
 
 
 class KafkaInput:
@@ -63,6 +70,7 @@ class KafkaInput:
         source: The topics.
         checkpoint: Spark's checkpoint.
         data_loss_hint: The advice of an error about lost messages.
+        offset_epoch: The option ``epoch`` if offsets order the events; ``None`` = positions do.
     """
 
     def __init__(
@@ -71,11 +79,14 @@ class KafkaInput:
         source: KafkaSource,
         checkpoint: Checkpoint,
         data_loss_hint: str,
+        *,
+        offset_epoch: int | None = None,
     ) -> None:
         self._spark = spark
         self._source = source
         self._checkpoint = checkpoint
         self._data_loss_hint = data_loss_hint
+        self._offset_epoch = offset_epoch
         self._options = {**READ_COMMITTED, **source.spark_options}
         self._starts: Offsets | None = None
         self._ids: dict[str, str] = {}
@@ -225,17 +236,19 @@ class KafkaInput:
         """
         position = self._checkpoint.position()
         query = self._checkpoint.query()
-        batch_offsets = next(
-            (entry.newest for entry in entries if entry.query == query), BatchOffsets()
-        )
-        offset_range = OffsetRange(
-            position, {}, {} if batch_offsets.span is None else batch_offsets.span.ids
-        )
+        spans = {entry.query == query: entry.newest.span for entry in entries}
+        if not position and (resumed := spans.get(False)) is not None:
+            # a run recovered a lost checkpoint, and ended before the first batch of this one
+            position = self._starts = resumed.ends
+            spans[True] = resumed
+        span = spans.get(True)
+        offset_range = OffsetRange(position, {}, {} if span is None else span.ids)
         self._ids.update(offset_range.ids)
-        if names := sorted(self._unmatched_topics().intersection(position)):
-            msg = f"source.topic_pattern does not match topics of the checkpoint: {_joined(names)}"
+        if names := sorted(self._unselected_topics(position)):
+            option = "topics" if self._source.topic_pattern is None else "topic_pattern"
+            msg = f"source.{option} does not include topics of the checkpoint: {_joined(names)}"
             raise ConfigError(f"{msg}: {self._data_loss_hint}")
-        if losses := self._losses(offset_range):
+        if losses := self._losses(offset_range) or self._losses_of_new_partitions(position):
             raise ConfigError(f"{_joined(losses)}: {self._data_loss_hint}")
 
     def resume(
@@ -267,6 +280,7 @@ class KafkaInput:
             if not allow_data_loss:
                 msg = f"{_joined(losses)}: add --allow-data-loss to continue without these messages"
                 raise ConfigError(msg)
+            self.check_restart(entries)
             ranges = [
                 (entry, self._available_range(offset_range)) for entry, offset_range in ranges
             ]
@@ -289,6 +303,34 @@ class KafkaInput:
         with self._admin() as broker:
             self._ids = {name: topic.id for name, topic in broker.describe(ends).items()}
         return BatchOffsets(span=OffsetRange(ends, ends, self._ids))
+
+    def check_restart(self, entries: list[OffsetLogEntry]) -> None:
+        """Check that events of partitions that begin again are newer than the rows of the tables.
+
+        Args:
+            entries: The entries of the offset log.
+
+        Raises:
+            ConfigError: Offsets order the events, and the epoch did not rise.
+        """
+        for entry in entries:
+            offset_range = self._remaining_range(entry)
+            is_ordered = self._offset_epoch is None or self._offset_epoch > entry.newest.epoch
+            if offset_range is None or is_ordered:
+                continue
+            available_ends = self._available_range(offset_range).ends
+            restarted_topics = {
+                topic
+                for topic, number, _ in partitions(offset_range.ends)
+                if number not in available_ends.get(topic, {})
+            }
+            if restarted_topics:
+                msg = (
+                    f"offsets order the events of {_joined(sorted(restarted_topics))}, and begin "
+                    "again: tables would ignore events with lower offsets as old; set "
+                    f"options.epoch to {entry.newest.epoch + 1}"
+                )
+                raise ConfigError(msg)
 
     # -- topics at the broker
 
@@ -316,15 +358,17 @@ class KafkaInput:
             ]
             raise ConfigError(f"{_joined(losses)}: {self._data_loss_hint}")
 
-    def _unmatched_topics(self) -> set[str]:
-        """Return the topics of the broker that the pattern does not match."""
+    def _unselected_topics(self, topics: Iterable[str]) -> set[str]:
+        """Return those of the topics that the options of the source do not select."""
         if self._source.topic_pattern is None:
-            return set()
+            return set(topics) - set(self._source.names)
         with self._admin() as broker:
-            return set(broker.names()) - set(broker.matching_names(self._source.topic_pattern))
+            existing_names = set(broker.names())
+            matching_names = set(broker.matching_names(self._source.topic_pattern))
+        return existing_names.intersection(topics) - matching_names
 
     def _remaining_range(self, entry: OffsetLogEntry) -> OffsetRange | None:
-        """Return the unread range of a batch, for topics that the pattern still matches.
+        """Return the unread range of a batch, for topics that the source still selects.
 
         The range of a complete batch is empty.
         """
@@ -333,9 +377,9 @@ class KafkaInput:
             return None
         if entry.is_finished:
             offset_range = OffsetRange(offset_range.ends, offset_range.ends, offset_range.ids)
-        unmatched_topics = self._unmatched_topics()
+        unselected_topics = self._unselected_topics(offset_range.ends)
         starts, ends = (
-            {topic: parts for topic, parts in offsets.items() if topic not in unmatched_topics}
+            {topic: parts for topic, parts in offsets.items() if topic not in unselected_topics}
             for offsets in (offset_range.starts, offset_range.ends)
         )
         return OffsetRange(ends, starts, offset_range.ids)
@@ -369,6 +413,21 @@ class KafkaInput:
                         f"{offset} of the checkpoint: it was created again or cut"
                     )
         return losses
+
+    def _losses_of_new_partitions(self, position: Offsets) -> list[str]:
+        """Return texts about partitions without an offset whose first messages the broker lost.
+
+        Spark requires that a new partition begins with offset 0.
+        """
+        if not position:
+            return []
+        with self._admin() as broker:
+            earliest = broker.earliest(self._described_topics(broker))
+        return [
+            f"the checkpoint has no offset of {topic}-{number}, which begins with offset {first}"
+            for topic, number, first in partitions(earliest)
+            if first > 0 and number not in position.get(topic, {})
+        ]
 
     def _available_range(self, offset_range: OffsetRange) -> OffsetRange:
         """Return an offset range without the offsets that the broker has lost."""
