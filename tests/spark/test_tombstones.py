@@ -184,6 +184,27 @@ def test_a_file_that_another_pipeline_has_not_committed_yet_stays(
     assert new_file.exists()
 
 
+@pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
+def test_maintenance_of_all_tables_leaves_those_of_other_pipelines_alone(
+    spark: SparkSession, lake: str, maintained: MaintainedLake
+) -> None:
+    names = {}
+    for pipeline in ("ours", "theirs"):
+        table_id = table_id_text(TableId("shop", None, pipeline))
+        names[pipeline] = name = name_of(table_id)
+        maintained.create(name, {"id": "int"}, {"table": table_id, f"run.{pipeline}": "1"})
+        (Path(lake) / name / "new.parquet").touch()  # of a merge that is not committed yet
+    limits = Maintenance(snapshot_retention="0 seconds")
+    table = TombstoneTable(spark, maintained)
+    scheduler = MaintenanceScheduler(maintained, table, limits, pipeline="ours")
+    reports = scheduler.maintain_all()
+    assert [report.table for report in reports if report.table in names.values()] == [names["ours"]]
+    kept = {
+        pipeline: (Path(lake) / name / "new.parquet").exists() for pipeline, name in names.items()
+    }
+    assert kept == {"ours": False, "theirs": True}
+
+
 def test_tombstones_of_tables_are_read_again_only_after_other_writers(
     spark: SparkSession, maintained: MaintainedLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,7 +33,7 @@ from changelane.spark.maintenance.merge_mode import (
 from changelane.spark.maintenance.purge import EventBounds, PurgeReport, plan_purge, purge
 from changelane.spark.rows.schema import table_id_of
 from changelane.spark.state import change_log, history_tombstones, quarantine, replays, tombstones
-from changelane.spark.state.fencing import FencingToken
+from changelane.spark.state.fencing import FencingToken, is_of_others
 from changelane.spark.state.full_history import full_history_of
 from changelane.spark.state.tombstones import TombstoneTable
 
@@ -105,8 +105,8 @@ class MaintenanceScheduler:
         limits: The thresholds of maintenance; ``None`` = maintenance is off.
         purge_after_s: The minimum age of a tombstone that a purge deletes, in seconds before the
             newest event of its table; ``None`` = no purge.
-        pipeline: The pipeline whose tables' tombstones are purged and joined, as in its fencing
-            tokens; ``None`` = those of all tables.
+        pipeline: The pipeline whose tables are maintained, and their tombstones purged and joined,
+            as in its fencing tokens; ``None`` = all tables.
         fencing_token: The token of the run. Maintenance raises once a newer run writes.
         lake_table_ids: Returns the ids of the lake tables of a source table, which may be renamed.
         now_s: The clock, seconds since 1970.
@@ -174,10 +174,19 @@ class MaintenanceScheduler:
     def maintain_all(self) -> list[MaintenanceReport]:
         """Maintain every table now, whatever the thresholds.
 
+        Tables that only other pipelines wrote are left out, because their runs may write them at
+        this moment: Delta deletes files without a commit by age.
+
         Raises:
             FencedError: A newer run of the pipeline writes the tables.
         """
-        return self._maintain(self._lake.tables(), force=True)
+        names = [name for name in self._lake.tables() if not self._is_of_others(name)]
+        return self._maintain(names, force=True)
+
+    def _is_of_others(self, name: str) -> bool:
+        if self._pipeline is None or not self._lake.exists(name):
+            return False
+        return is_of_others(self._lake.properties(name), self._pipeline)
 
     def _maintain(self, tables: Sequence[str], *, force: bool = False) -> list[MaintenanceReport]:
         names = [*tables, *map(full_history_of, tables), *_OWN_TABLES]
