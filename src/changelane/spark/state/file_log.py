@@ -19,6 +19,8 @@ from urllib.parse import unquote
 
 import msgspec
 
+from changelane.errors import ChangelaneError
+from changelane.spark.runtime.redact import BROKEN_CHECKPOINT
 from changelane.spark.state.fencing import FencedError
 from changelane.spark.state.small_files import decode_file
 
@@ -144,6 +146,9 @@ class FileLog:
             for path, size, time_ms, since_ms in snapshot.files:
                 self._remember(path, _State(size, time_ms, since_ms))
         self._newest = self._snapshot
+        if gap := set(range(self._snapshot + 1, max(batches, default=-1))) - batches:
+            # the files of this batch would be read again
+            raise ChangelaneError(f"{BROKEN_CHECKPOINT} (files/{_name(min(gap), 'json')} is gone)")
         for number in sorted(batches):
             name = _name(number, "json")
             batch = decode_file(self._store.read(name), _Batch, name)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from local_store import LocalStore
 
+from changelane.errors import ChangelaneError
 from changelane.spark.state import file_log
 from changelane.spark.state.fencing import FencedError
 from changelane.spark.state.file_log import (
@@ -43,6 +44,21 @@ def test_a_file_is_read_once_however_old_it_is(tmp_path: Path) -> None:
     again = FileLog(LocalStore(tmp_path))
     assert again.pending is None
     assert unread(again, late) == []
+
+
+@pytest.mark.parametrize("lost", ["000000000001.json", "upto-000000000003.json"])
+def test_files_of_a_batch_that_the_log_lost_are_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    monkeypatch.setattr(file_log, "COMPACT_EVERY", 4 if lost.startswith("upto") else 100)
+    ledger = FileLog(LocalStore(tmp_path))
+    for number in range(6):
+        ledger.start_batch(files([f"/in/{number}"]), 0)
+        ledger.complete_batch()
+    (tmp_path / lost).unlink()
+    first = "000000000000" if lost.startswith("upto") else "000000000001"
+    with pytest.raises(ChangelaneError, match=rf"files/{first}\.json is gone"):
+        FileLog(LocalStore(tmp_path))
 
 
 def test_a_batch_that_died_comes_again_with_the_same_files_and_sizes(tmp_path: Path) -> None:
