@@ -1,12 +1,16 @@
 """What the log of batches keeps of topics and files, however many batches it joins."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from changelane.errors import ConfigError
+from changelane.pipeline.config import parse
 from changelane.pipeline.kafka_offsets import OffsetRange
+from changelane.pipeline.lake_sinks import place_of
 from changelane.spark.state import offset_log
 from changelane.spark.state.offset_log import BatchOffsets, OffsetLog
 
@@ -54,6 +58,32 @@ def test_a_batch_after_a_gap_means_that_the_tables_are_older_than_the_checkpoint
     renamed = OffsetLog(spark, str(tmp_path), "store")
     with pytest.raises(ConfigError, match="that of another pipeline or folder"):
         renamed.check("q", 2, BatchOffsets(), "checkpoint")
+
+
+def test_tables_in_another_place_are_not_those_of_the_log(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def log_of(**sink: Any) -> OffsetLog:
+        raw = {"name": "shop", "source": {"type": "files", "path": "/in", "format": "native-json"}}
+        pipeline = parse({**raw, "sink": {"path": str(tmp_path), **sink}})
+        place = place_of(pipeline.sink)
+        return OffsetLog(spark, str(tmp_path), "shop", place=place)
+
+    iceberg = {"type": "iceberg", "catalog": {"type": "rest", "uri": "http://a"}}
+    log = log_of(**iceberg, namespace="a", location="s3://lake/{table}")
+    log.record_batch("q", 0, BatchOffsets())
+    log.check_place()
+    moved = {"type": "iceberg", "catalog": {"type": "rest", "uri": "http://b"}}
+    log_of(**moved, namespace="a", location="s3://lake/{table}").check_place()
+    for sink, options in (
+        ({**iceberg, "namespace": "b", "location": "s3://lake/{table}"}, "sink.namespace changed"),
+        ({**iceberg, "namespace": "a"}, "sink.location changed"),
+        ({"type": "delta", "location": "s3://lake/{table}"}, "sink.namespace and sink.type"),
+    ):
+        with pytest.raises(ConfigError, match=re.escape(options)):
+            log_of(**sink).check_place()
+    OffsetLog(spark, str(tmp_path), "shop").replace(BatchOffsets())  # of an older version
+    log_of(type="delta").check_place()
 
 
 def test_an_epoch_never_falls(spark: SparkSession, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 """The options of lake sinks: the location of tables, their partitions and properties."""
 
 import difflib
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from changelane.errors import ConfigError
-from changelane.pipeline.interface import ResolvePath, Source
+from changelane.pipeline.interface import ResolvePath, Sink, Source
 from changelane.pipeline.options import Maintenance, Options
 
 OWN_PREFIX: Final = "_changelane_"
@@ -121,6 +122,23 @@ class DeltaSink(
         """Reject a location that is equal for several tables."""
         if self.location is not None and not self.location.endswith("/{table}"):
             raise ValueError("location must end in /{table}, so that each table has its own folder")
+
+
+def place_of(sink: Sink) -> dict[str, str]:
+    """Return the options that decide where a lake has its tables inside its folder, by name.
+
+    A local location is relative to the folder, because both may move together.
+    """
+    options = sink.table_options
+    catalog, location = options.get("catalog") or {}, options.get("location")
+    place = {"type": sink.table_format}
+    if catalog:
+        place["catalog"] = catalog.get("type") or catalog.get("catalog-impl", "")
+        place["namespace"] = options["namespace"]
+    if location:
+        is_local = "://" not in f"{location}{sink.folder}"
+        place["location"] = os.path.relpath(location, sink.folder) if is_local else location
+    return place
 
 
 _HIVE_NAMESPACE: Final = re.compile("[a-z0-9_]{1,100}")

@@ -39,11 +39,13 @@ class BatchOffsets(msgspec.Struct, frozen=True, omit_defaults=True):
         files: The addresses of files.
         span: The offset range of each topic.
         epoch: The option ``epoch`` of the run that recorded it.
+        place: The options of the sink that decide where the tables of that run are.
     """
 
     files: tuple[str, ...] = ()
     span: OffsetRange | None = None
     epoch: int = 0
+    place: dict[str, str] = {}
 
 
 class OffsetLogEntry(msgspec.Struct, frozen=True):
@@ -72,11 +74,21 @@ class OffsetLog:
         root: The folder of the tables.
         pipeline: The pipeline's name.
         epoch: The option ``epoch`` of the pipeline.
+        place: The options of its sink that decide where its tables are (``place_of``).
     """
 
-    def __init__(self, spark: SparkSession, root: str, pipeline: str, *, epoch: int = 0) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        root: str,
+        pipeline: str,
+        *,
+        epoch: int = 0,
+        place: Mapping[str, str] | None = None,
+    ) -> None:
         self._spark = spark
         self._epoch = epoch
+        self._place = dict(place or {})
         self._path = f"{root.rstrip('/')}/{_FOLDER}/{folder_name(pipeline)}"
         self._root = SmallFiles(spark, self._path)
         self._folders: dict[str, SmallFiles] = {}
@@ -178,8 +190,26 @@ class OffsetLog:
         if self._epoch < newest:
             raise ConfigError(LOWER_EPOCH.format(epoch=self._epoch, newest=newest))
 
+    def check_place(self) -> None:
+        """Reject another place of the tables, which would lack the rows of earlier batches there.
+
+        Raises:
+            ConfigError: The place changed; the message names the options.
+        """
+        after = self._place
+        for query in self._root.names():
+            entry_names = self._entry_names(query)
+            if not entry_names:
+                continue
+            newest = max(entry_names, key=lambda key: key[1])
+            before = self._read(query, entry_names[newest]).place
+            names = {name for name in {*before, *after} if before.get(name) != after.get(name)}
+            if before and names:
+                options = " and ".join(f"sink.{name}" for name in sorted(names))
+                raise ConfigError(OTHER_PLACE.format(options=options))
+
     def _write(self, query: str, name: str, batch_offsets: BatchOffsets) -> None:
-        content = msgspec.structs.replace(batch_offsets, epoch=self._epoch)
+        content = msgspec.structs.replace(batch_offsets, epoch=self._epoch, place=self._place)
         self._folder_of(query).write(name, msgspec.json.encode(content))
 
     def _compact(self, query: str, batch: int, is_remembered: Callable[[str], bool]) -> None:
@@ -294,6 +324,11 @@ OLDER_TABLES: Final = (
     "older copy, or the checkpoint is that of another pipeline or folder; restore the newest "
     "tables, or move the checkpoint away and run with --recover-checkpoint, which continues from "
     "the batches in the tables"
+)
+OTHER_PLACE: Final = (
+    "{options} changed since the last batch: tables in another place would lack the rows of all "
+    "earlier batches; restore the former options, or set another sink.path, without "
+    "options.checkpoint or with another one, into which the whole source is read"
 )
 LOWER_EPOCH: Final = (
     "options.epoch is {epoch}, and earlier batches have the epoch {newest}: their rows are newer "
