@@ -23,7 +23,7 @@ from changelane.cli import main
 from changelane.errors import ConfigError
 from changelane.event import ChangeEvent, DataChange, Key, Op
 from changelane.pipeline.config import Pipeline, load, parse
-from changelane.pipeline.kafka_offsets import OffsetRange
+from changelane.pipeline.kafka_offsets import OffsetRange, Offsets
 from changelane.pipeline.kafka_source import KafkaSource
 from changelane.pipeline.preflight import check_topics
 from changelane.schema import Column, TableId, TableSchema
@@ -333,9 +333,37 @@ def test_a_recovery_that_ended_before_its_first_batch_continues_at_the_same_offs
         one.check(log.read())
     log.replace(BatchOffsets(span=OffsetRange({topic: {0: 2}})))
     one.check(log.read())
-    query = one.stream().writeStream.format("memory").queryName("resumed")
-    query.trigger(availableNow=True).start().awaitTermination()
-    assert [row["offset"] for row in spark.table("resumed").collect()] == [2]
+    assert one._starts == {topic: {0: 2}}
+
+
+def test_a_topic_that_is_selected_again_continues_after_what_was_read(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    first, second = (topics.create(topics.name("again")) for _ in range(2))
+    for topic in (first, second):
+        topics.send(topic, [Message(b"1"), Message(b"2"), Message(b"3")])
+    log = OffsetLog(spark, str(tmp_path / "lake"), "shop")
+    read = {first: {0: 1}, second: {0: 2}}
+    log.replace(BatchOffsets(span=OffsetRange(read, read)))
+
+    def resumed(name: str, **options: Any) -> Offsets | str | None:
+        one = kafka_input(spark, topics.servers, tmp_path / name, None, **options)
+        offsets = one.resume(log.read(), lambda *_: None, allow_data_loss=False)
+        assert offsets is not None
+        log.replace(offsets)
+        return one._starts
+
+    assert resumed("a", topics=first) == {first: {0: 1}}
+    # the checkpoint goes on, and the retention deletes what it has read
+    log.record_batch("query", 0, BatchOffsets(span=OffsetRange({first: {0: 3}}, {first: {0: 1}})))
+    log.record_finished("query", 0)
+    topics.delete_before(first, {0: 2})
+    for options in ({"topics": [first, second]}, {"topic_pattern": f"{first}|{second}"}):
+        offsets = {first: {"0": 3}}
+        again = kafka_input(spark, topics.servers, tmp_path / "a", offsets, **options)
+        with pytest.raises(ConfigError, match=f"{second} again, which an earlier checkpoint read"):
+            again.check(log.read())
+    assert resumed("b", topics=[first, second]) == {first: {0: 3}, second: {0: 2}}
 
 
 def test_offsets_that_begin_again_need_a_higher_epoch(

@@ -41,6 +41,19 @@ def partitions(offsets: Offsets) -> Iterable[tuple[str, int, int]]:
             yield topic, partition, offset
 
 
+def merged_offsets(all_offsets: Iterable[Offsets]) -> Offsets:
+    """Return the greatest offset of each partition.
+
+    >>> merged_offsets([{"t": {0: 1, 1: 5}}, {"t": {0: 2}, "u": {0: 0}}])
+    {'t': {0: 2, 1: 5}, 'u': {0: 0}}
+    """
+    merged: Offsets = {}
+    for topic, partition, offset in (part for each in all_offsets for part in partitions(each)):
+        topic_offsets = merged.setdefault(topic, {})
+        topic_offsets[partition] = max(offset, topic_offsets.get(partition, offset))
+    return merged
+
+
 def total_lag(lag: Lag | None) -> int | None:
     """Return the total number of unread messages; ``None`` if unknown."""
     return None if lag is None else sum(count for _, _, count in partitions(lag))

@@ -7,7 +7,7 @@ offsets as before, and the connector would continue in the middle of it.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 import msgspec
@@ -16,12 +16,19 @@ from pyspark.sql import DataFrame, SparkSession
 from changelane.errors import ConfigError
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.database_source import DatabaseSource
-from changelane.pipeline.kafka_offsets import Lag, OffsetRange, Offsets, partitions
+from changelane.pipeline.kafka_offsets import (
+    Lag,
+    OffsetRange,
+    Offsets,
+    merged_offsets,
+    partitions,
+)
 from changelane.pipeline.kafka_source import KafkaSource, client_options
 from changelane.spark.rows.decode import decode
 from changelane.spark.sources.checkpoint import Checkpoint
 from changelane.spark.sources.decode_options import decode_options_of
 from changelane.spark.sources.kafka_admin import Topic, TopicAdmin, anchored_pattern, topic_admin
+from changelane.spark.sources.unread_ranges import starts_of, unread_ranges
 from changelane.spark.state.offset_log import ApplyBatch, BatchOffsets, OffsetLogEntry
 
 READ_COMMITTED: Final = {"kafka.isolation.level": "read_committed"}
@@ -36,6 +43,12 @@ _TABLES_HINT: Final = (
 _TOPICS_HINT: Final = (
     "find the cause; to continue without them, move the checkpoint {checkpoint} away and set "
     "source.starting_offsets; the last offsets that were sent are in {checkpoint}/offsets"
+)
+
+
+READ_BEFORE: Final = (
+    "the source selects {topics} again, which an earlier checkpoint read: move the checkpoint "
+    "{path} away and run with --recover-checkpoint, which continues after the messages that it read"
 )
 
 
@@ -237,14 +250,18 @@ class KafkaInput:
         position = self._checkpoint.position()
         query = self._checkpoint.query()
         spans = {entry.query == query: entry.newest.span for entry in entries}
-        if not position and (resumed := spans.get(False)) is not None:
+        resumed = OffsetRange({}) if (span := spans.get(False)) is None else span
+        selected_ends = self._selected(resumed.ends)
+        if not position and resumed.ends:
             # a run recovered a lost checkpoint, and ended before the first batch of this one
-            position = self._starts = resumed.ends
+            position = self._starts = selected_ends
             spans[True] = resumed
+        if names := sorted(selected_ends.keys() - position.keys()):
+            raise ConfigError(READ_BEFORE.format(topics=_joined(names), path=self._checkpoint.path))
         span = spans.get(True)
         offset_range = OffsetRange(position, {}, {} if span is None else span.ids)
         self._ids.update(offset_range.ids)
-        if names := sorted(self._unselected_topics(position)):
+        if names := sorted(position.keys() - self._selected(position).keys()):
             option = "topics" if self._source.topic_pattern is None else "topic_pattern"
             msg = f"source.{option} does not include topics of the checkpoint: {_joined(names)}"
             raise ConfigError(f"{msg}: {self._data_loss_hint}")
@@ -263,19 +280,17 @@ class KafkaInput:
                 gone.
 
         Returns:
-            The end offsets of the topics, which replace *entries* in the log.
+            The end offsets of the topics, which replace *entries* in the log; also of topics that
+            the source does not select any more, because it may select them again.
 
         Raises:
             ConfigError: Messages are gone.
         """
-        all_ranges = [(entry, self._remaining_range(entry)) for entry in entries]
-        ranges = [
-            (entry, offset_range) for entry, offset_range in all_ranges if offset_range is not None
-        ]
+        ranges, unselected_range = unread_ranges(entries, self._selected)
         if not ranges:
             return None
         if losses := [
-            loss for _, offset_range in ranges for loss in self._losses(_starts_of(offset_range))
+            loss for _, offset_range in ranges for loss in self._losses(starts_of(offset_range))
         ]:
             if not allow_data_loss:
                 msg = f"{_joined(losses)}: add --allow-data-loss to continue without these messages"
@@ -284,7 +299,6 @@ class KafkaInput:
             ranges = [
                 (entry, self._available_range(offset_range)) for entry, offset_range in ranges
             ]
-        ends: Offsets = {}
         for entry, offset_range in ranges:
             if any(
                 offset_range.starts.get(name, {}).get(partition, 0) < end
@@ -296,13 +310,13 @@ class KafkaInput:
                     entry.batch,
                     BatchOffsets(span=offset_range),
                 )
-            for topic, number, end in partitions(offset_range.ends):
-                topic_ends = ends.setdefault(topic, {})
-                topic_ends[number] = max(topic_ends.get(number, 0), end)
+        ends = merged_offsets(offset_range.ends for _, offset_range in ranges)
         self._starts = ends
         with self._admin() as broker:
             self._ids = {name: topic.id for name, topic in broker.describe(ends).items()}
-        return BatchOffsets(span=OffsetRange(ends, ends, self._ids))
+        all_ends = {**ends, **unselected_range.ends}
+        ids = {**self._ids, **unselected_range.ids}
+        return BatchOffsets(span=OffsetRange(all_ends, all_ends, ids))
 
     def check_restart(self, entries: list[OffsetLogEntry]) -> None:
         """Check that events of partitions that begin again are newer than the rows of the tables.
@@ -313,10 +327,8 @@ class KafkaInput:
         Raises:
             ConfigError: Offsets order the events, and the epoch did not rise.
         """
-        for entry in entries:
-            offset_range = self._remaining_range(entry)
-            is_ordered = self._offset_epoch is None or self._offset_epoch > entry.newest.epoch
-            if offset_range is None or is_ordered:
+        for entry, offset_range in unread_ranges(entries, self._selected).selected:
+            if self._offset_epoch is None or self._offset_epoch > entry.newest.epoch:
                 continue
             available_ends = self._available_range(offset_range).ends
             restarted_topics = {
@@ -358,31 +370,15 @@ class KafkaInput:
             ]
             raise ConfigError(f"{_joined(losses)}: {self._data_loss_hint}")
 
-    def _unselected_topics(self, topics: Iterable[str]) -> set[str]:
-        """Return those of the topics that the options of the source do not select."""
+    def _selected(self, offsets: Offsets) -> Offsets:
+        """Return offsets of the topics that the options select, or that do not exist."""
         if self._source.topic_pattern is None:
-            return set(topics) - set(self._source.names)
+            return {topic: offsets[topic] for topic in offsets if topic in self._source.names}
         with self._admin() as broker:
             existing_names = set(broker.names())
             matching_names = set(broker.matching_names(self._source.topic_pattern))
-        return existing_names.intersection(topics) - matching_names
-
-    def _remaining_range(self, entry: OffsetLogEntry) -> OffsetRange | None:
-        """Return the unread range of a batch, for topics that the source still selects.
-
-        The range of a complete batch is empty.
-        """
-        offset_range = entry.newest.span
-        if offset_range is None:
-            return None
-        if entry.is_finished:
-            offset_range = OffsetRange(offset_range.ends, offset_range.ends, offset_range.ids)
-        unselected_topics = self._unselected_topics(offset_range.ends)
-        starts, ends = (
-            {topic: parts for topic, parts in offsets.items() if topic not in unselected_topics}
-            for offsets in (offset_range.starts, offset_range.ends)
-        )
-        return OffsetRange(ends, starts, offset_range.ids)
+        unmatched_names = existing_names - matching_names
+        return {topic: offsets[topic] for topic in offsets if topic not in unmatched_names}
 
     def _losses(self, offset_range: OffsetRange) -> list[str]:
         """Return texts about messages from given offsets on that the broker lost."""
@@ -458,17 +454,6 @@ def check_starts(starts: Offsets, topics: Mapping[str, Topic]) -> None:
         if topic not in topics or number not in topics[topic].partitions:
             msg = f"source.starting_offsets names {topic}-{number}, which does not exist"
             raise ConfigError(msg)
-
-
-def _starts_of(offset_range: OffsetRange) -> OffsetRange:
-    """Return a range that ends at the starts of another range."""
-    starts = {
-        topic: {
-            partition: offset_range.starts.get(topic, {}).get(partition, 0) for partition in offsets
-        }
-        for topic, offsets in offset_range.ends.items()
-    }
-    return OffsetRange(starts, starts, offset_range.ids)
 
 
 def _is_recreated(topic: Topic, identity: str | None) -> bool:
