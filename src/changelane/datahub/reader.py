@@ -93,11 +93,22 @@ def oldest(service: Readable, topic: str, shard: str) -> int:
 
 
 def check(service: Readable, topic: str, position: Mapping[str, Mapping[int, int]]) -> None:
-    """Check that no unread records were deleted.
+    """Check that no unread records were deleted, and that the shards have what was read.
 
     Raises:
-        LostError: Unread records were deleted.
+        LostError: Unread records were deleted, or a shard ends before its offset.
     """
+    read_offsets, closed_ends = position.get(topic, {}), position.get(closed_shards_key(topic), {})
+    for shard in service.shards(topic):
+        offset = read_offsets.get(int(shard.id), 0)
+        if not offset or int(shard.id) in closed_ends or shard.state not in {"ACTIVE", "CLOSED"}:
+            continue
+        end = end_of(service, topic, shard.id)
+        if 0 < end < offset:  # a shard without records may end at 0
+            raise LostError(
+                f"shard {shard.id} of topic {topic} ends at {end}, before the offset {offset} of "
+                "the checkpoint: the topic was created again or cut"
+            )
     for stretch in stretches(topic, position, ends(service, topic, position)):
         first = oldest(service, topic, str(stretch.shard))
         if first > stretch.first:

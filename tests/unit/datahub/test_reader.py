@@ -113,6 +113,18 @@ def test_rows_are_objects_of_the_topics_fields_and_a_later_field_has_no_value():
     assert (found.value, found.headers) == (b'{"id":"1","note":null}', (("who", b"me"),))
 
 
+@pytest.mark.parametrize("latest_is_last", [True, False])
+def test_a_topic_that_was_created_again_does_not_hide_its_first_records(latest_is_last):
+    service = FakeTopic(latest_is_last=latest_is_last)
+    service.shard("0", "a", "b")
+    service.shard("1")
+    service.shard("2", "a", state="CLOSED")
+    position = {T: {0: 5, 1: 3, 2: 1}, closed_shards_key(T): {2: 1}}
+    with pytest.raises(LostError, match="shard 0 of topic orders ends at 2, before the offset 5"):
+        check(service, T, position)
+    check(service, T, position | {T: {0: 2, 1: 3, 2: 1}})
+
+
 def test_what_is_gone_is_never_left_out():
     service = FakeTopic()
     service.shard("0", *"abcdef")
