@@ -165,6 +165,7 @@ def test_what_hadoop_reads_is_the_same(
         "cut.jsonl.gz": whole[:-9],
         "no ending": lines(2000),
         "empty.jsonl": b"",
+        "empty.parquet": b"",
         ".hidden.jsonl": lines(90),
     }
     (tmp_path / "in/deep").mkdir()
@@ -182,8 +183,10 @@ def test_what_hadoop_reads_is_the_same(
     rows = file_tasks.file_rows(spark, source, pieces, make, None).collect()
     found = sorted(json.loads(row["after"])["id"] for row in rows if row["kind"] == "data")
     assert found == list(range(1, 2001))
-    (aside,) = [row for row in rows if row["kind"] == "error"]
-    assert (aside["code"], aside["topic"]) == ("corrupt_compression", "cut.jsonl.gz")
+    assert sorted((row["code"], row["topic"]) for row in rows if row["kind"] == "error") == [
+        ("corrupt_compression", "cut.jsonl.gz"),
+        ("malformed_file", "empty.parquet"),
+    ]
     gz = Piece(f"{source.path}/b.jsonl.gz", "b", len(whole))
     assert file_tasks.read_first_lines(spark, source, gz, 2) == lines(3, 4).splitlines()
 

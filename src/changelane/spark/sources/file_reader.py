@@ -30,7 +30,7 @@ from changelane.reason_codes import ReasonCode
 from changelane.spark.rows.builder import RowBuilder
 from changelane.spark.rows.rejected import Coordinates
 from changelane.spark.sources.data_file_reader import data_file_rows, first_records
-from changelane.spark.sources.file_listing import is_within, path_of
+from changelane.spark.sources.file_listing import is_local, is_within, path_of
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -117,6 +117,9 @@ class FileReader:
             raise ReadingError(f"cannot read {piece.path}: {reason}") from None
 
     def _rows(self, piece: Piece) -> Iterator[SizedRows]:
+        if piece.size == 0 and piece.rejection is None and not is_local(piece.path):
+            yield from self.hadoop_rows(piece, iter(()), 0)
+            return
         try:
             raw = retry_once(lambda: _open_file(piece))
         except DecodeError as error:

@@ -109,8 +109,11 @@ def file_rows(
         make_builder: Creates the row builder of a task.
         form: The form of the lines; ``None`` = the first JSON object of each piece decides.
     """
+    # Spark returns no row of an empty file
     local_pieces = [
-        piece for piece in pieces if is_local(piece.path) or piece.rejection is not None
+        piece
+        for piece in pieces
+        if is_local(piece.path) or piece.rejection is not None or piece.size == 0
     ]
     hadoop_pieces = sorted(set(pieces) - set(local_pieces))
     tasks = distribute(local_pieces, int(spark.sparkContext.defaultParallelism))

@@ -156,6 +156,19 @@ def test_a_line_beyond_the_cap_is_set_aside_with_its_place_and_first_bytes(
         assert read_details(row[FIELD_INDEX["after"]]).is_withheld
 
 
+def test_an_empty_data_file_is_damaged_wherever_it_is(tmp_path: Path) -> None:
+    for name, codes in {
+        "a.parquet": ["malformed_file"],
+        "a.avro": ["malformed_file"],
+        "a.jsonl": [],
+        "a.jsonl.gz": [],
+    }.items():
+        (tmp_path / name).touch()
+        assert refused(rows(of(tmp_path / name))) == codes
+        # Spark returns no row of an empty file
+        assert refused(rows(Piece(f"s3a://bucket/{name}", name, 0))) == codes
+
+
 def test_a_line_that_hadoop_left_out_is_told(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.touch()
