@@ -147,6 +147,10 @@ def test_files_into_tables_are_told_line_by_line_and_nothing_is_written(
     assert found["checkpoint"][0].text.startswith("a run continues at the offsets of ")
     assert everything(tmp_path) == before
 
+    file = written(tmp_path, files(), {"type": "delta", "path": "lake", "location": "raw/{table}"})
+    assert told(file, 2)["checkpoint"][0].text.startswith("sink.location changed since the last")
+    file = written(tmp_path, files(), {"type": "delta", "path": "lake"})
+
     raw = json.loads(file.read_text()) | {"options": {"mode": "append"}}
     file.write_text(json.dumps(raw))
     mode = told(file, 2)["table shop.orders"][0]

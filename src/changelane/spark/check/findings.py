@@ -21,6 +21,7 @@ from changelane.spark.state.offset_log import (
     OffsetLogEntry,
     check_new_start,
     lost_checkpoint_warning,
+    offset_log_of,
 )
 
 MAX_SHOWN: Final = 20
@@ -81,8 +82,15 @@ def checkpoint_findings(
     path = pipeline.checkpoint
     try:
         checkpoint = Checkpoint(spark, path)
-        log = OffsetLog(spark, pipeline.folder, pipeline.name).read()
         is_checkpoint_known = checkpoint.is_created
+        if pipeline.sink.is_topics:
+            log = OffsetLog(spark, pipeline.folder, pipeline.name).read()
+        else:
+            offset_log = offset_log_of(spark, pipeline, is_continued=is_checkpoint_known)
+            offset_log.check_epoch(log := offset_log.read())
+    except ConfigError as error:
+        yield problem("checkpoint", str(error))
+        return None
     except Py4JJavaError as error:
         error_class = error.java_exception.getClass().getSimpleName()
         yield problem("checkpoint", f"{path} cannot be read ({error_class})")

@@ -10,7 +10,6 @@ from pyspark.sql import SparkSession
 
 from changelane.codec import get_codec
 from changelane.pipeline.config import Pipeline
-from changelane.pipeline.lake_sinks import place_of
 from changelane.pipeline.options import Options
 from changelane.spark.apply.applier import Applier, is_small_batch
 from changelane.spark.apply.dispatch import MergeSchedule, TableDispatcher
@@ -44,6 +43,7 @@ from changelane.spark.state.offset_log import (
     OffsetLog,
     OffsetLogEntry,
     lost_checkpoint_warning,
+    offset_log_of,
 )
 from changelane.transforms.mask import masks_of
 
@@ -132,7 +132,7 @@ def run(
     checkpoint = Checkpoint(spark, pipeline.checkpoint)
     source = input_of(spark, pipeline, checkpoint, notify)
     source.verify()
-    log = _offset_log_of(
+    log = offset_log_of(
         spark, pipeline, is_continued=is_checkpoint_recovery or checkpoint.is_created
     )
     lake = lake_of(spark, pipeline)
@@ -212,19 +212,6 @@ def run(
         report.maintained.extend(scheduler.after_run(applier.take_event_bounds()))
     report.paused = dispatcher.paused
     return msgspec.structs.replace(report, changed=_changed_files(source))
-
-
-def _offset_log_of(spark: SparkSession, pipeline: Pipeline, *, is_continued: bool) -> OffsetLog:
-    """Return the offset log of a pipeline.
-
-    Raises:
-        ConfigError: The run continues after batches of tables in another place.
-    """
-    place, epoch = place_of(pipeline.sink), pipeline.options.epoch
-    log = OffsetLog(spark, pipeline.folder, pipeline.name, epoch=epoch, place=place)
-    if is_continued:
-        log.check_place()
-    return log
 
 
 def _check_all(checks: Iterable[Callable[[], None]]) -> None:

@@ -372,7 +372,7 @@ class KafkaInput:
 
     def _selected(self, offsets: Offsets) -> Offsets:
         """Return offsets of the topics that the options select, or that do not exist."""
-        if self._source.topic_pattern is None:
+        if self._source.topic_pattern is None or not offsets:
             return {topic: offsets[topic] for topic in offsets if topic in self._source.names}
         with self._admin() as broker:
             existing_names = set(broker.names())

@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from changelane.errors import ConfigError
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.kafka_offsets import OffsetRange
+from changelane.pipeline.lake_sinks import place_of
 from changelane.spark.runtime.sql import folder_name
 from changelane.spark.state.small_files import SmallFiles, decode_file
 
@@ -284,6 +285,19 @@ class OffsetLog:
     def clear(self) -> None:
         """Delete the log: a new checkpoint applies all files again."""
         self._root.delete_all()
+
+
+def offset_log_of(spark: SparkSession, pipeline: Pipeline, *, is_continued: bool) -> OffsetLog:
+    """Return the offset log of a pipeline into tables.
+
+    Raises:
+        ConfigError: A run continues after earlier batches, whose tables are in another place.
+    """
+    place, epoch = place_of(pipeline.sink), pipeline.options.epoch
+    log = OffsetLog(spark, pipeline.folder, pipeline.name, epoch=epoch, place=place)
+    if is_continued:
+        log.check_place()
+    return log
 
 
 def _is_same(first: BatchOffsets, second: BatchOffsets) -> bool:
