@@ -342,7 +342,10 @@ class Hudi:
             "hoodie.insert.shuffle.parallelism": parallelism,
         }
         if (app := session.conf.get(_APP, None)) is not None:
-            batches[app] = int(str(session.conf.get(_BATCH)))
+            batch = int(str(session.conf.get(_BATCH)))
+            if batches.get(app, -1) >= batch:
+                return  # of a newer run, whose later deletes the rows of this one lack
+            batches[app] = batch
             options[_DETAILS] = str(session.conf.get(_DETAILS))
         options[_BATCHES] = msgspec.json.encode(batches).decode()
         rows.write.format("hudi").options(**options).mode("append").save(self.path(table))

@@ -127,7 +127,7 @@ def is_before_addition(order: Column, addition: Addition) -> Column:
 
 
 def _lists_column(columns: Column, name: str) -> Column:
-    return F.coalesce(F.map_contains_key(columns, F.lit(name)), F.lit(False))
+    return F.coalesce(F.map_contains_key(columns, name), F.lit(False))
 
 
 def _without_column(columns: Column, name: str) -> Column:
