@@ -57,6 +57,17 @@ def server(mariadb_server: MariadbServer) -> Iterator[MariadbServer]:
         yield server
 
 
+def connection(server: MariadbServer) -> dict[str, Any]:
+    return {
+        "host": server.host,
+        "port": server.port,
+        "database": "shop",
+        "user": "capture",
+        "password": "pass word",
+        "sslmode": "disable",
+    }
+
+
 def config(server: MariadbServer, folder: Path) -> EngineConfig:
     from changelane.spark.runtime.jars import fetch_debezium
 
@@ -64,12 +75,7 @@ def config(server: MariadbServer, folder: Path) -> EngineConfig:
         connector=ConnectorOptions(
             product="mariadb",
             name="shop",
-            host=server.host,
-            port=server.port,
-            database="shop",
-            user="capture",
-            password="pass word",
-            sslmode="disable",
+            **connection(server),
             tables=(TableId(database="shop", name="items"),),
             heartbeat_s=0.5,
         ),
@@ -81,16 +87,7 @@ def config(server: MariadbServer, folder: Path) -> EngineConfig:
 
 
 def source_of(server: MariadbServer, folder: Path, **options: Any) -> MariadbSource:
-    return MariadbSource(
-        host=server.host,
-        port=server.port,
-        database="shop",
-        user="capture",
-        password="pass word",
-        sslmode="disable",
-        segments=str(folder / "log"),
-        **options,
-    )
+    return MariadbSource(**connection(server), segments=str(folder / "log"), **options)
 
 
 def events(folder: Path) -> list[str]:
@@ -216,16 +213,22 @@ def test_until_now_needs_no_engine_if_nothing_was_committed(
     source = source_of(server, tmp_path, tables=["shop.items"])
     log = CaptureLog(LocalFolder(tmp_path / "log"))
 
-    def captured() -> tuple[bool, CaptureStatus, list[str]]:
-        """Return whether an engine ran, the status, and the events."""
+    def captured(*statements: str) -> tuple[bool, CaptureStatus, list[str]]:
+        """Run statements meanwhile; return whether an engine ran, the status, and the events."""
         with DatabaseCapture(source, fetch_debezium("mariadb")) as capture:
             capture.start(is_until_now=True)
             is_running = capture.status.state == "running"
             capture.wait_until_now()
+            for statement in statements:
+                server.run(statement)
+                capture.wait_until_now()
             status = capture.status
         return is_running, status, events(tmp_path)
 
-    is_running, _, rows = captured()
+    # after its start an engine may report the beginning of the file; after a change, its end
+    is_running, _, rows = captured(
+        "INSERT INTO shop.items VALUES (9, 9)", "DELETE FROM shop.items WHERE id = 9"
+    )
     assert is_running
     newest = log.newest()
     assert newest is not None

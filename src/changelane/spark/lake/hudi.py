@@ -50,6 +50,7 @@ from changelane.spark.lake.layout import PLAIN, Layout
 from changelane.spark.lake.merge import Merge
 from changelane.spark.lake.merge_join import IS_REMOVED, RECORD_KEY, merged
 from changelane.spark.runtime.computed import computed_once
+from changelane.spark.runtime.gateway import texts_of
 from changelane.spark.runtime.session import LAKE_SETTINGS, check, check_class
 from changelane.spark.runtime.sql import quoted
 
@@ -157,7 +158,8 @@ class Hudi:
         return builder.setConf(self._configuration()).setBasePath(self.path(table)).build()
 
     def properties(self, table: str) -> dict[str, str]:
-        return own_properties(dict(self._client(table).getTableConfig().getProps()))
+        properties = self._client(table).getTableConfig().getProps()
+        return own_properties(texts_of(self.spark._jvm, properties))
 
     def create(
         self,

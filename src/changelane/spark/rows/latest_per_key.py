@@ -213,15 +213,14 @@ def _fields(row: Column, schema: RowSchema, target: Target) -> list[Column]:
     for name, kind in target.columns.items():
         column = columns_by_lower.get(name.lower())
         if column is None:
-            value = F.lit(None)
+            value = F.lit(None).cast(kind)
         elif column.fixed is not None:
-            value = literal(column.fixed)
+            value = literal(column.fixed).cast(kind)
         else:
             value = row[column.image_name]
-            if column.spark.lower() == kind.lower():
-                fields.append(value.alias(name))
-                continue
-        fields.append(value.cast(kind).alias(name))
+            if column.spark.lower() != kind.lower():
+                value = value.cast(kind)
+        fields.append(value.alias(name))
     return fields
 
 

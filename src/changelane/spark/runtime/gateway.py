@@ -16,7 +16,7 @@ class _KeptNames:
     """Keeps the packages, classes and methods that its names mean; fields may change."""
 
     def __getattr__(self, name: str) -> Any:
-        value = super().__getattr__(name)  # type: ignore[misc]  # of the second base class
+        value = super().__getattr__(name)  # type: ignore[misc]  # each subclass has py4j's
         kind = type(value)
         if kind is JavaPackage and not name.islower():
             return value  # the class of a jar that a session may add later
@@ -32,11 +32,11 @@ class _KeptView(_KeptNames, JVMView):  # type: ignore[misc]  # py4j has no types
     pass
 
 
-class _KeptPackage(_KeptNames, JavaPackage):  # type: ignore[misc]
+class _KeptPackage(_KeptNames, JavaPackage):  # type: ignore[misc]  # py4j has no types
     pass
 
 
-class _KeptClass(_KeptNames, JavaClass):  # type: ignore[misc]
+class _KeptClass(_KeptNames, JavaClass):  # type: ignore[misc]  # py4j has no types
     pass
 
 
