@@ -39,6 +39,7 @@ from changelane.spark.rows import schema
 from changelane.spark.run.query import (
     RunError,
 )
+from changelane.spark.runtime.garbage import freeze_modules
 from changelane.spark.sinks.blocked_keys import MessageReader
 from changelane.spark.sinks.interface import Sender
 from changelane.spark.sinks.partition_counts import TopicCounts
@@ -73,6 +74,8 @@ _MESSAGE_DDL: Final = (
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
 _MAX_ROWS: Final = 10_000
+_LARGE_REQUESTS: Final = {"kafka.batch.size": str(128 << 10)}
+"""The messages of a partition that one request contains, bytes; Kafka's default is 16 kB."""
 
 
 def delivery_of(
@@ -213,7 +216,7 @@ class _KafkaSender:
             messages.write.format("kafka")
             .option("kafka.bootstrap.servers", self._sink.bootstrap_servers)
             .option("includeHeaders", "true")
-            .options(**self._sink.spark_options)
+            .options(**{**_LARGE_REQUESTS, **self._sink.spark_options})
             .save()
         )
         counts = self._task_counts.value - counts_before
@@ -259,6 +262,7 @@ def _convert(
 ) -> Iterator[Message | RejectedMessage]:
     source_partition: tuple[str | None, int | None] | None = None
     delivery = job.delivery(counts)
+    freeze_modules()
     for message, event_index, is_blocked in messages:
         if source_partition != (message.topic, message.partition):
             yield from delivery.flush()
@@ -275,6 +279,11 @@ def _send(
     messages: list[Message] = []
     message_counts: Counter[str | None] = Counter()
     size = 0
+
+    def message_batch() -> pa.RecordBatch:
+        message_counts.update(message.topic for message in messages)
+        return _message_batch(messages)
+
     first_rejection: RejectedMessage | None = None
     for result in _convert(job, counts, read(batches)):
         if isinstance(result, RejectedMessage):
@@ -283,13 +292,12 @@ def _send(
                 break
             continue
         messages.append(result)
-        message_counts[result.topic] += 1
         size += len(result.value or b"") + len(result.key or b"")
         if size >= schema.MAX_BATCH_BYTES or len(messages) >= _MAX_ROWS:
-            yield _message_batch(messages)
+            yield message_batch()
             messages, size = [], 0
     if messages:
-        yield _message_batch(messages)
+        yield message_batch()
     task_counts = task_counts_of(counts)
     task_counts.update(
         {("topic", topic): count for topic, count in message_counts.items() if topic is not None}

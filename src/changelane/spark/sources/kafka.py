@@ -33,6 +33,13 @@ from changelane.spark.state.offset_log import ApplyBatch, BatchOffsets, OffsetLo
 
 READ_COMMITTED: Final = {"kafka.isolation.level": "read_committed"}
 """Messages of aborted transactions are never read."""
+_LARGE_POLLS: Final = {
+    "kafka.max.poll.records": "10000",
+    "kafka.max.partition.fetch.bytes": str(4 << 20),
+}
+"""What one poll returns. Spark's reader seeks after each poll to learn the partition's first and
+last offset, so that the consumer drops what it has fetched ahead and asks the broker twice more.
+"""
 _EARLIEST: Final = -2
 _MAX_SHOWN: Final = 5
 
@@ -100,7 +107,7 @@ class KafkaInput:
         self._checkpoint = checkpoint
         self._data_loss_hint = data_loss_hint
         self._offset_epoch = offset_epoch
-        self._options = {**READ_COMMITTED, **source.spark_options}
+        self._options = {**READ_COMMITTED, **_LARGE_POLLS, **source.spark_options}
         self._starts: Offsets | None = None
         self._ids: dict[str, str] = {}
 
