@@ -4,7 +4,7 @@
 import msgspec
 
 
-class Message(msgspec.Struct, frozen=True):
+class Message(msgspec.Struct, frozen=True, gc=False):
     """One message with the fields of a Kafka record.
 
     Attributes:

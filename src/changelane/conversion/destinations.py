@@ -72,7 +72,8 @@ class Address(msgspec.Struct, frozen=True):
         partition = None
         if self.by_source or message.key is None:
             partition = (origin.partition or 0) % count
-        return msgspec.structs.replace(message, topic=topic, partition=partition)
+        value, key, headers = message.value, message.key, message.headers
+        return Message(value, key, headers, topic, partition)
 
     def check(self, topic: str | None, origin: Message, partitions_of: PartitionsOf) -> int:
         """Return the number of partitions of a topic.

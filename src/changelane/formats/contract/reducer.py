@@ -37,7 +37,7 @@ from changelane.formats.contract.losses import (
 )
 from changelane.position import Position
 from changelane.schema import TableId, TableSchema
-from changelane.types import UNAVAILABLE, Bytes, Unavailable, Value
+from changelane.types import UNAVAILABLE, Bytes, Unavailable
 from changelane.types.values import untyped_form, untyped_text
 
 _TIME_UNITS: Final = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
@@ -49,6 +49,7 @@ _PARTIAL_SCHEMA: Final = (
     "absent",
     "readers take the columns of the update for all columns of the table",
 )
+_WRITTEN_AS_TEXT: Final = ("type:unknown", "a value without a type is written as text")
 
 
 Reduced = tuple[tuple[ChangeEvent, ...], tuple[Loss, ...]]
@@ -239,18 +240,21 @@ class Reducer:
     def untyped(self, image: Image, losses: dict[Loss, None]) -> Image:
         """Return the reduced form of an image without a schema."""
         carries = self._carries
-        result: dict[str, Value] = {}
+        result = dict(image)
         for name, value in image.items():
-            if value is None or type(value) is str:
-                result[name] = value
+            value_class = value.__class__
+            if value_class is str or value is None:
+                continue
+            if value_class is int and carries.text_only:
+                losses[_WRITTEN_AS_TEXT] = None
+                result[name] = str(value)
             elif value is UNAVAILABLE and not carries.unavailable:
                 losses["unavailable", "written as an absent column"] = None
-            elif carries.text_only and not isinstance(value, str | Unavailable | None):
-                losses["type:unknown", "a value without a type is written as text"] = None
+                del result[name]
+            elif carries.text_only and not isinstance(value, str | Unavailable):
+                losses[_WRITTEN_AS_TEXT] = None
                 result[name] = untyped_text(value)
-            elif type(value) is bytes and self._has_bytes:
-                result[name] = value
-            else:
+            elif value_class is not bytes or not self._has_bytes:
                 result[name] = untyped_form(value)
                 if result[name] is not value:
                     losses["type:unknown", "a value without a type is written as JSON"] = None

@@ -3,9 +3,11 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice, repeat
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -125,10 +127,21 @@ def _decode_batches(
 
 def messages_of(batch: pa.RecordBatch) -> Iterator[Message]:
     """Return the messages of rows with the columns of :data:`MESSAGE`."""
-    columns = [batch.column(index).to_pylist() for index in range(len(MESSAGE))]
-    for value, key, headers, topic, partition, offset in zip(*columns, strict=True):
-        pairs = tuple((part["key"], part["value"]) for part in headers) if headers else ()
-        yield Message(value, key, pairs, topic, partition, offset)
+    columns: list[Iterable[Any]] = [
+        _headers_of(column) if name == "headers" else column.to_pylist()
+        for name, column in zip(MESSAGE, batch.columns[: len(MESSAGE)], strict=True)
+    ]
+    return map(Message, *columns)
+
+
+def _headers_of(header_lists: pa.ListArray) -> Iterable[tuple[tuple[str, bytes | None], ...]]:
+    """Return the headers of each message, without a Python list for each of them."""
+    names, values = header_lists.flatten().flatten()
+    if not len(names):
+        return repeat((), len(header_lists))
+    pairs = zip(names.to_pylist(), values.to_pylist(), strict=True)
+    lengths = pc.fill_null(pc.list_value_length(header_lists), 0).to_pylist()
+    return (tuple(islice(pairs, length)) for length in lengths)
 
 
 def message_batches(messages: Iterable[Message]) -> Iterator[pa.RecordBatch]:

@@ -40,6 +40,7 @@ from changelane.errors import DecodeError
 from changelane.message import Message
 from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId
+from changelane.spark.runtime.garbage import freeze_modules
 
 FIELDS: Final[tuple[tuple[str, str, pa.DataType], ...]] = (
     ("kind", "STRING", pa.string()),
@@ -208,6 +209,7 @@ def arrow_batches(
     Args:
         sized_rows: The size of each message in bytes, and its rows.
     """
+    freeze_modules()
     gathered: list[tuple[Any, ...]] = []
     size = 0
     for length, rows in sized_rows:

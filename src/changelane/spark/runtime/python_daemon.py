@@ -17,6 +17,7 @@ MODULE: Final = "changelane.spark.runtime.python_daemon"
 _ARCHIVES_FOLDER: Final = ("pyspark", "python", "lib")
 _MODULES: Final = ("pyarrow", "pandas", "changelane.spark.rows.decode")
 """The modules of almost every task."""
+_GARBAGE: Final = "changelane.spark.runtime.garbage"
 
 
 def remove_archives_of_spark(paths: list[str]) -> None:
@@ -37,6 +38,7 @@ def main() -> None:
         with contextlib.suppress(ImportError):  # the task reports it
             for name in _MODULES:
                 importlib.import_module(name)
+            importlib.import_module(_GARBAGE).freeze_modules()
     daemon = importlib.import_module("pyspark.daemon")
     daemon.manager()
 
