@@ -8,6 +8,7 @@ and a failure never blocks the messages after it.
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 import msgspec
@@ -42,7 +43,7 @@ _BLOCKED_REASON: Final = (
 )
 
 
-class IncomingMessage(NamedTuple):
+class IncomingMessage(msgspec.Struct, frozen=True, gc=False):
     """A message to deliver.
 
     Attributes:
@@ -80,7 +81,7 @@ class DeliveryError(ChangelaneError):
 
 
 class Delivery:
-    """Converts the messages of one topic partition, in their order.
+    """Converts the messages of one topic partition, or one after the other, in their order.
 
     Args:
         source: The codec of the source format.
@@ -122,6 +123,23 @@ class Delivery:
         if lanes and isinstance(deliver, EventEncoder) and not self._chain.transforms:
             self._addressed = deliver.addressed
             self.lanes = deliver.lanes_from(source)
+
+    def convert(
+        self, messages: Iterable[IncomingMessage]
+    ) -> Iterator[list[Message | RejectedMessage]]:
+        """Convert the messages of partitions, one partition after the other.
+
+        Yields:
+            The output of each message; at the end of a partition, that of waiting halves.
+        """
+        push, last = self.push, None
+        for incoming in messages:
+            message = incoming.message
+            if last is None or message.partition != last.partition or message.topic != last.topic:
+                yield self.flush()
+            last = message
+            yield push(message, event_index=incoming.event_index, is_blocked=incoming.is_blocked)
+        yield self.flush()
 
     def push(
         self, message: Message, *, event_index: int | None = None, is_blocked: bool = False

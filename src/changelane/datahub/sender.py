@@ -76,15 +76,8 @@ class Sending:
         Raises:
             DeliveryError: Writes are impossible now.
         """
-        place: tuple[str | None, int | None] | None = None
-        for message, event_index, is_blocked in messages:
-            if place != (message.topic, message.partition):
-                yield from self._take(self._delivery.flush())
-                place = message.topic, message.partition
-            yield from self._take(
-                self._delivery.push(message, event_index=event_index, is_blocked=is_blocked)
-            )
-        yield from self._take(self._delivery.flush())
+        for outcomes in self._delivery.convert(messages):
+            yield from self._take(outcomes)
         for writer in self._writers.values():
             yield from self._refused(writer.flush())
 

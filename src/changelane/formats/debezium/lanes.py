@@ -47,7 +47,7 @@ from changelane.formats.debezium_envelope.rows.wire import (
 )
 from changelane.formats.debezium_envelope.source_block import (
     binlog_position,
-    instant,
+    nanoseconds,
     postgres_position,
 )
 from changelane.message import Message
@@ -59,11 +59,11 @@ _INT64: Final = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 _POSITION: Final = ("position = position_of(source)", "if position is None: return None")
 _TIME: Final = (
     "time_ns = source.ts_ns",
-    "if time_ns is None: time_ns, _ = instant(source.ts_ms, source.ts_us, None)",
+    "if time_ns is None: time_ns = nanoseconds(source.ts_ms, source.ts_us)",
 )
 _PROCESS_TIME: Final = (
     "process_ns = envelope.ts_ns",
-    "if process_ns is None: process_ns, _ = instant(envelope.ts_ms, envelope.ts_us, None)",
+    "if process_ns is None: process_ns = nanoseconds(envelope.ts_ms, envelope.ts_us)",
 )
 _TRANSACTION: Final = (
     "block, transaction = envelope.transaction, None",
@@ -206,7 +206,7 @@ class DebeziumLane:
         """
         names: dict[str, Any] = {
             "position_of": binlog_position if self._is_binlog else postgres_position,
-            "instant": instant,
+            "nanoseconds": nanoseconds,
             "Transaction": Transaction,
             "decoder": self._decoder,
             "version": self._decoder.plans_version,

@@ -106,9 +106,14 @@ def instant(
     }
     if not stored:
         return None, None
-    if ns is None:
-        ns = us * 1000 if us is not None else ms * 1_000_000 if ms is not None else None
-    return ns, stored  # type: ignore[return-value]
+    return (nanoseconds(ms, us) if ns is None else ns), stored  # type: ignore[return-value]
+
+
+def nanoseconds(ms: int | None, us: int | None) -> int | None:
+    """Return a time in nanoseconds from its fields in other units."""
+    if us is not None:
+        return us * 1000
+    return None if ms is None else ms * 1_000_000
 
 
 def read_postgres(block: PostgresSource) -> tuple[Position | None, OtherFields]:

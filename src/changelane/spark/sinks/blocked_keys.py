@@ -95,7 +95,7 @@ def _blocked_keys(rows: DataFrame, marker: Marker) -> DataFrame:
 
 def read_messages(batches: Iterable[pa.RecordBatch]) -> Iterator[IncomingMessage]:
     """Return the messages of message rows."""
-    return (IncomingMessage(message) for batch in batches for message in messages_of(batch))
+    return (message for batch in batches for message in map(IncomingMessage, messages_of(batch)))
 
 
 def _read_flagged(batches: Iterable[pa.RecordBatch]) -> Iterator[IncomingMessage]:

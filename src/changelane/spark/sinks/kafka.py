@@ -13,6 +13,7 @@ its beginning, with the same event ids.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, Final, NamedTuple, cast
 
 import pyarrow as pa
@@ -260,15 +261,8 @@ class _KafkaSender:
 def _convert(
     job: _Job, counts: Counts, messages: Iterable[IncomingMessage]
 ) -> Iterator[Message | RejectedMessage]:
-    source_partition: tuple[str | None, int | None] | None = None
-    delivery = job.delivery(counts)
     freeze_modules()
-    for message, event_index, is_blocked in messages:
-        if source_partition != (message.topic, message.partition):
-            yield from delivery.flush()
-            source_partition = message.topic, message.partition
-        yield from delivery.push(message, event_index=event_index, is_blocked=is_blocked)
-    yield from delivery.flush()
+    return chain.from_iterable(job.delivery(counts).convert(messages))
 
 
 def _send(

@@ -141,15 +141,8 @@ def _write_messages(
     first_rejection: RejectedMessage | None = None
 
     def rejections() -> Iterator[RejectedMessage]:
-        source_partition: tuple[str | None, int | None] | None = None
-        for message, event_index, is_blocked in read(batches):
-            if source_partition != (message.topic, message.partition):
-                yield from written(delivery.flush())
-                source_partition = message.topic, message.partition
-            yield from written(
-                delivery.push(message, event_index=event_index, is_blocked=is_blocked)
-            )
-        yield from written(delivery.flush())
+        for outcomes in delivery.convert(read(batches)):
+            yield from written(outcomes)
 
     def written(results: list[Message | RejectedMessage]) -> Iterator[RejectedMessage]:
         for result in results:
