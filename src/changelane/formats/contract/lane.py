@@ -94,8 +94,9 @@ class Lane(Protocol):
         opened the lane. All of them are updates with possibly incomplete images, as
         :attr:`~changelane.event.DataChange.after_holds` states it, or none is; likewise deletes of
         a schema that lists the sent columns only. The reader returns no image with an unavailable
-        value, and no update that changes the key of the message. If images are dictionaries, the
-        before image of an update may lack columns, and has the others in any order.
+        value (except as :class:`UnavailableLane` states), and no update that changes the key of the
+        message. If images are dictionaries, the before image of an update may lack columns, and has
+        the others in any order.
 
         Args:
             row: The class of the images (:func:`row_class`), or of dictionaries.
@@ -114,6 +115,22 @@ class EventLane(Lane, Protocol):
             has_positions: The events need their positions. Otherwise they are ``None``.
         """
         ...
+
+
+@runtime_checkable
+class UnavailableLane(Lane, Protocol):
+    """A lane that reads updates whose rows have unavailable values.
+
+    Its :meth:`~Lane.reader` returns their after images with the placeholder in place of these
+    values, if the messages have no before image.
+
+    Attributes:
+        placeholder: The text of an unavailable value; ``None`` = the reader returns no such image.
+        placeholder_columns: The columns in which it may be. Their other values are texts.
+    """
+
+    placeholder: str | None
+    placeholder_columns: frozenset[str]
 
 
 @runtime_checkable

@@ -3,9 +3,10 @@
 
 A plain message is a row change with the operation ``c``, ``u``, ``d`` or ``r`` of PostgreSQL, MySQL
 or MariaDB. Its source block has the values of the lane (version, server, snapshot, table) and a
-position. Its images have all columns, and none has the placeholder of unavailable values. Its key
-has the values of its row. An update does not change the key. A delete of PostgreSQL has fillers
-in all columns beside the key.
+position. Its images have all columns, and none has the placeholder of unavailable values, but for
+texts of updates without a before image, which rows of tables are read from. Its key has the values
+of its row. An update does not change the key. A delete of PostgreSQL has fillers in all columns
+beside the key.
 
 The class of the source block has the values of the lane as literals, so that the JSON decoder
 rejects the messages of other tables.
@@ -129,6 +130,8 @@ class DebeziumLane:
     columns: tuple[LaneColumn, ...]
     is_named: bool
     deleted_columns: tuple[str, ...] | None = None
+    placeholder: str | None
+    placeholder_columns: frozenset[str]
 
     def __init__(self, decoder: Decoder, message: Message, change: DataChange) -> None:
         plan, payload, self._prefix = payload_of(message.value or b"", PLAIN, decoder.blocks)
@@ -169,6 +172,8 @@ class DebeziumLane:
             is_named=is_named,
         )
         self.deleted_columns = self._images.deleted_columns
+        self.placeholder = decoder.placeholder.forms.get("text")
+        self.placeholder_columns = self._images.placeholder_columns
 
     def reader(self, row: Any) -> ReadChange:
         """Return the reader of messages."""
@@ -177,6 +182,7 @@ class DebeziumLane:
             row,
             *(*_POSITION, *_TIME, *_TRANSACTION),
             f"return op, before, after, position, transaction, {field_id}, time_ns, None, False",
+            has_unavailable=True,
         )
         return read
 
@@ -197,12 +203,13 @@ class DebeziumLane:
     def _is_binlog(self) -> bool:
         return isinstance(self._source, MySqlSource)
 
-    def _compiled(self, row: Any, *statements: str) -> Any:
+    def _compiled(self, row: Any, *statements: str, has_unavailable: bool = False) -> Any:
         """Return the reader that ends in some statements, over the envelope and its parts.
 
         Args:
             row: The class of the images.
             statements: They read ``source``, ``op``, ``before`` and ``after``.
+            has_unavailable: As in :meth:`PlainImages.check`.
         """
         names: dict[str, Any] = {
             "position_of": binlog_position if self._is_binlog else postgres_position,
@@ -213,7 +220,9 @@ class DebeziumLane:
         }
         decode = decode_statements(self._decode(row), self._prefix, names)
         created = "r" if self._is_snapshot else "c"
-        check = self._images.check(self._key, names, created=created)
+        check = self._images.check(
+            self._key, names, created=created, has_unavailable=has_unavailable
+        )
         lines = [
             "def function(value, key):",
             " if decoder.plans_version != version: return None",

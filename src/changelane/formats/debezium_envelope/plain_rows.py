@@ -204,21 +204,27 @@ def completeness_check(
     names: dict[str, Any],
     *,
     is_named: bool,
-) -> Callable[[str], list[str]]:
-    """Return the statements for the name of an image, which return ``None`` if it is not whole.
+) -> Callable[[str], str] | None:
+    """Return the expression whether the image of a name is whole; ``None`` = every image is.
 
-    A whole image has all columns, and none has the placeholder. The names that the statements use
+    A whole image has all columns, and none has the placeholder. The names that the expression uses
     are added to *names*.
     """
     if is_named:
         column_names = tuple(column.column.name for column in columns)
         names |= {"column_names": column_names, "may_be_in": placeholder.may_be_in}
-        return lambda image: [
-            f"if tuple({image}) != column_names or may_be_in({image}): return None"
-        ]
+        return lambda image: f"tuple({image}) == column_names and not may_be_in({image})"
     attributes = {attribute(index): column.json for index, column in enumerate(columns)}
-    absence = placeholder.absence(attributes, names)
-    return lambda image: [] if not absence else [f"if not ({absence(image)}): return None"]
+    return placeholder.absence(attributes, names)
+
+
+def _may_be_text(lane_column: LaneColumn, plan: RowPlan) -> bool:
+    """Whether the text of the placeholder in a column is an unavailable value, as in events."""
+    if plan.schema is None:
+        return True
+    wire = plan.wires[lane_column.column.name]
+    is_text = lane_column.json is str and lane_column.read is None
+    return is_text and wire.placeholder in {"", "text"}
 
 
 class PlainImages:
@@ -226,6 +232,8 @@ class PlainImages:
 
     Attributes:
         deleted_columns: The columns that before images of deletes have values of; ``None`` = all.
+        placeholder_columns: The columns that may have the text of the placeholder as an unavailable
+            value: texts beside the key.
     """
 
     def __init__(
@@ -262,6 +270,11 @@ class PlainImages:
         self._has_plain_updates = not (may_have_fillers and is_key_only)
         if may_have_fillers and (is_key_only or has_fillers):
             self.deleted_columns = tuple(name for name in self._names if name in (key or ()))
+        self.placeholder_columns = frozenset(
+            column.column.name
+            for column in columns
+            if column.column.name not in (key or ()) and _may_be_text(column, plan)
+        )
 
     def check(
         self,
@@ -270,6 +283,7 @@ class PlainImages:
         *,
         created: str,
         ignores_key: bool = False,
+        has_unavailable: bool = False,
     ) -> list[str]:
         """Return the statements that check a change and return ``None`` if it is not plain.
 
@@ -280,6 +294,7 @@ class PlainImages:
             names: The names that the statements use are added to it.
             created: The operation of a change that the message calls ``c``.
             ignores_key: The content of message keys has no effect.
+            has_unavailable: An update without a before image may have unavailable values.
         """
         names["has_only_fillers"] = self._filler_check()
         is_deleted = " or not has_only_fillers(before)" if self.deleted_columns is not None else ""
@@ -299,11 +314,17 @@ class PlainImages:
         is_whole = completeness_check(
             self._columns, self._placeholder, names, is_named=self._is_named
         )
-        lines += [*is_whole("image"), "if before is not None and image is after:"]
+        if is_whole is not None:
+            names["has_known_placeholders"] = self._placeholder_check()
+            refused = "op != 'u' or before is not None or not has_known_placeholders(image)"
+            exception = f" and ({refused})" if has_unavailable else ""
+            lines.append(f"if not ({is_whole('image')}){exception}: return None")
+        lines.append("if before is not None and image is after:")
         if not self._has_plain_updates:
             return [*lines, " return None"]
         lines.append(" if op != 'u': return None")
-        lines.extend(f" {line}" for line in is_whole("before"))
+        if is_whole is not None:
+            lines.append(f" if not ({is_whole('before')}): return None")
         for name in self._key or ():
             old, new = (
                 value_expression(
@@ -313,6 +334,29 @@ class PlainImages:
             )
             lines.append(f" if {old} != {new}: return None")
         return lines
+
+    def _placeholder_check(self) -> Callable[[Any], bool]:
+        """Return the check whether an image has all columns, and no other form of the placeholder.
+
+        The form is the text, in :attr:`placeholder_columns`.
+        """
+        names, is_named = self._names, self._is_named
+        values_of = values_getter(names, self._columns, is_named=is_named)
+        text, forms = self._placeholder.forms.get("text"), self._placeholder.texts
+        known = [name in self.placeholder_columns for name in names]
+
+        def has_known_placeholders(image: Any) -> bool:
+            if is_named and tuple(image) != names:
+                return False
+            for value, is_known in zip(values_of(image), known, strict=True):
+                if isinstance(value, str):
+                    if value in forms and not (is_known and value == text):
+                        return False
+                elif isinstance(value, dict | list):
+                    return False  # it may be a form of the placeholder
+            return True
+
+        return has_known_placeholders
 
     def _filler_check(self) -> Callable[[Any], bool]:
         """Return the check whether a deleted row has fillers in all columns beside the key.

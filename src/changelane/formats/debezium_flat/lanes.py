@@ -165,8 +165,8 @@ class FlatLane:
         is_whole = completeness_check(
             self.columns, self._placeholder, names, is_named=self.is_named
         )
-        lines = ["def function(image):", *(f" {line}" for line in is_whole("image"))]
-        is_whole_image = compiled_function([*lines, " return True"], names)
+        condition = "True" if is_whole is None else is_whole("image")
+        is_whole_image = compiled_function(["def function(image):", f" return {condition}"], names)
         key = self._key
         key_of = None if key is None else key.values
         is_key = None if key is None else key.is_key

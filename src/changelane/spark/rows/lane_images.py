@@ -14,11 +14,12 @@ from changelane.formats.contract.lane import (
     Lane,
     LaneColumn,
     NotPlainError,
+    UnavailableLane,
     row_class,
     value_expression,
     values_getter,
 )
-from changelane.formats.contract.nesting import is_too_deep
+from changelane.formats.contract.nesting import deep_column, is_too_deep
 from changelane.spark.rows.compiled_schema import CompiledSchema
 from changelane.spark.rows.decimal_texts import scaled_bound, scaled_text
 from changelane.spark.rows.json_values import (
@@ -26,7 +27,7 @@ from changelane.spark.rows.json_values import (
     key_as_text,
     usual_form,
 )
-from changelane.types import Decimal, LogicalType
+from changelane.types import UNAVAILABLE, Decimal, LogicalType
 
 Image = Any
 """An object of the class of images of a lane, or a dictionary."""
@@ -141,6 +142,30 @@ class ImageFunctions:
             }
 
         return values
+
+    def incomplete_writer(
+        self, lane: UnavailableLane, compiled: CompiledSchema
+    ) -> Callable[[Image], tuple[bytes, list[str] | None]]:
+        """Return the writer of images with unavailable values, which is that of the event path.
+
+        It returns the text and the missing columns. It raises an exception if the image needs the
+        event path, as for unavailable values in the key of the table.
+        """
+        values_of, key = self.values([c.column.name for c in self._columns]), compiled.key or ()
+        names, placeholder = lane.placeholder_columns, lane.placeholder
+
+        def write(image: Image) -> tuple[bytes, list[str] | None]:
+            values = values_of(image)
+            if deep_column(values) is not None:
+                raise NotPlainError
+            for name in names:
+                if values[name] == placeholder:
+                    if name in key:
+                        raise NotPlainError
+                    values[name] = UNAVAILABLE
+            return compiled.writer.write(values)
+
+        return write
 
 
 def _with_key_text(source: LaneColumn, kind: LogicalType) -> LaneColumn:

@@ -24,7 +24,9 @@ from changelane.formats.contract.lane import (
     Lane,
     Lanes,
     TimedLane,
+    UnavailableLane,
     compiled_function,
+    values_getter,
 )
 from changelane.formats.contract.nesting import deep_column
 from changelane.formats.contract.open_lanes import OpenLanes
@@ -118,6 +120,17 @@ class LaneRows(OpenLanes[list[Row]]):
         }
         before_key, after_key = images.key("before", names), images.key("after", names)
         after_text = [*images.write("after", names), "after_text = encode(after)"]
+        if isinstance(lane, UnavailableLane) and lane.placeholder is not None:
+            names["placeholder"] = lane.placeholder
+            names["texts_of"] = values_getter(
+                sorted(lane.placeholder_columns), lane.columns, is_named=lane.is_named
+            )
+            names["write_incomplete"] = images.incomplete_writer(lane, compiled)
+            after_text = [
+                "if op == 'u' and placeholder in texts_of(after):",
+                " after_text, after_missing = write_incomplete(after)",
+                *(["else:", *(f" {line}" for line in after_text)]),
+            ]
         before_text = [*images.write("before", names), "before_text = encode(before)"]
         delete = before_text
         if deleted is not None:
@@ -221,7 +234,7 @@ _START: Final = (
     "op, before, after, sent_position, transaction, field_id, time_ns, _, _ = plain",
     "position = sent_position",
     "if position is None: position = fallback_position(source, message, index)",
-    "before_text = before_missing = after_text = None",
+    "before_text = before_missing = after_text = after_missing = None",
 )
 _TRANSACTION_ID: Final = (
     "shared_transaction_id(transaction.id, sent_position)"
@@ -239,8 +252,10 @@ _END: Final = (
     "time_us = None if time_ns is None else time_ns // 1000",
     "if time_us is not None and not least_time <= time_us <= most_time: return None",
     "row = (",
-    " 'data', op, table_id, schema_id, key, None, before_text, before_missing, after_text, None,",
-    " may_be_whole and after_text is not None, order, transaction_id, ordinal, time_us,",
+    " 'data', op, table_id, schema_id, key, None, before_text, before_missing,",
+    " after_text, after_missing,",
+    " may_be_whole and after_text is not None and after_missing is None,",
+    " order, transaction_id, ordinal, time_us,",
     " message.topic, message.partition, message.offset, index, None, None, None, None, None,",
     ")",
 )

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lanes give the rows and the errors of the event path, message by message."""
 
+import base64
 import json
+import uuid
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -219,6 +221,8 @@ def message(
 
 ID, NAME = field("int32", "id", optional=False), field("string", "name")
 TWO = block(ID, NAME)
+PAIR = {"id": 1, "name": "a"}
+ENCODED = base64.b64encode(PLACEHOLDER.encode()).decode()
 
 
 def plain_count(messages: Sequence[Message], options: Any = None, **arguments: Any) -> int:
@@ -258,7 +262,9 @@ def test_plain_operations_without_a_message_key() -> None:
     "other",
     [
         message("u", {"id": 2, "name": "a"}, {"id": 1, "name": "a"}, schema=TWO, key={"id": 1}),
-        message("u", None, {"id": 1, "name": PLACEHOLDER}, schema=TWO, key={"id": 1}),
+        message("c", None, {"id": 1, "name": PLACEHOLDER}, schema=TWO, key={"id": 1}),
+        message("u", PAIR, {"id": 1, "name": PLACEHOLDER}, schema=TWO, key={"id": 1}),
+        message("u", None, {"id": 1, "name": ENCODED}, schema=TWO, key={"id": 1}),
         message("c", None, {"id": 1}, schema=TWO, key={"id": 1}),
         message("c", None, {"id": 1, "name": "a", "x": 1}, schema=TWO, key={"id": 1}),
         message("c", None, {"id": 2, "name": "a"}, schema=TWO, key={"id": 1}),
@@ -274,6 +280,64 @@ def test_plain_operations_without_a_message_key() -> None:
 def test_other_messages_take_the_event_path(other: Message) -> None:
     plain = message("c", None, {"id": 1, "name": "a"}, schema=TWO, key={"id": 1})
     assert plain_count([plain, plain, other, plain, other]) == 2
+
+
+@pytest.mark.parametrize("schema", [TWO, None])
+def test_updates_with_unavailable_values_are_plain(schema: dict[str, Any] | None) -> None:
+    plain = message("c", None, PAIR, schema=schema, key={"id": 1})
+    hidden = message("u", None, {"id": 1, "name": PLACEHOLDER}, schema=schema, key={"id": 1})
+    assert plain_count([plain, plain, hidden, plain, hidden]) == 4
+    # a value of the key, which the tables need
+    assert plain_count([plain, plain, hidden, plain], keys={"t": ("name",)}) == 2
+    assert plain_count([plain, plain, hidden], {"placeholder": "other"}) == 2
+
+
+DECIMAL = {"name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}}
+FORMS: tuple[Any, ...] = (PLACEHOLDER, ENCODED, [PLACEHOLDER], {PLACEHOLDER: PLACEHOLDER}, "", None)
+COLUMNS = {
+    "a": (field("string", "a"), st.text(max_size=3)),
+    "b": (field("bytes", "b"), st.just("AQ==")),
+    "n": (field("int32", "n"), st.integers(0, 9)),
+    "u": (field("string", "u", name="io.debezium.data.Uuid"), st.just(str(uuid.UUID(int=1)))),
+    "j": (field("string", "j", name="io.debezium.data.Json"), st.sampled_from(["{}", "[1]"])),
+    "d": (field("bytes", "d", **DECIMAL), st.just("AfQ=")),
+}
+IMAGES = st.fixed_dictionaries(
+    {name: values | st.sampled_from(FORMS) for name, (_, values) in COLUMNS.items()}
+)
+
+
+@settings(max_examples=100 * EFFORT)
+@given(
+    images=st.lists(
+        st.tuples(st.sampled_from("uuucd"), st.none() | st.none() | IMAGES, IMAGES),
+        min_size=2,
+        max_size=6,
+    ),
+    has_schema=st.booleans(),
+    options=st.sampled_from(OPTIONS),
+    arguments=st.sampled_from(ARGUMENTS),
+)
+def test_forms_of_the_placeholder_in_any_column(
+    images: list[tuple[str, Any, Any]],
+    has_schema: bool,
+    options: dict[str, Any],
+    arguments: dict[str, Any],
+) -> None:
+    schema = block(field("int64", "id"), *(kind for kind, _ in COLUMNS.values()))
+    first = {"a": "x", "b": "AQ==", "n": 1, "u": None, "j": "{}", "d": "AfQ="}
+    sent = [("c", None, first)] * 2 + images
+    messages = [
+        message(
+            op,
+            {"id": 1, **(before if op != "d" else after)} if before or op == "d" else None,
+            None if op == "d" else {"id": 1, **after},
+            schema=schema if has_schema else None,
+            key={"id": 1},
+        )
+        for op, before, after in sent
+    ]
+    lane_rows(numbered(messages), options, **arguments)
 
 
 def wrapped_key(*columns: tuple[str, str, Any]) -> dict[str, Any]:
@@ -404,7 +468,7 @@ def test_a_lane_opens_after_some_messages(monkeypatch: pytest.MonkeyPatch) -> No
     one = message("c", None, {"id": 1, "name": "a"}, schema=TWO, key={"id": 1})
     hidden = message("u", None, {"id": 1, "name": PLACEHOLDER}, schema=TWO, key={"id": 1})
     assert plain_count([one] * 6) == 2
-    assert plain_count([hidden] * 7 + [one] * 3) == 3
+    assert plain_count([hidden] * 7 + [one] * 3) == 6
 
 
 def test_transforms_exclude_lanes() -> None:

@@ -17,11 +17,12 @@ class Placeholder:
 
     Attributes:
         forms: Name of a form (:attr:`Wire.placeholder`) -> the JSON value of the placeholder.
+        texts: All forms that are texts.
     """
 
     def __init__(self, text: str | None) -> None:
         self.forms: Mapping[str, Any] = {}
-        self._texts: frozenset[str] = frozenset()
+        self.texts: frozenset[str] = frozenset()
         self._others: tuple[Any, ...] = ()
         if not text or text == "null":
             return
@@ -47,7 +48,7 @@ class Placeholder:
         # bytes in Debezium's string modes, and hstore as JSON text
         url_safe = base64.urlsafe_b64encode(data).decode()
         json_text = f'{{"{text}":"{text}"}}'
-        self._texts = frozenset({text, encoded, url_safe, data.hex(), json_text})
+        self.texts = frozenset({text, encoded, url_safe, data.hex(), json_text})
         self._others = tuple(form for form in self.forms.values() if not isinstance(form, str))
 
     def may_be_in(self, row: Mapping[str, Any], plan: RowPlan = PLAIN) -> bool:
@@ -59,9 +60,9 @@ class Placeholder:
         """
         try:
             try:
-                return not self._texts.isdisjoint(plan.texts(row))
+                return not self.texts.isdisjoint(plan.texts(row))
             except KeyError:
-                return not self._texts.isdisjoint(row.values())
+                return not self.texts.isdisjoint(row.values())
         except TypeError:
             return True  # an array or an object, which may be a form of it
 
@@ -83,7 +84,7 @@ class Placeholder:
         scalars = [name for name in attributes if name not in nested]
         if not self.forms or not attributes:
             return None
-        names |= {"is_absent": self._texts.isdisjoint, "forms": self._others}
+        names |= {"is_absent": self.texts.isdisjoint, "forms": self._others}
 
         def expression(image: str) -> str:
             values = "".join(f"{image}.{name}, " for name in scalars)
@@ -97,7 +98,7 @@ class Placeholder:
         result: dict[str, Any] = {}
         for name, value in row.items():
             if isinstance(value, str):
-                if value not in self._texts:
+                if value not in self.texts:
                     continue
             elif not isinstance(value, list | dict) or value not in self._others:
                 continue
