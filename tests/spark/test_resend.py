@@ -16,7 +16,7 @@ from changelane.cli import main
 from changelane.conversion.partition import EVENT_ID
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.sinks.report import DeliveriesReport
-from changelane.spark.state import replays
+from changelane.spark.state import quarantine, replays
 from changelane.spark.state.replays import Replays
 
 
@@ -91,7 +91,10 @@ def versions(topics: Topics, target: str) -> dict[int, list[int]]:
 
 def waiting(spark: SparkSession, folder: Path) -> dict[str, int]:
     """Return how much waits for which reason."""
-    found = replays.pending_entries(open_lake(spark, str(folder / "state"), "delta"), "forward")
+    lake = open_lake(spark, str(folder / "state"), "delta")
+    if not lake.exists(quarantine.NAME):  # nothing was rejected so far
+        return {}
+    found = replays.pending_entries(lake, "forward")
     return dict(Counter(row["code"] for row in found.select("code").collect()))
 
 

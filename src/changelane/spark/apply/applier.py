@@ -117,6 +117,7 @@ class Applier:
         )
         self.evolver = SchemaEvolver(spark, self._lake, self._policy)
         self.quarantine = Quarantine(spark, self._lake, is_stopping=stops, masks=masks)
+        self.quarantine.create()
         self._tombstones = TombstoneTable(spark, self._lake)
         self._history_tombstones = HistoryTombstones(spark, self._lake)
         self._writer = TableWriter(self._lake, self._tombstones, self._history_tombstones)

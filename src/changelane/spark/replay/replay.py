@@ -62,7 +62,7 @@ def replay(
     """
     check(pipeline, settings, repaired)
     lake = lake_of(spark, pipeline)
-    Quarantine(spark, lake)  # creates the quarantine table
+    Quarantine(spark, lake).create()
     replays = Replays(spark, lake, pipeline.name)
 
     def waiting_entries() -> DataFrame:

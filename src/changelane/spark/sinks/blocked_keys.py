@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from changelane.conversion.partition import IncomingMessage
 from changelane.spark.lake.interface import Lake, Marker
 from changelane.spark.rows.decode import MESSAGE, message_rows, messages_of
+from changelane.spark.state import quarantine
 from changelane.spark.state.replays import pending_entries
 
 MessageReader = Callable[[Iterable[pa.RecordBatch]], Iterator[IncomingMessage]]
@@ -37,7 +38,7 @@ class BlockedKeys:
         self._lake = lake
         self._pipeline = pipeline
         self._is_enabled = is_enabled
-        self._is_quarantine_empty = False
+        self._is_quarantine_empty = is_enabled and not lake.exists(quarantine.NAME)
 
     def record_rejected(self, count: int) -> None:
         """Record the number of entries that a batch quarantined; the first one blocks a key."""

@@ -101,7 +101,7 @@ class Quarantine:
 
     Args:
         spark: The session.
-        lake: The tables beside which it is created.
+        lake: The tables beside which it is.
         is_stopping: Whether rejected rows stop their batch instead of going to the quarantine.
         masks: The masks of the transforms, as ``masks_of`` names them.
     """
@@ -113,12 +113,23 @@ class Quarantine:
         self._masks = masks
         self._is_stopping = is_stopping
         self._lake = lake
-        lake.create(NAME, COLUMNS, {})
-        stored_columns = lake.columns(NAME)
+        self._is_created = False
+
+    def create(self) -> None:
+        """Create the table if it does not exist, and add the columns that an older version lacks.
+
+        :meth:`record` does so, too. A stream into topics creates the table with its first entry,
+        because the first use of Delta takes a second.
+        """
+        if self._is_created:
+            return
+        self._lake.create(NAME, COLUMNS, {})
+        stored_columns = self._lake.columns(NAME)
         if missing_columns := {
             name: kind for name, kind in COLUMNS.items() if name not in stored_columns
         }:
-            lake.add_columns(NAME, missing_columns)  # a table of an older version
+            self._lake.add_columns(NAME, missing_columns)  # a table of an older version
+        self._is_created = True
 
     def table(self) -> DataFrame:
         """Return all rows of the quarantine."""
@@ -207,6 +218,7 @@ class Quarantine:
             marker: The batch. If it was quarantined before, only missing rows are added, by their
                 coordinates and events: tables may reject more of it after a crash than before.
         """
+        self.create()
         is_logged = "batch" in events.columns
         last_batch = None if is_logged else self._lake.last_batch(NAME, marker)
         is_again = is_logged or (last_batch is not None and last_batch >= marker.batch)
