@@ -39,13 +39,14 @@ class ResolvedColumn(msgspec.Struct, frozen=True):
     Attributes:
         moved: The new name and column; ``None`` if the column is dropped.
         converts: The conversions of its values, in order.
-        path: The numbers of the transforms that convert it; equal paths convert equally.
+        path: The numbers of the transforms that convert it, each with the name of its conversion;
+            equal paths convert equally.
         found_columns: The required columns that it satisfies.
     """
 
     moved: MovedColumn | None
     converts: tuple[Convert, ...] = ()
-    path: tuple[int, ...] = ()
+    path: tuple[tuple[int, str], ...] = ()
     found_columns: frozenset[RequiredColumn] = frozenset()
     keeps_key: bool = True
     is_masked: bool = False
@@ -172,7 +173,7 @@ class TableTarget:
 
     def _after(self, start: int, name: str, column: Column | None) -> ResolvedColumn:
         converts: list[Convert] = []
-        path: list[int] = []
+        path: list[tuple[int, str]] = []
         found_names: set[RequiredColumn] = set()
         keeps_key, is_masked = True, False
         moved: MovedColumn | None = MovedColumn(name, column)
@@ -184,7 +185,7 @@ class TableTarget:
             moved = transform.move(moved.name, moved.column)
             if moved is not None and moved.convert is not None:
                 converts.append(moved.convert)
-                path.append(number)
+                path.append((number, moved.conversion))
                 keeps_key &= moved.keeps_key
                 is_masked |= moved.is_masked
         return ResolvedColumn(

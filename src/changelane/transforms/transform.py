@@ -25,6 +25,8 @@ class MovedColumn(msgspec.Struct, frozen=True):
         name: The new name.
         column: The new column; ``None`` without a schema.
         convert: The function that converts its values; ``None`` if they stay unchanged.
+        conversion: The name of the conversion; one transform converts columns with equal names
+            equally.
         keeps_key: The conversion keeps values distinct, so the column may be part of a key.
         is_masked: Its old values must not be visible.
     """
@@ -32,6 +34,7 @@ class MovedColumn(msgspec.Struct, frozen=True):
     name: str
     column: Column | None
     convert: Convert | None = None
+    conversion: str = ""
     keeps_key: bool = True
     is_masked: bool = False
 

@@ -177,6 +177,14 @@ def test_a_cast_column_has_its_type_in_statements():
     assert (column.type, column.default) == (Integer(64), 7)
 
 
+def test_a_column_that_is_cast_is_not_renamed_to_one_that_is_cast_to_another_type():
+    text = "ALTER TABLE orders RENAME COLUMN a TO b"
+    assert code(text, Cast(columns={"a": "string", "b": "int64"})) == "untranslated_statement"
+    at = "ALTER TABLE `shop`.`orders` "
+    made = said(text, Cast(columns={"a": "string", "b": "string"}), Rename(columns={"b": "c"}))
+    assert made.ddl == at + "RENAME COLUMN `a` TO `c`"
+
+
 @pytest.mark.parametrize(
     ("defined", "new", "text"),
     [
