@@ -208,6 +208,8 @@ class Chain:
             if len(self._targets) >= _MAX_CACHED:
                 self._targets.clear()
                 self._feeds.clear()
+                self._plans.clear()  # events of a plan have the table of its target
+                self._last = None
             shadowed = table_of_shadow(table) if self._skips_shadows else None
             target = TableTarget(
                 shadowed or table, self.transforms, shadow=table if shadowed else None

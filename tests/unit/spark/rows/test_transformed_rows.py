@@ -118,6 +118,17 @@ def test_tables_that_meet_without_a_word_are_two_feeds_of_one_table():
     assert set(merged) == {"shop"}
 
 
+def test_the_feed_of_a_routed_table_stays_whatever_the_number_of_tables(monkeypatch):
+    monkeypatch.setattr("changelane.transforms.chain._MAX_CACHED", 3)
+    begin = Message(b'{"op": "transaction", "type": "begin", "transaction": {"id": "1"}}')
+    told = [begin, *(message(table=name) for name in "abca")]
+    found = built((Route(pattern=r"shop\.(.*)", table="ods_{table}"),), *told)
+    schemas = [row for row in found if row["kind"] == "schema"]
+    assert {(row["table_id"], json.loads(row["after"])["server"]) for row in schemas} == {
+        (f'["shop",null,"ods_{name}"]', f'["shop","shop.{name}"]') for name in "abc"
+    }
+
+
 def test_transforms_stand_in_the_pipeline(tmp_path):
     text = """
 name: shop
