@@ -130,6 +130,7 @@ class TableTarget:
             self.table = shadow_of(self.table, shadow, self.source)
             self.source = shadow
             self.refused |= _ROW_OPERATIONS
+        self._added_names = tuple(name for _, name, _ in added)
         self.added = tuple(
             (self._after(number, name, Column(name, String(), None, nullable=False)), value)
             for number, name, value in added
@@ -198,7 +199,18 @@ class TableTarget:
         Raises:
             TransformError: The column is dropped, or its new values do not identify rows.
         """
-        resolved = self.resolve(name, column)
+        return self._key_column(name, self.resolve(name, column))
+
+    def added_key_columns(self) -> tuple[str, ...]:
+        """Return the target names of the shard columns.
+
+        Raises:
+            TransformError: A later transform drops one, or its new values do not identify shards.
+        """
+        resolutions = (resolution for resolution, _ in self.added)
+        return tuple(map(self._key_column, self._added_names, resolutions))
+
+    def _key_column(self, name: str, resolved: ResolvedColumn) -> str:
         verb = None
         if resolved.moved is None:
             verb = "project drops"
@@ -242,9 +254,10 @@ class TransformPlan:
             self.masked: frozenset[str] = frozenset()
             self.is_lossy = False
             return
+        added_names = target.added_key_columns()
         if key is not None:
             names = tuple(target.key_column(name, self._columns.get(name)) for name in key.columns)
-            self.key = Key((*names, *self._added_names()), key.origin)
+            self.key = Key((*names, *added_names), key.origin)
             self.key = key if self.key == key else self.key
         if schema is not None:
             self._resolve_schema(schema)
@@ -283,13 +296,6 @@ class TransformPlan:
             self.keeps_details = True
         else:
             self.schema = TableSchema(new_columns)
-
-    def _added_names(self) -> Iterable[str]:
-        return (
-            resolution.moved.name
-            for resolution, _ in self.target.added
-            if resolution.moved is not None
-        )
 
     def _refuse_same_name(self, name: str) -> None:
         reason = f"two columns of {self.target.source} would have the name {name!r}"

@@ -384,6 +384,22 @@ def test_shards_become_one_table_with_the_shard_in_the_key():
     assert gone.key == {"id": 1, "shard": "shop.orders_7"}
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        Project(keep=tuple(ROW)),
+        Project(drop=("shard",)),
+        Mask(columns=("shard",), method="truncate", keep=1, when_missing="pass"),
+        Cast(columns={"shard": "json"}),
+    ],
+)
+def test_the_shard_in_the_key_is_neither_dropped_nor_changed(step):
+    chain = Chain([Route(pattern=r"shop\.orders_\d+", table="orders", shards="key"), step])
+    table = TableId("shop", None, "orders_7")
+    for event in (change(table=table), change(table=table, key=None), Tombstone(table, {"id": 1})):
+        assert code(chain, event) == "key_column"
+
+
 @pytest.mark.parametrize("pattern", [r"shop\.orders_\d+", "shop.orders", ".*"])
 def test_a_pattern_of_several_shards_without_the_option_is_rejected(pattern):
     with pytest.raises(ValueError, match="shards: key"):
