@@ -37,7 +37,12 @@ from changelane.transforms import ddl as statements
 from changelane.transforms.include_exclude import Exclude, Include
 from changelane.transforms.mask import Mask, fingerprint
 from changelane.transforms.route import Route
-from changelane.transforms.table_plan import TableTarget, TransformPlan, refuse_missing
+from changelane.transforms.table_plan import (
+    ChangedColumns,
+    TableTarget,
+    TransformPlan,
+    refuse_missing,
+)
 from changelane.transforms.transform import Transform
 
 _OPERATIONS: Final = {
@@ -90,8 +95,7 @@ class Chain:
         self._topics: dict[TableId, str] = {}
         self._feeds: dict[int, TableTarget] = {}
         self._merged_tables: set[TableId] = set()
-        self._changed_key_columns: dict[TableId, frozenset[str]] = {}
-        self._lossy_tables: set[TableId] = set()
+        self._changed_columns: dict[TableId, ChangedColumns] = {}
         masks = [transform for transform in self.transforms if isinstance(transform, Mask)]
         self.is_masking = bool(masks)
         self._secret = next((mask.secret for mask in masks if mask.secret is not None), None)
@@ -165,12 +169,15 @@ class Chain:
         Raises:
             TransformError: A key column is masked or cast, or a column of the row was dropped.
         """
-        weak = self._changed_key_columns.get(table)
-        if is_row and table in self._lossy_tables:
+        changed_columns = self._changed_columns.get(table)
+        if changed_columns is None:
+            return
+        if is_row and changed_columns.is_lossy:
             reason = f"different rows of {table} may be equal after mask, cast or project"
             raise TransformError(reason, code=ReasonCode.KEY_COLUMN)
-        if weak and not weak.isdisjoint(key or ()):
-            names = ", ".join(sorted(repr(name) for name in weak.intersection(key or ())))
+        weak_columns = changed_columns.names.intersection(key or ())
+        if weak_columns:
+            names = ", ".join(sorted(map(repr, weak_columns)))
             reason = f"mask, cast or project changes the key column {names} of {table}"
             raise TransformError(reason, code=ReasonCode.KEY_COLUMN)
 
@@ -191,13 +198,6 @@ class Chain:
             if len(self._plans) >= _MAX_CACHED:
                 self._plans.clear()
             plan = self._plans[name] = TransformPlan(self.target(table), schema, key)
-            if plan.is_lossy:
-                self._lossy_tables.add(plan.target.table)
-            if plan.masked:
-                to = plan.target.table
-                self._changed_key_columns[to] = plan.masked | self._changed_key_columns.get(
-                    to, frozenset()
-                )
         self._last = (table, schema, key, plan)
         return plan
 
@@ -220,6 +220,9 @@ class Chain:
                     reason = f"route gives {target.table} two topics"
                     raise TransformError(reason, code=ReasonCode.ROUTE)
             self._targets[table] = target
+            target.changed_columns = self._changed_columns.setdefault(
+                target.table, target.changed_columns
+            )
             if target.is_merged:
                 self._merged_tables.add(target.table)
             if target.table is not target.source and not target.is_merged:

@@ -60,6 +60,27 @@ class ResolvedColumn(msgspec.Struct, frozen=True):
         return value
 
 
+class ChangedColumns:
+    """The effect of mask, cast and project on the rows of a target table so far.
+
+    Attributes:
+        names: Target columns whose values do not identify rows.
+        is_lossy: Whether different rows may be equal.
+    """
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self.is_lossy = False
+
+    def add(self, resolved: ResolvedColumn) -> None:
+        """Add a column of a row."""
+        if resolved.moved is None:
+            self.is_lossy = True
+        elif not resolved.keeps_key:
+            self.names.add(resolved.moved.name)
+            self.is_lossy = True
+
+
 class TableTarget:
     """The target of the events of one table.
 
@@ -71,6 +92,8 @@ class TableTarget:
         unsure_transforms: Column transforms that may apply; the event has no table name.
         added: The shard columns, and their values.
         is_merged: Other tables may have the same target.
+        changed_columns: The columns of the target table that rows showed; tables with one target
+            share them.
         topic: The topic of its messages, if a route sets one.
         may_move: The list can rename or exclude tables.
         ignores_statements: The list excludes the statements of all tables.
@@ -92,6 +115,7 @@ class TableTarget:
         self.unsure_transforms: list[tuple[int, ColumnTransform]] = []
         self.is_merged = self.is_shard_key = False
         self.topic: str | None = None
+        self.changed_columns = ChangedColumns()
         self.may_move = any(
             isinstance(transform, Route | Include | Exclude) for transform in transforms
         )
@@ -237,8 +261,6 @@ class TransformPlan:
         key: The target key columns.
         is_changed: Whether rows may change.
         keeps_details: Whether the producer's other fields stay valid, because no column changes.
-        is_lossy: Whether different rows may become equal.
-        masked: Target columns that cannot be part of a key.
     """
 
     def __init__(self, target: TableTarget, schema: TableSchema | None, key: Key | None) -> None:
@@ -251,8 +273,6 @@ class TransformPlan:
         self._key_names = frozenset(() if key is None else key.columns)
         self.keeps_details = not self.is_changed
         if not self.is_changed:
-            self.masked: frozenset[str] = frozenset()
-            self.is_lossy = False
             return
         added_names = target.added_key_columns()
         if key is not None:
@@ -261,15 +281,6 @@ class TransformPlan:
             self.key = key if self.key == key else self.key
         if schema is not None:
             self._resolve_schema(schema)
-        resolved = self._resolved.values()
-        self.masked = frozenset(
-            resolution.moved.name
-            for resolution in resolved
-            if resolution.moved is not None and not resolution.keeps_key
-        )
-        self.is_lossy = bool(self.masked) or any(
-            resolution.moved is None for resolution in resolved
-        )
 
     def _resolve_schema(self, schema: TableSchema) -> None:
         resolutions = [self._resolve(column.name) for column in schema.columns]
@@ -308,6 +319,7 @@ class TransformPlan:
             if len(self._resolved) >= MOST_NAMES:
                 self._resolved.clear()
             self._resolved[name] = resolved
+            self.target.changed_columns.add(resolved)
         return resolved
 
     def _missing(self, resolved: Iterable[ResolvedColumn]) -> frozenset[RequiredColumn]:

@@ -98,6 +98,17 @@ def test_a_configured_key_of_masked_columns_is_refused(options):
     assert row["code"] == "key_column"
 
 
+@pytest.mark.parametrize("options", [{"keys": {"orders": ("ssn",)}}, {"tables_without_key": "row"}])
+def test_a_configured_key_of_masked_columns_is_refused_without_a_schema(options):
+    told = message(key=None, schema=None)
+    (row,) = built((HASH,), told, **options)
+    assert row["code"] == "key_column"
+    assert built((HASH,), told, keys={"orders": ("id",)})[1]["key"]
+    dropped = (Project(drop=("ssn",)),)
+    (row,) = built(dropped, told, tables_without_key="row")
+    assert row["code"] == "key_column"
+
+
 def test_a_whole_row_that_lost_a_column_is_no_key():
     (row,) = built((Project(drop=("ssn",)),), message(key=None), tables_without_key="row")
     assert row["code"] == "key_column"
