@@ -167,7 +167,8 @@ class Chain:
             is_row: The key consists of all columns, so that equal rows are one row.
 
         Raises:
-            TransformError: A key column is masked or cast, or a column of the row was dropped.
+            TransformError: A key column is masked or cast, a column of the row was dropped, or the
+                key lacks the shard.
         """
         changed_columns = self._changed_columns.get(table)
         if changed_columns is None:
@@ -179,6 +180,13 @@ class Chain:
         if weak_columns:
             names = ", ".join(sorted(map(repr, weak_columns)))
             reason = f"mask, cast or project changes the key column {names} of {table}"
+            raise TransformError(reason, code=ReasonCode.KEY_COLUMN)
+        if key and not changed_columns.shards.issubset(key):
+            names = ", ".join(sorted(map(repr, changed_columns.shards.difference(key))))
+            reason = (
+                f"the key of {table} lacks the column {names} of `shards: key`: add it to "
+                "`options.keys`, or set `shards: apart`"
+            )
             raise TransformError(reason, code=ReasonCode.KEY_COLUMN)
 
     def redacted(self, raw: bytes | None) -> bytes | None:

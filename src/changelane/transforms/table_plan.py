@@ -61,15 +61,17 @@ class ResolvedColumn(msgspec.Struct, frozen=True):
 
 
 class ChangedColumns:
-    """The effect of mask, cast and project on the rows of a target table so far.
+    """The effect of transforms on the rows of a target table so far.
 
     Attributes:
         names: Target columns whose values do not identify rows.
+        shards: Target columns with the shard, which belong to the key.
         is_lossy: Whether different rows may be equal.
     """
 
     def __init__(self) -> None:
         self.names: set[str] = set()
+        self.shards: set[str] = set()
         self.is_lossy = False
 
     def add(self, resolved: ResolvedColumn) -> None:
@@ -275,6 +277,7 @@ class TransformPlan:
         if not self.is_changed:
             return
         added_names = target.added_key_columns()
+        target.changed_columns.shards.update(added_names)
         if key is not None:
             names = tuple(target.key_column(name, self._columns.get(name)) for name in key.columns)
             self.key = Key((*names, *added_names), key.origin)

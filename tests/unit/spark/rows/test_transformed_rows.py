@@ -109,6 +109,20 @@ def test_a_configured_key_of_masked_columns_is_refused_without_a_schema(options)
     assert row["code"] == "key_column"
 
 
+@pytest.mark.parametrize(
+    ("schema", "key"), [(None, '"1"'), ([{"name": "id", "type": "int64"}], "1")]
+)
+def test_a_configured_key_of_merged_tables_has_the_shard(schema, key):
+    route = Route(pattern=r"shop\..*", table="all", shards="key", shard_column="s")
+    told = message(key=None, row={"id": 1}, schema=schema)
+    (row,) = built((route,), told, keys={"all": ("id",)})
+    assert row["code"] == "key_column"
+    assert "lacks the column 's'" in row["reason"]
+    assert built((route,), told, keys={"all": ("s", "id")})[1]["key"] == f'["shop.orders",{key}]'
+    apart = Route(pattern=r"shop\..*", table="all", shards="apart")
+    assert built((apart,), told, keys={"all": ("id",)})[1]["key"] == f"[{key}]"
+
+
 def test_a_whole_row_that_lost_a_column_is_no_key():
     (row,) = built((Project(drop=("ssn",)),), message(key=None), tables_without_key="row")
     assert row["code"] == "key_column"
