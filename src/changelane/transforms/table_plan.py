@@ -2,11 +2,13 @@
 """The combined effect of a list of transforms on one table, computed once per table and schema."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Final
 
 import msgspec
 
+from changelane.apply.added_columns import DefaultKind, default_of
 from changelane.apply.schema_history import shadow_of
 from changelane.errors import TransformError
 from changelane.event import Completeness, Image, Key
@@ -50,6 +52,12 @@ class ResolvedColumn(msgspec.Struct, frozen=True):
     found_columns: frozenset[RequiredColumn] = frozenset()
     keeps_key: bool = True
     is_masked: bool = False
+
+    def is_null(self, value: Value) -> bool:
+        """Whether the converted value is NULL."""
+        with suppress(TransformError):
+            return self.value(value) is None
+        return False
 
     def value(self, value: Value) -> Value:
         """Return the converted value; NULL and unavailable values stay unchanged."""
@@ -254,6 +262,28 @@ def _kind(transform: Transform) -> str:
     return str(transform.__struct_config__.tag)
 
 
+def _declared(source: Column, resolved: ResolvedColumn) -> Column | None:
+    """Return the new column in the schema of a row, without a false declaration about older rows.
+
+    Rows from before a column have its literal default, or NULL if it is nullable and declares no
+    default (:mod:`changelane.apply.added_columns`). A conversion can make a literal of a default
+    that an expression may have computed, or remove the default. Then the new column has no default
+    and does not declare its nullability, so that the values of older rows are unknown.
+    """
+    column = None if resolved.moved is None else resolved.moved.column
+    if column is None or not resolved.converts:
+        return column
+    old, new = default_of(source), default_of(column)
+    if old is new or old is DefaultKind.NONE or new is DefaultKind.COMPUTED:
+        return column
+    is_declared = source.default is not None and source.default is not msgspec.UNSET
+    if is_declared and resolved.is_null(source.default):
+        return column
+    return msgspec.structs.replace(
+        column, default=msgspec.UNSET, nullable=False if column.nullable is False else None
+    )
+
+
 class TransformPlan:
     """The effect of the transforms on the rows of one table, with one schema and key.
 
@@ -288,7 +318,8 @@ class TransformPlan:
     def _resolve_schema(self, schema: TableSchema) -> None:
         resolutions = [self._resolve(column.name) for column in schema.columns]
         columns = [
-            resolution.moved.column for resolution in resolutions if resolution.moved is not None
+            _declared(column, resolution)
+            for column, resolution in zip(schema.columns, resolutions, strict=True)
         ]
         columns.extend(
             resolution.moved.column

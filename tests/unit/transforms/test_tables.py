@@ -4,6 +4,7 @@
 import datetime as dt
 from random import Random
 
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +23,7 @@ from changelane.transforms.include_exclude import Include
 from changelane.transforms.mask import Mask
 from changelane.transforms.project_rename import Project, Rename
 from changelane.transforms.route import Route
-from changelane.types import Date, Integer, Timestamp
+from changelane.types import Date, InstantType, Integer, String, Timestamp
 
 SECRET = "a secret of the tests"
 ROWS = Chain(
@@ -78,6 +79,46 @@ def test_a_date_that_is_cast_to_a_timestamp_goes_on_when_its_source_makes_it_one
     plain.apply(events(Timestamp(6), Timestamp(6), Timestamp(6)))
     assert made.rows(TABLE) == plain.rows(TABLE)
     assert {type(row["created"]) for row in made.rows(TABLE)} == {dt.datetime}
+
+
+HASH = Mask(columns=("new",), method="hash", secret=SECRET, when_missing="pass")
+NULL = Mask(columns=("new",), method="null", when_missing="pass")
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("declared", "step", "older"),
+    [
+        # the default of older rows, or unknown where the source may have computed it
+        (Column("new", Integer(), nullable=True, default=5), Cast(columns={"new": "string"}), "5"),
+        (Column("new", Integer(), nullable=True, default=0), Cast(columns={"new": "string"}), ...),
+        (Column("new", Integer(), nullable=False, default=0), Cast(columns={"new": "string"}), ...),
+        (Column("new", Integer(), nullable=True, default=0), Cast(columns={"new": "boolean"}), ...),
+        (Column("new", InstantType(), default=EPOCH), Cast(columns={"new": "string"}), ...),
+        (Column("new", String(), nullable=True, default="-"), Cast(columns={"new": "int8"}), ...),
+        (Column("new", String(), nullable=True), Cast(columns={"new": "int8"}), None),
+        (Column("new", String(), nullable=True, default="5"), HASH, ...),
+        (Column("new", String(), nullable=True, default=""), HASH, ...),
+        (Column("new", String(), nullable=True, generated=True), HASH, ...),
+        (Column("new", Integer(), generated=True), Cast(columns={"new": "string"}), ...),
+        (Column("new", String(), nullable=True), HASH, None),
+        (Column("new", String(), nullable=False, default="5"), NULL, None),
+    ],
+)
+def test_a_column_without_a_statement_declares_nothing_false_about_older_rows(
+    declared, step, older
+):
+    new = {Integer: 1, String: "1", InstantType: EPOCH}[type(declared.type)]
+    tables, chain = MemoryTables(), Chain([step])
+    for number, columns in enumerate([(), (declared,)], 1):
+        schema = TableSchema((Column("id", Integer()), *columns))
+        row = {"id": number} | {column.name: new for column in columns}
+        event = DataChange(
+            Op.CREATE, TABLE, Key(("id",)), None, row, schema, PostgresPosition(number)
+        )
+        tables.apply([chain(event)])
+    assert tables.rows(TABLE)[0]["new"] == (None if older is ... else older)
+    assert tables.counts["incomplete"] == (older is ...)
 
 
 STEPS = (
