@@ -307,7 +307,7 @@ class Chain:
         return HalfUpdate(change, other_image, event.pair)
 
     def _schema(self, event: SchemaChange) -> SchemaChange | None:
-        changed = statements.translate(event, self.target)
+        changed = statements.translate(event, self._statement_target)
         if changed is None or changed is event:
             return changed
         target = self.target(event.table)
@@ -317,6 +317,12 @@ class Chain:
         if plan.missing:
             refuse_missing(target, plan.missing)
         return _replace(changed, schema=plan.schema, key=plan.key, details=NO_DETAILS)
+
+    def _statement_target(self, table: TableId) -> TableTarget:
+        target = self.target(table)
+        if "schema" not in target.refused:
+            self._refuse_shared_target(target)
+        return target
 
     def _truncate(self, event: Truncate) -> Truncate | None:
         target = self.target(event.table)

@@ -413,6 +413,19 @@ def test_tables_that_would_meet_are_refused_where_one_chain_sees_all():
     assert code(chain, change(table=TableId("shop", None, "sales"))) == "tables_meet"
 
 
+@pytest.mark.parametrize(
+    "ddl", ["DROP TABLE sales", "ALTER TABLE sales DROP a", "DROP TABLE x, sales"]
+)
+def test_a_statement_about_a_table_that_would_meet_another_one_is_refused(ddl):
+    chain = Chain([Route(pattern=r"shop\.sales", table="orders")], sees_all=True)
+    assert chain(change()).table == SHOP
+    told = SchemaChange(TableId("shop", None, "x"), "alter", ddl, source=Source("mysql"))
+    assert code(chain, told) == "tables_meet"
+    without = Chain([Exclude(tables=("shop.sales",)), *chain.transforms], sees_all=True)
+    assert without(change()).table == SHOP
+    assert "sales" not in str(getattr(without(told), "ddl", ""))
+
+
 def test_what_holds_for_one_shard_is_refused_for_all():
     chain = Chain([Route(pattern=r"shop\.orders_\d+", table="orders", shards="apart")])
     shard = TableId("shop", None, "orders_7")
