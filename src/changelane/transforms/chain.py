@@ -254,6 +254,22 @@ class Chain:
     def _passes(self, operation: str) -> bool:
         return operation not in self.target(TableId()).refused
 
+    @staticmethod
+    def _is_refused(target: TableTarget, operation: str) -> bool:
+        """Whether a change of a table is excluded.
+
+        Raises:
+            TransformError: The event has no table name, and include, exclude or route needs one.
+        """
+        if operation in target.refused:
+            return True
+        kind = target.undecided.get(operation)
+        if kind is not None:
+            raise TransformError(
+                f"{kind}: the event does not name its table", code=ReasonCode.UNNAMED_TABLE
+            )
+        return False
+
     def _transaction(self, transaction: Transaction | None) -> Transaction | None:
         """Return a position in a transaction without the counts that transforms invalidate."""
         if transaction is None or not (self._drops_events or self._moves_tables):
@@ -267,7 +283,7 @@ class Chain:
     def _change(self, event: DataChange, operation: str) -> DataChange | None:
         plan = self.plan(event.table, event.schema, event.key)
         target = plan.target
-        if operation in target.refused:
+        if self._is_refused(target, operation):
             return None
         self._refuse_shared_target(target)
         transaction = self._transaction(event.transaction)
@@ -326,7 +342,7 @@ class Chain:
 
     def _truncate(self, event: Truncate) -> Truncate | None:
         target = self.target(event.table)
-        if "truncate" in target.refused:
+        if self._is_refused(target, "truncate"):
             return None
         statements.refuse_shard(target, "a truncate")
         self._refuse_shared_target(target)

@@ -32,7 +32,8 @@ RequiredColumn = tuple[int, str]
 """The number of a transform, and a column that the transform requires."""
 
 
-_ROW_OPERATIONS: Final = frozenset({"create", "update", "delete", "read", "truncate", "tombstone"})
+_CHANGES: Final = frozenset({"create", "update", "delete", "read", "truncate"})
+_ROW_OPERATIONS: Final = _CHANGES | {"tombstone"}
 
 
 class ResolvedColumn(msgspec.Struct, frozen=True):
@@ -98,6 +99,7 @@ class TableTarget:
         source: The source table.
         table: The target table.
         refused: The operations of events that are excluded.
+        undecided: The operations of events that need a table name, and the transform that needs it.
         transforms: The transforms of its columns, with their numbers.
         unsure_transforms: Column transforms that may apply; the event has no table name.
         added: The shard columns, and their values.
@@ -121,6 +123,7 @@ class TableTarget:
     ) -> None:
         self.source = table
         self.refused: set[str] = set()
+        self.undecided: dict[str, str] = {}
         self.transforms: list[tuple[int, ColumnTransform]] = []
         self.unsure_transforms: list[tuple[int, ColumnTransform]] = []
         self.is_merged = self.is_shard_key = False
@@ -137,10 +140,19 @@ class TableTarget:
         for number, transform in enumerate(transforms):
             match transform:
                 case Include() | Exclude():
-                    self.refused.update(op for op in OPERATIONS if not transform.passes(table, op))
+                    unnamed: frozenset[str] = frozenset()
+                    if transform.covers(table) is None:
+                        unnamed = _CHANGES.intersection(transform.operations or OPERATIONS)
+                        self.undecided |= dict.fromkeys(unnamed, _kind(transform))
+                    self.refused.update(
+                        operation
+                        for operation in OPERATIONS
+                        if operation not in unnamed and not transform.passes(table, operation)
+                    )
                 case Route():
-                    if transform.covers(table) is None and transform.shards == "key":
-                        self.is_shard_key = True
+                    if transform.covers(table) is None:
+                        self.undecided |= dict.fromkeys(_CHANGES, _kind(transform))
+                        self.is_shard_key |= transform.shards == "key"
                     if not transform.covers(table):
                         continue
                     if transform.is_merging:

@@ -501,6 +501,29 @@ def test_an_event_without_a_table_is_refused_where_its_columns_could_be_another_
     assert Chain([Rename(columns={"id": "nr"})])(Tombstone(TableId(), {"id": 1})).key == {"nr": 1}
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        Include(tables=("shop.orders",)),
+        Exclude(tables=("shop.audit",)),
+        Route(pattern=r"shop\..*", table="orders", shards="key"),
+    ],
+)
+def test_a_change_without_a_table_is_refused_where_its_name_decides(step):
+    chain, unnamed = Chain([step]), change(table=TableId())
+    for event in (unnamed, HalfUpdate(unnamed, pair="1"), Truncate(TableId())):
+        assert code(chain, event) == "unnamed_table"
+    without = Chain([Exclude(operations=("create",)), step])
+    assert without(unnamed) is None
+    assert Chain([Exclude(operations=("delete",))])(unnamed) is unnamed
+
+
+def test_operations_that_a_list_of_tables_does_not_name_need_no_table():
+    unnamed = change(table=TableId())
+    assert Chain([Exclude(tables=("shop.*",), operations=("delete",))])(unnamed) is unnamed
+    assert Chain([Include(tables=("shop.*",), operations=("delete",))])(unnamed) is None
+
+
 def test_a_mask_takes_the_text_of_what_may_quote_a_row():
     told = Control("odd", "ssn=123", SHOP, details={"row": "123"})
     assert Chain([mask()])(told) == Control("odd", None, SHOP)
