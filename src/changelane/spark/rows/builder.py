@@ -282,12 +282,13 @@ class RowBuilder:
         index: int,
         transaction: str | None = None,
     ) -> Row:
+        fed_table = event.table if table == event.table else table  # the object that has a feed
         return row_of(
             message,
             kind="truncate",
             op="t",
             table_id=table_id_text(table),
-            schema_id=self._chain.feed(table, event.source.server) or "",
+            schema_id=self._chain.feed(fed_table, event.source.server) or "",
             order=self._order(event, message, index),
             transaction=transaction,
             ordinal=ONLY_CHANGE,  # two truncates of one table and position are one
@@ -428,9 +429,8 @@ class RowBuilder:
                 after_missing = None if is_full else after_missing
             else:
                 is_full = after_missing is None and not lists_sent_columns_only(event)
-        source, position = event.source, event.position
-        if position is None:
-            position = self._fallback_position(source, message, index)
+        source = event.source
+        position = event.position or self._fallback_position(source, message, index)
         is_snapshot = source.snapshot is not None
         order = self._encode_order(
             position,

@@ -143,6 +143,24 @@ def test_tables_that_meet_without_a_word_are_two_feeds_of_one_table():
     assert set(merged) == {"shop"}
 
 
+def test_a_truncate_in_a_statement_is_of_the_feed_of_its_table():
+    statement = {
+        "op": "schema",
+        "type": "alter",
+        "table": {"database": "shop", "name": "sales"},
+        "text": "TRUNCATE TABLE sales; ALTER TABLE sales ADD a INT",
+        "position": {"domain": "sequence", "value": 7},
+        "source": {"product": "mysql", "server": "shop"},
+    }
+    told = Message(json.dumps(statement).encode(), None, (), "orders", 0, 7)
+    route = Route(pattern=r"shop\.sales", table="orders")
+    truncate, ddl = built((route,), told)
+    assert (truncate["kind"], ddl["kind"]) == ("truncate", "ddl")
+    assert truncate["table_id"] == ddl["table_id"] == '["shop",null,"orders"]'
+    assert json.loads(truncate["schema_id"]) == ["shop", "shop.sales"]
+    assert truncate["schema_id"] == ddl["schema_id"]
+
+
 def test_the_feed_of_a_routed_table_stays_whatever_the_number_of_tables(monkeypatch):
     monkeypatch.setattr("changelane.transforms.chain._MAX_CACHED", 3)
     begin = Message(b'{"op": "transaction", "type": "begin", "transaction": {"id": "1"}}')
