@@ -8,7 +8,7 @@
 {'id': 1}
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -32,7 +32,7 @@ from changelane.event import (
     Watermark,
 )
 from changelane.reason_codes import ReasonCode
-from changelane.schema import TableId, TableSchema
+from changelane.schema import Column, TableId, TableSchema
 from changelane.transforms import ddl as statements
 from changelane.transforms.include_exclude import Exclude, Include
 from changelane.transforms.mask import Mask, fingerprint
@@ -44,6 +44,7 @@ from changelane.transforms.table_plan import (
     refuse_missing,
 )
 from changelane.transforms.transform import Transform
+from changelane.types import UNKNOWN
 
 _OPERATIONS: Final = {
     Op.CREATE: "create",
@@ -157,6 +158,15 @@ class Chain:
     def is_merged(self, table: TableId) -> bool:
         """Return whether a target table has the rows of several source tables."""
         return table in self._merged_tables
+
+    def columns(self, table: TableId, names: Iterable[str]) -> tuple[Column, ...]:
+        """Return the columns of a target table's rows without a schema.
+
+        A column has the type of its cast, else the type ``unknown``.
+        """
+        changed_columns = self._changed_columns.get(table)
+        types = {} if changed_columns is None else changed_columns.types
+        return tuple(Column(name, types.get(name, UNKNOWN)) for name in names)
 
     def check_key(self, table: TableId, key: Sequence[str] | None, *, is_row: bool = False) -> None:
         """Reject a configured key that does not identify rows after the transforms.

@@ -23,7 +23,7 @@ from changelane.transforms.transform import (
     MovedColumn,
     Transform,
 )
-from changelane.types import UNAVAILABLE, String, Value
+from changelane.types import UNAVAILABLE, LogicalType, String, Value
 
 MOST_NAMES: Final = 10_000
 """The maximum number of cached columns per table, for rows without a schema."""
@@ -42,17 +42,22 @@ class ResolvedColumn(msgspec.Struct, frozen=True):
     Attributes:
         moved: The new name and column; ``None`` if the column is dropped.
         converts: The conversions of its values, in order.
-        path: The numbers of the transforms that convert it, each with the name of its conversion;
-            equal paths convert equally.
+        path: The numbers of the transforms that convert it, each with the new type; equal paths
+            convert equally.
         found_columns: The required columns that it satisfies.
     """
 
     moved: MovedColumn | None
     converts: tuple[Convert, ...] = ()
-    path: tuple[tuple[int, str], ...] = ()
+    path: tuple[tuple[int, LogicalType | None], ...] = ()
     found_columns: frozenset[RequiredColumn] = frozenset()
     keeps_key: bool = True
     is_masked: bool = False
+
+    @property
+    def type(self) -> LogicalType | None:
+        """The type of the converted values; ``None`` if it does not change."""
+        return next((kind for _, kind in reversed(self.path) if kind is not None), None)
 
     def is_null(self, value: Value) -> bool:
         """Whether the converted value is NULL."""
@@ -74,12 +79,14 @@ class ChangedColumns:
 
     Attributes:
         names: Target columns whose values do not identify rows.
+        types: The types of target columns that are cast, for rows without a schema.
         shards: Target columns with the shard, which belong to the key.
         is_lossy: Whether different rows may be equal.
     """
 
     def __init__(self) -> None:
         self.names: set[str] = set()
+        self.types: dict[str, LogicalType] = {}
         self.shards: set[str] = set()
         self.is_lossy = False
 
@@ -87,9 +94,12 @@ class ChangedColumns:
         """Add a column of a row."""
         if resolved.moved is None:
             self.is_lossy = True
-        elif not resolved.keeps_key:
+            return
+        if not resolved.keeps_key:
             self.names.add(resolved.moved.name)
             self.is_lossy = True
+        if resolved.moved.column is None and resolved.type is not None:
+            self.types[resolved.moved.name] = resolved.type
 
 
 class TableTarget:
@@ -220,7 +230,7 @@ class TableTarget:
 
     def _after(self, start: int, name: str, column: Column | None) -> ResolvedColumn:
         converts: list[Convert] = []
-        path: list[tuple[int, str]] = []
+        path: list[tuple[int, LogicalType | None]] = []
         found_names: set[RequiredColumn] = set()
         keeps_key, is_masked = True, False
         moved: MovedColumn | None = MovedColumn(name, column)
@@ -232,7 +242,7 @@ class TableTarget:
             moved = transform.move(moved.name, moved.column)
             if moved is not None and moved.convert is not None:
                 converts.append(moved.convert)
-                path.append((number, moved.conversion))
+                path.append((number, moved.type))
                 keeps_key &= moved.keeps_key
                 is_masked |= moved.is_masked
         return ResolvedColumn(

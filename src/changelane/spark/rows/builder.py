@@ -46,7 +46,7 @@ from changelane.position import (
     encode_order,
 )
 from changelane.reason_codes import ReasonCode
-from changelane.schema import Column, TableId, TableSchema, option_for_table
+from changelane.schema import TableId, TableSchema, option_for_table
 from changelane.spark.rows.compiled_schema import CompiledSchema
 from changelane.spark.rows.keys import changed_keys, key_of, knows_key
 from changelane.spark.rows.lanes import LaneRows
@@ -61,7 +61,7 @@ from changelane.spark.rows.schema import (
 )
 from changelane.transforms.chain import Chain
 from changelane.transforms.transform import Transform
-from changelane.types import UNAVAILABLE, UNKNOWN
+from changelane.types import UNAVAILABLE
 
 Row = tuple[Any, ...]
 
@@ -358,7 +358,7 @@ class RowBuilder:
         compiled = self._compiled_schemas.get(cache_key)
         if compiled is None:
             if schema is None:
-                schema = TableSchema(tuple(Column(name, UNKNOWN) for name in dict.fromkeys(names)))
+                schema = TableSchema(self._chain.columns(event.table, dict.fromkeys(names)))
             key = self._key(event.table, columns, schema)
             self._chain.check_key(event.table, key, is_row=self._whole_row_is_key and not columns)
             compiled = CompiledSchema(

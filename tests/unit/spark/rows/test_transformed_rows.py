@@ -11,6 +11,7 @@ from changelane import get_codec
 from changelane.errors import ConfigError, UnknownNameError
 from changelane.message import Message
 from changelane.pipeline.config import Pipeline, load, parse
+from changelane.transforms.cast import Cast
 from changelane.transforms.include_exclude import Exclude
 from changelane.transforms.mask import Mask
 from changelane.transforms.project_rename import Project, Rename
@@ -54,6 +55,33 @@ def test_rows_are_those_of_the_transformed_event():
     assert image["nr"] == 1
     assert len(image["ssn"]) == 64
     assert [one["name"] for one in json.loads(schema["after"])["columns"]] == ["nr", "ssn"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "spark", "written"),
+    [
+        ("decimal(10,2)", "1.5", "DECIMAL(10,2)", "1.50"),
+        ("date", "2020-01-01", "DATE", "2020-01-01"),
+        ("timestamp(6)", "2020-01-01 10:00:00", "TIMESTAMP_NTZ", "2020-01-01T10:00:00"),
+        ("instant(6)", "2020-01-01T10:00:00Z", "TIMESTAMP", "2020-01-01T10:00:00Z"),
+        ("float64", "NaN", "DOUBLE", "NaN"),
+        ("int64", None, "BIGINT", None),
+        ("string", 7, "STRING", "7"),
+    ],
+)
+def test_a_cast_gives_columns_their_types_without_a_schema(kind, value, spark, written):
+    cast = Cast(columns={"total": kind})
+    rename = Rename(columns={"total": "n"})
+    for op in ("c", "d"):
+        told = message(op, row={"id": 1, "total": value}, schema=None)
+        schema, row = built((cast, rename), told)
+        columns = {one["name"]: one["spark"] for one in json.loads(schema["after"])["columns"]}
+        assert columns == {"id": "STRING", "n": spark}
+        assert json.loads(row["before" if op == "d" else "after"]) == {"id": "1", "n": written}
+    told = message(row={"id": 1, "total": "7"}, schema=None)
+    mask = Mask(columns=("total",), method="truncate", keep=1)
+    schema, row = built((Cast(columns={"total": "int64"}), mask), told)
+    assert json.loads(schema["after"])["columns"][1]["spark"] == "STRING"
 
 
 def test_an_excluded_event_is_a_row_that_tells_of_no_row():
