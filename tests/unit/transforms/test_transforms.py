@@ -586,6 +586,17 @@ def test_what_a_type_cannot_hold_is_refused_without_the_value(new, value):
     assert str(value) not in str(caught.value)
 
 
+@pytest.mark.parametrize("text", ["NaN", "-Infinity"])
+@pytest.mark.parametrize(
+    "name", ["native-json", "debezium-json", "canal-json", "maxwell-json", "aws-dms-json"]
+)
+def test_a_decimal_that_json_lacks_is_written_as_text_without_a_schema(name, text):
+    chain = Chain([Cast(columns={"ssn": "decimal"})])
+    event = change(after={"id": 1, "ssn": text}, schema=None)
+    (message, *_) = get_codec(name).encode(chain(event), on_loss=OnLoss.IGNORE).messages
+    assert get_codec(name).decode(message)[0].after["ssn"] == text
+
+
 def test_cast_follows_schema_and_default_and_keeps_keys_apart():
     schema = TableSchema(
         (Column("id", Integer(32), "int"), Column("n", String(), "text", default="7"))
