@@ -337,7 +337,8 @@ class Chain:
         if changed is None or changed is event:
             return changed
         target = self.target(event.table)
-        if target.is_shadow:  # gh-ost's own tables have other columns than the table
+        # gh-ost's own tables have other columns than the table, and so has the next table of a list
+        if target.is_shadow or "schema" in target.refused:
             return _replace(changed, schema=None, key=None, details=NO_DETAILS)
         plan = TransformPlan(target, event.schema, event.key)
         if plan.missing:

@@ -36,6 +36,7 @@ from changelane.ddl import (
     action_of,
     dialect_of,
     statements_of,
+    table_of,
 )
 from changelane.ddl.parse_column import implicit_default, literal
 from changelane.ddl.render import UnwritableError, literal_text, render
@@ -96,8 +97,10 @@ def translate(event: SchemaChange, target_of: TargetOf) -> SchemaChange | None:
     if is_same:
         return event
     ddl = event.ddl if texts == [statement.text for statement in statements] else "; ".join(texts)
-    action = action_of(ddl, event.source.product, event.action)
-    return _replace(event, table=target.table, ddl=ddl, action=action)
+    table, product = target.table, event.source.product
+    if "schema" in target.refused:  # the first table is excluded
+        table = table_of(ddl, product, _replace(event.table, name=None))
+    return _replace(event, table=table, ddl=ddl, action=action_of(ddl, product, event.action))
 
 
 def _is_touched(target: TableTarget) -> bool:

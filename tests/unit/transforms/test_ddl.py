@@ -288,6 +288,25 @@ def test_an_excluded_table_leaves_statements():
     assert said("DROP DATABASE shop", Include(operations=("create",))) is None
 
 
+@pytest.mark.parametrize(
+    ("ddl", "remaining"),
+    [
+        ("DROP TABLE orders, sales", "DROP TABLE `shop`.`ods_sales`"),
+        ("RENAME TABLE orders TO orders_old, sales TO b", "RENAME TABLE `shop`.`ods_sales` TO"),
+        ("DROP TABLE orders; ALTER TABLE sales ADD a INT", "ALTER TABLE `shop`.`ods_sales`"),
+    ],
+)
+def test_a_statement_whose_first_table_is_excluded_is_of_the_next(ddl, remaining):
+    steps = [Exclude(tables=("shop.orders*",)), Route(pattern=r"shop\.(.*)", table="ods_{table}")]
+    schema = TableSchema((Column("id", Integer()),))
+    event = SchemaChange(SHOP, "drop", ddl, schema, Key(("id",)), source=Source("mysql"))
+    made = Chain(steps)(event)
+    sales = TableId("shop", None, "ods_sales")
+    assert (made.table, made.schema, made.key) == (sales, None, None)
+    assert made.ddl.startswith(remaining)
+    assert Chain(steps[:1])(event).table == TableId("shop", None, "sales")
+
+
 def test_a_statement_that_is_not_read_is_refused_where_it_could_matter():
     odd = "ALTER TABLE orders FROBNICATE ssn"
     assert code(odd, MASK) == "untranslated_statement"
