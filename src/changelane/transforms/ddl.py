@@ -374,7 +374,9 @@ def _backfilled_column(
         )
     if column.default is not UNSET and column.default is not None:
         value = resolved.value(column.default)
-        if value is not None and (text := literal_text(value)) is not None:
+        if value is None:  # a mask makes all values NULL
+            return _replace(new_column, default=UNSET), None
+        if (text := literal_text(value)) is not None:
             return _replace(new_column, default=value), text
         raise _untranslatable(target, "the converted default of a column has no SQL literal")
     if change.default is not None:
@@ -386,10 +388,12 @@ def _backfilled_column(
     # other databases than MySQL accept the statement only for tables without rows
     before = implicit_default(column.type)
     value, after = resolved.value(before), implicit_default(new_column.type)
+    if before is not None and value is None:
+        return new_column, None
     is_alike = column.nullable is False or type(new_column.type) is type(column.type)
     if is_alike and (type(value), value) == (type(after), after):
         return new_column, None
-    if before is not None and value is not None and (text := literal_text(value)) is not None:
+    if value is not None and (text := literal_text(value)) is not None:
         return _replace(new_column, default=value), text
     raise _untranslatable(
         target, "the converted implicit default of a NOT NULL column has no SQL literal"

@@ -2,6 +2,7 @@
 """Statements that follow the transforms of their table, and statements written again."""
 
 import pytest
+from msgspec import UNSET
 
 from changelane.ddl import (
     AddIndex,
@@ -134,6 +135,17 @@ def test_a_masked_column_is_text_and_its_default_is_masked_in_statements():
     assert "12345" not in made.ddl
     assert parse(made.ddl, "mysql")[0].changes[0].type == String()
     assert said("ALTER TABLE orders ADD CHECK (ssn <> '123-45-6789')", MASK) is None
+
+
+@pytest.mark.parametrize(
+    "declared", ["INT", "INT DEFAULT 5", "INT NOT NULL", "INT NOT NULL DEFAULT 5"]
+)
+def test_a_new_column_that_is_masked_as_null_is_nullable(declared):
+    null = Mask(columns=("ssn",), method="null")
+    made = said(f"ALTER TABLE orders ADD ssn {declared}", null)
+    (added,) = parse(made.ddl, "mysql")[0].changes
+    assert (added.column.nullable, added.default) == (True, None)
+    assert (added.column.default, added.column.type) == (UNSET, Integer(32))
 
 
 def test_a_masked_column_cannot_leave_its_mask_by_a_new_name_or_become_a_key():
