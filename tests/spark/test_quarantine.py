@@ -17,6 +17,7 @@ from changelane.cli import main
 from changelane.reason_codes import ReasonCode
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker
+from changelane.spark.lake.modes import Modes
 from changelane.spark.rows import schema as rows
 from changelane.spark.rows.builder import row_builder
 from changelane.spark.rows.decode import MESSAGE
@@ -326,9 +327,9 @@ def test_rows_of_other_batches_do_not_meet_those_of_a_merge(
         broadcast = F.broadcast
         patch.setattr(F, "broadcast", lambda rows: joined.append(rows.count()) or broadcast(rows))
         keyed = logged(4)
-        assert quarantine.without_quarantined(keyed, marker) is keyed
+        assert quarantine.without_quarantined(keyed, marker, Modes()) is keyed
         assert joined == []
-        again = quarantine.without_quarantined(logged(3, 4, key=None), marker)
+        again = quarantine.without_quarantined(logged(3, 4, key=None), marker, Modes())
         assert [row["batch"] for row in again.collect()] == [4]
         assert joined == [1]
         quarantine.record(logged(3, 4, key=None), refused, marker)

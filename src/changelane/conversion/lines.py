@@ -234,7 +234,7 @@ class Conversion:
             failure = Failure(
                 self._place.line, "join", self._source.name, "defect", _defect_text(error)
             )
-            self._fail_with_event(failure, event)
+            self._fail_with_untransformed(failure, event)
             return []
 
     def _transformed(self, events: tuple[ChangeEvent, ...]) -> Iterator[ChangeEvent]:
@@ -388,8 +388,10 @@ class Conversion:
 
     def _fail_to_transform(self, event: ChangeEvent, reason: str, error: str) -> None:
         failure = Failure(self._place.line, "transform", self._source.name, reason, error)
-        if self._chain.is_masking:
-            # the message may contain values that a mask hides
+        self._fail_with_untransformed(failure, event)
+
+    def _fail_with_untransformed(self, failure: Failure, event: ChangeEvent) -> None:
+        if self._chain.is_masking:  # the event may contain values that a mask hides
             self._fail(failure, *self._withheld(self._place.origin))
         else:
             self._fail_with_event(failure, event)

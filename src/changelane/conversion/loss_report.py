@@ -9,6 +9,7 @@ report.
 import datetime as dt
 import decimal
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 from typing import Final
 
@@ -23,6 +24,7 @@ from changelane.event import (
     DataChange,
     HalfUpdate,
     Key,
+    KeyOrigin,
     LogicalMessage,
     Op,
     SchemaChange,
@@ -154,9 +156,25 @@ def losses_between(source: Codec, target: Codec) -> tuple[Loss, ...]:
         try:
             losses = target.encode(event, on_loss=OnLoss.IGNORE).losses
         except EncodeError as error:
-            losses = (("event", str(error)),)
+            losses = (("event", str(error)), *_losses_with_names(target, event))
         probe_losses.update(dict.fromkeys(losses))
     return tuple(probe_losses)
+
+
+def _losses_with_names(target: Codec, event: ChangeEvent) -> tuple[Loss, ...]:
+    """Return the losses of a rejected row after the user named its database or its key.
+
+    The result is empty if the target rejects the row then, too.
+    """
+    if not isinstance(event, DataChange):
+        return ()
+    table = msgspec.structs.replace(event.table, database=event.table.database or _TABLE.database)
+    key = event.key or Key((_ID.name,), KeyOrigin.CONFIG)
+    for names in ({"table": table}, {"key": key}, {"table": table, "key": key}):
+        with suppress(EncodeError):
+            named = msgspec.structs.replace(event, **names)
+            return target.encode(named, on_loss=OnLoss.IGNORE).losses
+    return ()
 
 
 @lru_cache(maxsize=2)

@@ -92,7 +92,7 @@ class Cast(ColumnTransform, frozen=True, kw_only=True, tag="cast", tag_field="ty
             if column.default is not msgspec.UNSET:
                 default = _default(convert, column.default)
             new_column = Column(name, kind, None, column.nullable, default=default)
-        return MovedColumn(name, new_column, convert, keeps_key=_is_injective(old, kind))
+        return MovedColumn(name, new_column, convert, kind, keeps_key=_is_injective(old, kind))
 
 
 def _default(convert: Convert, value: Value) -> object:

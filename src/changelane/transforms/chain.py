@@ -8,7 +8,7 @@
 {'id': 1}
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -32,13 +32,19 @@ from changelane.event import (
     Watermark,
 )
 from changelane.reason_codes import ReasonCode
-from changelane.schema import TableId, TableSchema
+from changelane.schema import Column, TableId, TableSchema
 from changelane.transforms import ddl as statements
 from changelane.transforms.include_exclude import Exclude, Include
 from changelane.transforms.mask import Mask, fingerprint
 from changelane.transforms.route import Route
-from changelane.transforms.table_plan import TableTarget, TransformPlan, refuse_missing
+from changelane.transforms.table_plan import (
+    ChangedColumns,
+    TableTarget,
+    TransformPlan,
+    refuse_missing,
+)
 from changelane.transforms.transform import Transform
+from changelane.types import UNKNOWN
 
 _OPERATIONS: Final = {
     Op.CREATE: "create",
@@ -90,8 +96,7 @@ class Chain:
         self._topics: dict[TableId, str] = {}
         self._feeds: dict[int, TableTarget] = {}
         self._merged_tables: set[TableId] = set()
-        self._changed_key_columns: dict[TableId, frozenset[str]] = {}
-        self._lossy_tables: set[TableId] = set()
+        self._changed_columns: dict[TableId, ChangedColumns] = {}
         masks = [transform for transform in self.transforms if isinstance(transform, Mask)]
         self.is_masking = bool(masks)
         self._secret = next((mask.secret for mask in masks if mask.secret is not None), None)
@@ -154,6 +159,15 @@ class Chain:
         """Return whether a target table has the rows of several source tables."""
         return table in self._merged_tables
 
+    def columns(self, table: TableId, names: Iterable[str]) -> tuple[Column, ...]:
+        """Return the columns of a target table's rows without a schema.
+
+        A column has the type of its cast, else the type ``unknown``.
+        """
+        changed_columns = self._changed_columns.get(table)
+        types = {} if changed_columns is None else changed_columns.types
+        return tuple(Column(name, types.get(name, UNKNOWN)) for name in names)
+
     def check_key(self, table: TableId, key: Sequence[str] | None, *, is_row: bool = False) -> None:
         """Reject a configured key that does not identify rows after the transforms.
 
@@ -163,15 +177,26 @@ class Chain:
             is_row: The key consists of all columns, so that equal rows are one row.
 
         Raises:
-            TransformError: A key column is masked or cast, or a column of the row was dropped.
+            TransformError: A key column is masked or cast, a column of the row was dropped, or the
+                key lacks the shard.
         """
-        weak = self._changed_key_columns.get(table)
-        if is_row and table in self._lossy_tables:
+        changed_columns = self._changed_columns.get(table)
+        if changed_columns is None:
+            return
+        if is_row and changed_columns.is_lossy:
             reason = f"different rows of {table} may be equal after mask, cast or project"
             raise TransformError(reason, code=ReasonCode.KEY_COLUMN)
-        if weak and not weak.isdisjoint(key or ()):
-            names = ", ".join(sorted(repr(name) for name in weak.intersection(key or ())))
+        weak_columns = changed_columns.names.intersection(key or ())
+        if weak_columns:
+            names = ", ".join(sorted(map(repr, weak_columns)))
             reason = f"mask, cast or project changes the key column {names} of {table}"
+            raise TransformError(reason, code=ReasonCode.KEY_COLUMN)
+        if key and not changed_columns.shards.issubset(key):
+            names = ", ".join(sorted(map(repr, changed_columns.shards.difference(key))))
+            reason = (
+                f"the key of {table} lacks the column {names} of `shards: key`: add it to "
+                "`options.keys`, or set `shards: apart`"
+            )
             raise TransformError(reason, code=ReasonCode.KEY_COLUMN)
 
     def redacted(self, raw: bytes | None) -> bytes | None:
@@ -191,13 +216,6 @@ class Chain:
             if len(self._plans) >= _MAX_CACHED:
                 self._plans.clear()
             plan = self._plans[name] = TransformPlan(self.target(table), schema, key)
-            if plan.is_lossy:
-                self._lossy_tables.add(plan.target.table)
-            if plan.masked:
-                to = plan.target.table
-                self._changed_key_columns[to] = plan.masked | self._changed_key_columns.get(
-                    to, frozenset()
-                )
         self._last = (table, schema, key, plan)
         return plan
 
@@ -208,6 +226,8 @@ class Chain:
             if len(self._targets) >= _MAX_CACHED:
                 self._targets.clear()
                 self._feeds.clear()
+                self._plans.clear()  # events of a plan have the table of its target
+                self._last = None
             shadowed = table_of_shadow(table) if self._skips_shadows else None
             target = TableTarget(
                 shadowed or table, self.transforms, shadow=table if shadowed else None
@@ -218,6 +238,9 @@ class Chain:
                     reason = f"route gives {target.table} two topics"
                     raise TransformError(reason, code=ReasonCode.ROUTE)
             self._targets[table] = target
+            target.changed_columns = self._changed_columns.setdefault(
+                target.table, target.changed_columns
+            )
             if target.is_merged:
                 self._merged_tables.add(target.table)
             if target.table is not target.source and not target.is_merged:
@@ -241,6 +264,22 @@ class Chain:
     def _passes(self, operation: str) -> bool:
         return operation not in self.target(TableId()).refused
 
+    @staticmethod
+    def _is_refused(target: TableTarget, operation: str) -> bool:
+        """Whether a change of a table is excluded.
+
+        Raises:
+            TransformError: The event has no table name, and include, exclude or route needs one.
+        """
+        if operation in target.refused:
+            return True
+        kind = target.undecided.get(operation)
+        if kind is not None:
+            raise TransformError(
+                f"{kind}: the event does not name its table", code=ReasonCode.UNNAMED_TABLE
+            )
+        return False
+
     def _transaction(self, transaction: Transaction | None) -> Transaction | None:
         """Return a position in a transaction without the counts that transforms invalidate."""
         if transaction is None or not (self._drops_events or self._moves_tables):
@@ -254,7 +293,7 @@ class Chain:
     def _change(self, event: DataChange, operation: str) -> DataChange | None:
         plan = self.plan(event.table, event.schema, event.key)
         target = plan.target
-        if operation in target.refused:
+        if self._is_refused(target, operation):
             return None
         self._refuse_shared_target(target)
         transaction = self._transaction(event.transaction)
@@ -294,20 +333,27 @@ class Chain:
         return HalfUpdate(change, other_image, event.pair)
 
     def _schema(self, event: SchemaChange) -> SchemaChange | None:
-        changed = statements.translate(event, self.target)
+        changed = statements.translate(event, self._statement_target)
         if changed is None or changed is event:
             return changed
         target = self.target(event.table)
-        if target.is_shadow:  # gh-ost's own tables have other columns than the table
+        # gh-ost's own tables have other columns than the table, and so has the next table of a list
+        if target.is_shadow or "schema" in target.refused:
             return _replace(changed, schema=None, key=None, details=NO_DETAILS)
         plan = TransformPlan(target, event.schema, event.key)
         if plan.missing:
             refuse_missing(target, plan.missing)
         return _replace(changed, schema=plan.schema, key=plan.key, details=NO_DETAILS)
 
+    def _statement_target(self, table: TableId) -> TableTarget:
+        target = self.target(table)
+        if "schema" not in target.refused:
+            self._refuse_shared_target(target)
+        return target
+
     def _truncate(self, event: Truncate) -> Truncate | None:
         target = self.target(event.table)
-        if "truncate" in target.refused:
+        if self._is_refused(target, "truncate"):
             return None
         statements.refuse_shard(target, "a truncate")
         self._refuse_shared_target(target)

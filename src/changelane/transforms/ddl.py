@@ -36,6 +36,7 @@ from changelane.ddl import (
     action_of,
     dialect_of,
     statements_of,
+    table_of,
 )
 from changelane.ddl.parse_column import implicit_default, literal
 from changelane.ddl.render import UnwritableError, literal_text, render
@@ -96,8 +97,10 @@ def translate(event: SchemaChange, target_of: TargetOf) -> SchemaChange | None:
     if is_same:
         return event
     ddl = event.ddl if texts == [statement.text for statement in statements] else "; ".join(texts)
-    action = action_of(ddl, event.source.product, event.action)
-    return _replace(event, table=target.table, ddl=ddl, action=action)
+    table, product = target.table, event.source.product
+    if "schema" in target.refused:  # the first table is excluded
+        table = table_of(ddl, product, _replace(event.table, name=None))
+    return _replace(event, table=table, ddl=ddl, action=action_of(ddl, product, event.action))
 
 
 def _is_touched(target: TableTarget) -> bool:
@@ -371,7 +374,9 @@ def _backfilled_column(
         )
     if column.default is not UNSET and column.default is not None:
         value = resolved.value(column.default)
-        if value is not None and (text := literal_text(value)) is not None:
+        if value is None:  # a mask makes all values NULL
+            return _replace(new_column, default=UNSET), None
+        if (text := literal_text(value)) is not None:
             return _replace(new_column, default=value), text
         raise _untranslatable(target, "the converted default of a column has no SQL literal")
     if change.default is not None:
@@ -383,10 +388,12 @@ def _backfilled_column(
     # other databases than MySQL accept the statement only for tables without rows
     before = implicit_default(column.type)
     value, after = resolved.value(before), implicit_default(new_column.type)
+    if before is not None and value is None:
+        return new_column, None
     is_alike = column.nullable is False or type(new_column.type) is type(column.type)
     if is_alike and (type(value), value) == (type(after), after):
         return new_column, None
-    if before is not None and value is not None and (text := literal_text(value)) is not None:
+    if value is not None and (text := literal_text(value)) is not None:
         return _replace(new_column, default=value), text
     raise _untranslatable(
         target, "the converted implicit default of a NOT NULL column has no SQL literal"

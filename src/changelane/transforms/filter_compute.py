@@ -5,7 +5,8 @@ The classes are data; :mod:`changelane.spark.rows.expressions.apply` evaluates t
 So they come after the transforms that are applied at decoding.
 """
 
-from collections.abc import Mapping, Sequence
+import fnmatch
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -126,9 +127,19 @@ def check_use(
 
 
 def _may_cover(transform: Filter, table: str) -> bool:
-    """Whether a filter may apply to a table of the options; its name may lack the schema."""
-    if table == "*" or "*" in transform.tables or covers(transform.tables, TableId(name=table)):
-        return True
-    return any(
-        pattern.rpartition(".")[2] == table or pattern.endswith("*") for pattern in transform.tables
+    """Whether a filter may apply to a table of the options, which may be its last parts."""
+    return table == "*" or any(
+        fnmatch.fnmatchcase(table, last_parts)
+        for pattern in transform.tables
+        for last_parts in _last_parts(pattern)
     )
+
+
+def _last_parts(pattern: str) -> Iterator[str]:
+    """Yield the globs that match last parts of the names that a glob matches."""
+    yield pattern
+    for at, character in enumerate(pattern):
+        if character in ".?]":
+            yield pattern[at + 1 :]
+        elif character == "*":
+            yield pattern[at:]

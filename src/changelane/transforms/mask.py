@@ -86,12 +86,14 @@ class Mask(ColumnTransform, frozen=True, kw_only=True, tag="mask", tag_field="ty
         if name not in self.columns:
             return MovedColumn(name, column)
         kind = UNKNOWN if column is None else column.type
-        masked = None
-        if column is not None and self.method == "null":
+        masked, new_kind = None, None if self.method == "null" else String()
+        if column is not None and new_kind is None:
             masked = Column(name, kind, column.source_type, nullable=True)
         elif column is not None:
             masked = Column(name, String(), nullable=column.nullable)
-        return MovedColumn(name, masked, self._convert(kind), keeps_key=False, is_masked=True)
+        return MovedColumn(
+            name, masked, self._convert(kind), new_kind, keeps_key=False, is_masked=True
+        )
 
     def _convert(self, kind: LogicalType) -> Convert:
         secret = (self.secret or "").encode("utf-8", "surrogatepass")

@@ -2,11 +2,13 @@
 """The combined effect of a list of transforms on one table, computed once per table and schema."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Final
 
 import msgspec
 
+from changelane.apply.added_columns import DefaultKind, default_of
 from changelane.apply.schema_history import shadow_of
 from changelane.errors import TransformError
 from changelane.event import Completeness, Image, Key
@@ -21,7 +23,7 @@ from changelane.transforms.transform import (
     MovedColumn,
     Transform,
 )
-from changelane.types import UNAVAILABLE, String, Value
+from changelane.types import UNAVAILABLE, LogicalType, String, Value
 
 MOST_NAMES: Final = 10_000
 """The maximum number of cached columns per table, for rows without a schema."""
@@ -30,7 +32,8 @@ RequiredColumn = tuple[int, str]
 """The number of a transform, and a column that the transform requires."""
 
 
-_ROW_OPERATIONS: Final = frozenset({"create", "update", "delete", "read", "truncate", "tombstone"})
+_CHANGES: Final = frozenset({"create", "update", "delete", "read", "truncate"})
+_ROW_OPERATIONS: Final = _CHANGES | {"tombstone"}
 
 
 class ResolvedColumn(msgspec.Struct, frozen=True):
@@ -39,16 +42,28 @@ class ResolvedColumn(msgspec.Struct, frozen=True):
     Attributes:
         moved: The new name and column; ``None`` if the column is dropped.
         converts: The conversions of its values, in order.
-        path: The numbers of the transforms that convert it; equal paths convert equally.
+        path: The numbers of the transforms that convert it, each with the new type; equal paths
+            convert equally.
         found_columns: The required columns that it satisfies.
     """
 
     moved: MovedColumn | None
     converts: tuple[Convert, ...] = ()
-    path: tuple[int, ...] = ()
+    path: tuple[tuple[int, LogicalType | None], ...] = ()
     found_columns: frozenset[RequiredColumn] = frozenset()
     keeps_key: bool = True
     is_masked: bool = False
+
+    @property
+    def type(self) -> LogicalType | None:
+        """The type of the converted values; ``None`` if it does not change."""
+        return next((kind for _, kind in reversed(self.path) if kind is not None), None)
+
+    def is_null(self, value: Value) -> bool:
+        """Whether the converted value is NULL."""
+        with suppress(TransformError):
+            return self.value(value) is None
+        return False
 
     def value(self, value: Value) -> Value:
         """Return the converted value; NULL and unavailable values stay unchanged."""
@@ -59,6 +74,34 @@ class ResolvedColumn(msgspec.Struct, frozen=True):
         return value
 
 
+class ChangedColumns:
+    """The effect of transforms on the rows of a target table so far.
+
+    Attributes:
+        names: Target columns whose values do not identify rows.
+        types: The types of target columns that are cast, for rows without a schema.
+        shards: Target columns with the shard, which belong to the key.
+        is_lossy: Whether different rows may be equal.
+    """
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self.types: dict[str, LogicalType] = {}
+        self.shards: set[str] = set()
+        self.is_lossy = False
+
+    def add(self, resolved: ResolvedColumn) -> None:
+        """Add a column of a row."""
+        if resolved.moved is None:
+            self.is_lossy = True
+            return
+        if not resolved.keeps_key:
+            self.names.add(resolved.moved.name)
+            self.is_lossy = True
+        if resolved.moved.column is None and resolved.type is not None:
+            self.types[resolved.moved.name] = resolved.type
+
+
 class TableTarget:
     """The target of the events of one table.
 
@@ -66,10 +109,13 @@ class TableTarget:
         source: The source table.
         table: The target table.
         refused: The operations of events that are excluded.
+        undecided: The operations of events that need a table name, and the transform that needs it.
         transforms: The transforms of its columns, with their numbers.
         unsure_transforms: Column transforms that may apply; the event has no table name.
         added: The shard columns, and their values.
         is_merged: Other tables may have the same target.
+        changed_columns: The columns of the target table that rows showed; tables with one target
+            share them.
         topic: The topic of its messages, if a route sets one.
         may_move: The list can rename or exclude tables.
         ignores_statements: The list excludes the statements of all tables.
@@ -87,10 +133,12 @@ class TableTarget:
     ) -> None:
         self.source = table
         self.refused: set[str] = set()
+        self.undecided: dict[str, str] = {}
         self.transforms: list[tuple[int, ColumnTransform]] = []
         self.unsure_transforms: list[tuple[int, ColumnTransform]] = []
         self.is_merged = self.is_shard_key = False
         self.topic: str | None = None
+        self.changed_columns = ChangedColumns()
         self.may_move = any(
             isinstance(transform, Route | Include | Exclude) for transform in transforms
         )
@@ -102,10 +150,19 @@ class TableTarget:
         for number, transform in enumerate(transforms):
             match transform:
                 case Include() | Exclude():
-                    self.refused.update(op for op in OPERATIONS if not transform.passes(table, op))
+                    unnamed: frozenset[str] = frozenset()
+                    if transform.covers(table) is None:
+                        unnamed = _CHANGES.intersection(transform.operations or OPERATIONS)
+                        self.undecided |= dict.fromkeys(unnamed, _kind(transform))
+                    self.refused.update(
+                        operation
+                        for operation in OPERATIONS
+                        if operation not in unnamed and not transform.passes(table, operation)
+                    )
                 case Route():
-                    if transform.covers(table) is None and transform.shards == "key":
-                        self.is_shard_key = True
+                    if transform.covers(table) is None:
+                        self.undecided |= dict.fromkeys(_CHANGES, _kind(transform))
+                        self.is_shard_key |= transform.shards == "key"
                     if not transform.covers(table):
                         continue
                     if transform.is_merging:
@@ -129,6 +186,7 @@ class TableTarget:
             self.table = shadow_of(self.table, shadow, self.source)
             self.source = shadow
             self.refused |= _ROW_OPERATIONS
+        self._added_names = tuple(name for _, name, _ in added)
         self.added = tuple(
             (self._after(number, name, Column(name, String(), None, nullable=False)), value)
             for number, name, value in added
@@ -172,7 +230,7 @@ class TableTarget:
 
     def _after(self, start: int, name: str, column: Column | None) -> ResolvedColumn:
         converts: list[Convert] = []
-        path: list[int] = []
+        path: list[tuple[int, LogicalType | None]] = []
         found_names: set[RequiredColumn] = set()
         keeps_key, is_masked = True, False
         moved: MovedColumn | None = MovedColumn(name, column)
@@ -184,7 +242,7 @@ class TableTarget:
             moved = transform.move(moved.name, moved.column)
             if moved is not None and moved.convert is not None:
                 converts.append(moved.convert)
-                path.append(number)
+                path.append((number, moved.type))
                 keeps_key &= moved.keeps_key
                 is_masked |= moved.is_masked
         return ResolvedColumn(
@@ -197,7 +255,18 @@ class TableTarget:
         Raises:
             TransformError: The column is dropped, or its new values do not identify rows.
         """
-        resolved = self.resolve(name, column)
+        return self._key_column(name, self.resolve(name, column))
+
+    def added_key_columns(self) -> tuple[str, ...]:
+        """Return the target names of the shard columns.
+
+        Raises:
+            TransformError: A later transform drops one, or its new values do not identify shards.
+        """
+        resolutions = (resolution for resolution, _ in self.added)
+        return tuple(map(self._key_column, self._added_names, resolutions))
+
+    def _key_column(self, name: str, resolved: ResolvedColumn) -> str:
         verb = None
         if resolved.moved is None:
             verb = "project drops"
@@ -215,6 +284,28 @@ def _kind(transform: Transform) -> str:
     return str(transform.__struct_config__.tag)
 
 
+def _declared(source: Column, resolved: ResolvedColumn) -> Column | None:
+    """Return the new column in the schema of a row, without a false declaration about older rows.
+
+    Rows from before a column have its literal default, or NULL if it is nullable and declares no
+    default (:mod:`changelane.apply.added_columns`). A conversion can make a literal of a default
+    that an expression may have computed, or remove the default. Then the new column has no default
+    and does not declare its nullability, so that the values of older rows are unknown.
+    """
+    column = None if resolved.moved is None else resolved.moved.column
+    if column is None or not resolved.converts:
+        return column
+    old, new = default_of(source), default_of(column)
+    if old is new or old is DefaultKind.NONE or new is DefaultKind.COMPUTED:
+        return column
+    is_declared = source.default is not None and source.default is not msgspec.UNSET
+    if is_declared and resolved.is_null(source.default):
+        return column
+    return msgspec.structs.replace(
+        column, default=msgspec.UNSET, nullable=False if column.nullable is False else None
+    )
+
+
 class TransformPlan:
     """The effect of the transforms on the rows of one table, with one schema and key.
 
@@ -224,8 +315,6 @@ class TransformPlan:
         key: The target key columns.
         is_changed: Whether rows may change.
         keeps_details: Whether the producer's other fields stay valid, because no column changes.
-        is_lossy: Whether different rows may become equal.
-        masked: Target columns that cannot be part of a key.
     """
 
     def __init__(self, target: TableTarget, schema: TableSchema | None, key: Key | None) -> None:
@@ -238,29 +327,21 @@ class TransformPlan:
         self._key_names = frozenset(() if key is None else key.columns)
         self.keeps_details = not self.is_changed
         if not self.is_changed:
-            self.masked: frozenset[str] = frozenset()
-            self.is_lossy = False
             return
+        added_names = target.added_key_columns()
+        target.changed_columns.shards.update(added_names)
         if key is not None:
             names = tuple(target.key_column(name, self._columns.get(name)) for name in key.columns)
-            self.key = Key((*names, *self._added_names()), key.origin)
+            self.key = Key((*names, *added_names), key.origin)
             self.key = key if self.key == key else self.key
         if schema is not None:
             self._resolve_schema(schema)
-        resolved = self._resolved.values()
-        self.masked = frozenset(
-            resolution.moved.name
-            for resolution in resolved
-            if resolution.moved is not None and not resolution.keeps_key
-        )
-        self.is_lossy = bool(self.masked) or any(
-            resolution.moved is None for resolution in resolved
-        )
 
     def _resolve_schema(self, schema: TableSchema) -> None:
         resolutions = [self._resolve(column.name) for column in schema.columns]
         columns = [
-            resolution.moved.column for resolution in resolutions if resolution.moved is not None
+            _declared(column, resolution)
+            for column, resolution in zip(schema.columns, resolutions, strict=True)
         ]
         columns.extend(
             resolution.moved.column
@@ -283,13 +364,6 @@ class TransformPlan:
         else:
             self.schema = TableSchema(new_columns)
 
-    def _added_names(self) -> Iterable[str]:
-        return (
-            resolution.moved.name
-            for resolution, _ in self.target.added
-            if resolution.moved is not None
-        )
-
     def _refuse_same_name(self, name: str) -> None:
         reason = f"two columns of {self.target.source} would have the name {name!r}"
         raise TransformError(reason, code=ReasonCode.TWO_COLUMNS)
@@ -301,6 +375,7 @@ class TransformPlan:
             if len(self._resolved) >= MOST_NAMES:
                 self._resolved.clear()
             self._resolved[name] = resolved
+            self.target.changed_columns.add(resolved)
         return resolved
 
     def _missing(self, resolved: Iterable[ResolvedColumn]) -> frozenset[RequiredColumn]:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from changelane.schema import Column, TableId
+from changelane.types import LogicalType
 
 Convert = Callable[[Any], Any]
 """Converts a value that is neither NULL nor unavailable."""
@@ -25,6 +26,8 @@ class MovedColumn(msgspec.Struct, frozen=True):
         name: The new name.
         column: The new column; ``None`` without a schema.
         convert: The function that converts its values; ``None`` if they stay unchanged.
+        type: The type of the converted values; ``None`` if it does not change. One transform
+            converts columns with equal types equally.
         keeps_key: The conversion keeps values distinct, so the column may be part of a key.
         is_masked: Its old values must not be visible.
     """
@@ -32,6 +35,7 @@ class MovedColumn(msgspec.Struct, frozen=True):
     name: str
     column: Column | None
     convert: Convert | None = None
+    type: LogicalType | None = None
     keeps_key: bool = True
     is_masked: bool = False
 

@@ -55,7 +55,7 @@ EXACT: Final = decimal.Context(prec=decimal.MAX_PREC, Emax=decimal.MAX_EMAX, Emi
 
 MAX_DECIMAL_DIGITS: Final = 10_000
 """Maximum number of digits that are written out; "1e999999999" would exhaust the memory."""
-_PLAIN: Final = frozenset({type(None), bool, int, str, decimal.Decimal})
+_PLAIN: Final = frozenset({type(None), bool, int, str})
 _TEXT: Final = String()
 
 
@@ -188,6 +188,8 @@ def untyped_form(value: Value) -> Value:
     if type(value) in _PLAIN:
         return value
     match value:
+        case decimal.Decimal():
+            return value if value.is_finite() else str(value)  # JSON has no such number
         case float():
             return float_form(value)
         case dt.datetime():

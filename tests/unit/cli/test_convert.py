@@ -16,6 +16,7 @@ from click.testing import CliRunner
 import changelane
 from changelane.cli import main
 from changelane.codec import OnLoss
+from changelane.conversion.join_update_halves import JoinHalves
 from changelane.conversion.summary import Summary
 from changelane.errors import ConfigError
 from changelane.formats.native import Native
@@ -603,6 +604,20 @@ def test_a_masked_value_is_in_no_output_failure_or_message(tmp_path, monkeypatch
     hashes = [one["value"] for one in records if one["format"] == "hash"]
     assert all(one.startswith("hmac-sha256:") for one in hashes)
     assert len(records) == 5
+
+
+def test_a_masked_value_is_in_no_failure_after_a_defect(tmp_path, monkeypatch):
+    def defective(_, event):
+        raise KeyError(event.after["ssn"])
+
+    monkeypatch.setattr(JoinHalves, "push", defective)
+    monkeypatch.setenv("MASK_SECRET", "a secret of the tests")
+    (tmp_path / "t.yaml").write_text(TRANSFORMS)
+    failures = tmp_path / "failures.jsonl"
+    result = convert("--transform", tmp_path / "t.yaml", "--failures", failures, data=event())
+    (record,) = [json.loads(one) for one in failures.read_text().splitlines()]
+    assert (record["stage"], record["reason"], record["format"]) == ("join", "defect", "hash")
+    assert "123-45-6789" not in result.stdout + result.stderr + failures.read_text()
 
 
 def test_a_wrong_list_of_transforms_is_wrong_use(tmp_path, monkeypatch):

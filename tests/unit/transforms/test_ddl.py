@@ -2,6 +2,7 @@
 """Statements that follow the transforms of their table, and statements written again."""
 
 import pytest
+from msgspec import UNSET
 
 from changelane.ddl import (
     AddIndex,
@@ -136,6 +137,17 @@ def test_a_masked_column_is_text_and_its_default_is_masked_in_statements():
     assert said("ALTER TABLE orders ADD CHECK (ssn <> '123-45-6789')", MASK) is None
 
 
+@pytest.mark.parametrize(
+    "declared", ["INT", "INT DEFAULT 5", "INT NOT NULL", "INT NOT NULL DEFAULT 5"]
+)
+def test_a_new_column_that_is_masked_as_null_is_nullable(declared):
+    null = Mask(columns=("ssn",), method="null")
+    made = said(f"ALTER TABLE orders ADD ssn {declared}", null)
+    (added,) = parse(made.ddl, "mysql")[0].changes
+    assert (added.column.nullable, added.default) == (True, None)
+    assert (added.column.default, added.column.type) == (UNSET, Integer(32))
+
+
 def test_a_masked_column_cannot_leave_its_mask_by_a_new_name_or_become_a_key():
     ddl = "ALTER TABLE orders RENAME COLUMN ssn TO social"
     assert code(ddl, MASK) == "untranslated_statement"
@@ -175,6 +187,14 @@ def test_a_cast_column_has_its_type_in_statements():
     made = said("ALTER TABLE orders ADD n VARCHAR(9) DEFAULT '7'", cast)
     column = parse(made.ddl, "mysql")[0].changes[0].column
     assert (column.type, column.default) == (Integer(64), 7)
+
+
+def test_a_column_that_is_cast_is_not_renamed_to_one_that_is_cast_to_another_type():
+    text = "ALTER TABLE orders RENAME COLUMN a TO b"
+    assert code(text, Cast(columns={"a": "string", "b": "int64"})) == "untranslated_statement"
+    at = "ALTER TABLE `shop`.`orders` "
+    made = said(text, Cast(columns={"a": "string", "b": "string"}), Rename(columns={"b": "c"}))
+    assert made.ddl == at + "RENAME COLUMN `a` TO `c`"
 
 
 @pytest.mark.parametrize(
@@ -278,6 +298,25 @@ def test_an_excluded_table_leaves_statements():
     assert code("RENAME TABLE orders TO log", *steps) == "untranslated_statement"
     assert code("DROP DATABASE shop", *steps) == "untranslated_statement"
     assert said("DROP DATABASE shop", Include(operations=("create",))) is None
+
+
+@pytest.mark.parametrize(
+    ("ddl", "remaining"),
+    [
+        ("DROP TABLE orders, sales", "DROP TABLE `shop`.`ods_sales`"),
+        ("RENAME TABLE orders TO orders_old, sales TO b", "RENAME TABLE `shop`.`ods_sales` TO"),
+        ("DROP TABLE orders; ALTER TABLE sales ADD a INT", "ALTER TABLE `shop`.`ods_sales`"),
+    ],
+)
+def test_a_statement_whose_first_table_is_excluded_is_of_the_next(ddl, remaining):
+    steps = [Exclude(tables=("shop.orders*",)), Route(pattern=r"shop\.(.*)", table="ods_{table}")]
+    schema = TableSchema((Column("id", Integer()),))
+    event = SchemaChange(SHOP, "drop", ddl, schema, Key(("id",)), source=Source("mysql"))
+    made = Chain(steps)(event)
+    sales = TableId("shop", None, "ods_sales")
+    assert (made.table, made.schema, made.key) == (sales, None, None)
+    assert made.ddl.startswith(remaining)
+    assert Chain(steps[:1])(event).table == TableId("shop", None, "sales")
 
 
 def test_a_statement_that_is_not_read_is_refused_where_it_could_matter():

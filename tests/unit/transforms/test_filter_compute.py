@@ -70,6 +70,17 @@ def test_other_tables_may_be_kept_as_they_like():
         pipeline(FILTER | {"tables": ["shop.*"]}, **options)
 
 
+@pytest.mark.parametrize(
+    "pattern", ["shop.public.orders", "*.orders", "shop.p*s", "shop*orders", "shop.public?orders"]
+)
+@pytest.mark.parametrize("name", ["shop.public.orders", "public.orders", "orders"])
+def test_an_option_may_name_a_filtered_table_by_its_last_parts(pattern, name):
+    options = {"tables": {name: {"mode": "append"}}}
+    with pytest.raises(ConfigError, match=f"the table {name} with `mode: append`"):
+        pipeline(FILTER | {"tables": [pattern]}, **options)
+    assert pipeline(FILTER | {"tables": ["shop.public.reorders"]}, **options).expressions
+
+
 def test_topics_and_hudi_tables_have_no_expressions():
     topic = {"type": "kafka", "bootstrap_servers": "b:1", "topic": "o", "format": "canal-json"}
     for sink in (topic | {"checkpoint": "s"}, {"type": "hudi", "path": "lake"}):

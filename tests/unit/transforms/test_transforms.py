@@ -384,6 +384,22 @@ def test_shards_become_one_table_with_the_shard_in_the_key():
     assert gone.key == {"id": 1, "shard": "shop.orders_7"}
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        Project(keep=tuple(ROW)),
+        Project(drop=("shard",)),
+        Mask(columns=("shard",), method="truncate", keep=1, when_missing="pass"),
+        Cast(columns={"shard": "json"}),
+    ],
+)
+def test_the_shard_in_the_key_is_neither_dropped_nor_changed(step):
+    chain = Chain([Route(pattern=r"shop\.orders_\d+", table="orders", shards="key"), step])
+    table = TableId("shop", None, "orders_7")
+    for event in (change(table=table), change(table=table, key=None), Tombstone(table, {"id": 1})):
+        assert code(chain, event) == "key_column"
+
+
 @pytest.mark.parametrize("pattern", [r"shop\.orders_\d+", "shop.orders", ".*"])
 def test_a_pattern_of_several_shards_without_the_option_is_rejected(pattern):
     with pytest.raises(ValueError, match="shards: key"):
@@ -395,6 +411,19 @@ def test_tables_that_would_meet_are_refused_where_one_chain_sees_all():
     chain = Chain(steps, sees_all=True)
     assert chain(change()).table == SHOP
     assert code(chain, change(table=TableId("shop", None, "sales"))) == "tables_meet"
+
+
+@pytest.mark.parametrize(
+    "ddl", ["DROP TABLE sales", "ALTER TABLE sales DROP a", "DROP TABLE x, sales"]
+)
+def test_a_statement_about_a_table_that_would_meet_another_one_is_refused(ddl):
+    chain = Chain([Route(pattern=r"shop\.sales", table="orders")], sees_all=True)
+    assert chain(change()).table == SHOP
+    told = SchemaChange(TableId("shop", None, "x"), "alter", ddl, source=Source("mysql"))
+    assert code(chain, told) == "tables_meet"
+    without = Chain([Exclude(tables=("shop.sales",)), *chain.transforms], sees_all=True)
+    assert without(change()).table == SHOP
+    assert "sales" not in str(getattr(without(told), "ddl", ""))
 
 
 def test_what_holds_for_one_shard_is_refused_for_all():
@@ -472,6 +501,29 @@ def test_an_event_without_a_table_is_refused_where_its_columns_could_be_another_
     assert Chain([Rename(columns={"id": "nr"})])(Tombstone(TableId(), {"id": 1})).key == {"nr": 1}
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        Include(tables=("shop.orders",)),
+        Exclude(tables=("shop.audit",)),
+        Route(pattern=r"shop\..*", table="orders", shards="key"),
+    ],
+)
+def test_a_change_without_a_table_is_refused_where_its_name_decides(step):
+    chain, unnamed = Chain([step]), change(table=TableId())
+    for event in (unnamed, HalfUpdate(unnamed, pair="1"), Truncate(TableId())):
+        assert code(chain, event) == "unnamed_table"
+    without = Chain([Exclude(operations=("create",)), step])
+    assert without(unnamed) is None
+    assert Chain([Exclude(operations=("delete",))])(unnamed) is unnamed
+
+
+def test_operations_that_a_list_of_tables_does_not_name_need_no_table():
+    unnamed = change(table=TableId())
+    assert Chain([Exclude(tables=("shop.*",), operations=("delete",))])(unnamed) is unnamed
+    assert Chain([Include(tables=("shop.*",), operations=("delete",))])(unnamed) is None
+
+
 def test_a_mask_takes_the_text_of_what_may_quote_a_row():
     told = Control("odd", "ssn=123", SHOP, details={"row": "123"})
     assert Chain([mask()])(told) == Control("odd", None, SHOP)
@@ -532,6 +584,17 @@ def test_what_a_type_cannot_hold_is_refused_without_the_value(new, value):
     with pytest.raises(TransformError) as caught:
         conversion(parse_type("unknown"), parse_type(new))(value)
     assert str(value) not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["NaN", "-Infinity"])
+@pytest.mark.parametrize(
+    "name", ["native-json", "debezium-json", "canal-json", "maxwell-json", "aws-dms-json"]
+)
+def test_a_decimal_that_json_lacks_is_written_as_text_without_a_schema(name, text):
+    chain = Chain([Cast(columns={"ssn": "decimal"})])
+    event = change(after={"id": 1, "ssn": text}, schema=None)
+    (message, *_) = get_codec(name).encode(chain(event), on_loss=OnLoss.IGNORE).messages
+    assert get_codec(name).decode(message)[0].after["ssn"] == text
 
 
 def test_cast_follows_schema_and_default_and_keeps_keys_apart():

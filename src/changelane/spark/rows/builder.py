@@ -46,7 +46,7 @@ from changelane.position import (
     encode_order,
 )
 from changelane.reason_codes import ReasonCode
-from changelane.schema import Column, TableId, TableSchema, option_for_table
+from changelane.schema import TableId, TableSchema, option_for_table
 from changelane.spark.rows.compiled_schema import CompiledSchema
 from changelane.spark.rows.keys import changed_keys, key_of, knows_key
 from changelane.spark.rows.lanes import LaneRows
@@ -61,7 +61,7 @@ from changelane.spark.rows.schema import (
 )
 from changelane.transforms.chain import Chain
 from changelane.transforms.transform import Transform
-from changelane.types import UNAVAILABLE, UNKNOWN
+from changelane.types import UNAVAILABLE
 
 Row = tuple[Any, ...]
 
@@ -282,12 +282,13 @@ class RowBuilder:
         index: int,
         transaction: str | None = None,
     ) -> Row:
+        fed_table = event.table if table == event.table else table  # the object that has a feed
         return row_of(
             message,
             kind="truncate",
             op="t",
             table_id=table_id_text(table),
-            schema_id=self._chain.feed(table, event.source.server) or "",
+            schema_id=self._chain.feed(fed_table, event.source.server) or "",
             order=self._order(event, message, index),
             transaction=transaction,
             ordinal=ONLY_CHANGE,  # two truncates of one table and position are one
@@ -357,7 +358,7 @@ class RowBuilder:
         compiled = self._compiled_schemas.get(cache_key)
         if compiled is None:
             if schema is None:
-                schema = TableSchema(tuple(Column(name, UNKNOWN) for name in dict.fromkeys(names)))
+                schema = TableSchema(self._chain.columns(event.table, dict.fromkeys(names)))
             key = self._key(event.table, columns, schema)
             self._chain.check_key(event.table, key, is_row=self._whole_row_is_key and not columns)
             compiled = CompiledSchema(
@@ -428,9 +429,8 @@ class RowBuilder:
                 after_missing = None if is_full else after_missing
             else:
                 is_full = after_missing is None and not lists_sent_columns_only(event)
-        source, position = event.source, event.position
-        if position is None:
-            position = self._fallback_position(source, message, index)
+        source = event.source
+        position = event.position or self._fallback_position(source, message, index)
         is_snapshot = source.snapshot is not None
         order = self._encode_order(
             position,

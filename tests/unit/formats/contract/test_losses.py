@@ -85,6 +85,21 @@ def test_every_loss_between_two_formats_is_declared(source):
             assert is_declared(field), (target, field)
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "losses"),
+    [
+        ("wal2json", "maxwell-json", {"before", "position", "type:array", "source_time"}),
+        ("canal-json", "maxwell-json", {"before", "details", "source_time", "type:json"}),
+        ("shareplex-json", "ticdc-avro", {"position", "transaction.id"}),
+        ("shareplex-json", "plain-json", {"before", "operation:c"}),
+    ],
+)
+def test_losses_to_a_format_that_needs_names_are_those_of_rows_with_names(source, target, losses):
+    fields = {field for field, _ in losses_between(get_codec(source), get_codec(target))}
+    assert "event" in fields  # without the names
+    assert not losses - fields
+
+
 @pytest.mark.parametrize("name", formats.FORMATS)
 def test_every_loss_of_a_value_of_any_type_is_declared(name):
     codec = get_codec(name)

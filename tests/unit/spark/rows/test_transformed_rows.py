@@ -11,6 +11,7 @@ from changelane import get_codec
 from changelane.errors import ConfigError, UnknownNameError
 from changelane.message import Message
 from changelane.pipeline.config import Pipeline, load, parse
+from changelane.transforms.cast import Cast
 from changelane.transforms.include_exclude import Exclude
 from changelane.transforms.mask import Mask
 from changelane.transforms.project_rename import Project, Rename
@@ -56,6 +57,33 @@ def test_rows_are_those_of_the_transformed_event():
     assert [one["name"] for one in json.loads(schema["after"])["columns"]] == ["nr", "ssn"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "spark", "written"),
+    [
+        ("decimal(10,2)", "1.5", "DECIMAL(10,2)", "1.50"),
+        ("date", "2020-01-01", "DATE", "2020-01-01"),
+        ("timestamp(6)", "2020-01-01 10:00:00", "TIMESTAMP_NTZ", "2020-01-01T10:00:00"),
+        ("instant(6)", "2020-01-01T10:00:00Z", "TIMESTAMP", "2020-01-01T10:00:00Z"),
+        ("float64", "NaN", "DOUBLE", "NaN"),
+        ("int64", None, "BIGINT", None),
+        ("string", 7, "STRING", "7"),
+    ],
+)
+def test_a_cast_gives_columns_their_types_without_a_schema(kind, value, spark, written):
+    cast = Cast(columns={"total": kind})
+    rename = Rename(columns={"total": "n"})
+    for op in ("c", "d"):
+        told = message(op, row={"id": 1, "total": value}, schema=None)
+        schema, row = built((cast, rename), told)
+        columns = {one["name"]: one["spark"] for one in json.loads(schema["after"])["columns"]}
+        assert columns == {"id": "STRING", "n": spark}
+        assert json.loads(row["before" if op == "d" else "after"]) == {"id": "1", "n": written}
+    told = message(row={"id": 1, "total": "7"}, schema=None)
+    mask = Mask(columns=("total",), method="truncate", keep=1)
+    schema, row = built((Cast(columns={"total": "int64"}), mask), told)
+    assert json.loads(schema["after"])["columns"][1]["spark"] == "STRING"
+
+
 def test_an_excluded_event_is_a_row_that_tells_of_no_row():
     (row,) = built((Exclude(operations=("delete",)),), message("d"))
     assert (row["kind"], row["op"], row["offset"]) == ("other", "excluded", 7)
@@ -98,6 +126,31 @@ def test_a_configured_key_of_masked_columns_is_refused(options):
     assert row["code"] == "key_column"
 
 
+@pytest.mark.parametrize("options", [{"keys": {"orders": ("ssn",)}}, {"tables_without_key": "row"}])
+def test_a_configured_key_of_masked_columns_is_refused_without_a_schema(options):
+    told = message(key=None, schema=None)
+    (row,) = built((HASH,), told, **options)
+    assert row["code"] == "key_column"
+    assert built((HASH,), told, keys={"orders": ("id",)})[1]["key"]
+    dropped = (Project(drop=("ssn",)),)
+    (row,) = built(dropped, told, tables_without_key="row")
+    assert row["code"] == "key_column"
+
+
+@pytest.mark.parametrize(
+    ("schema", "key"), [(None, '"1"'), ([{"name": "id", "type": "int64"}], "1")]
+)
+def test_a_configured_key_of_merged_tables_has_the_shard(schema, key):
+    route = Route(pattern=r"shop\..*", table="all", shards="key", shard_column="s")
+    told = message(key=None, row={"id": 1}, schema=schema)
+    (row,) = built((route,), told, keys={"all": ("id",)})
+    assert row["code"] == "key_column"
+    assert "lacks the column 's'" in row["reason"]
+    assert built((route,), told, keys={"all": ("s", "id")})[1]["key"] == f'["shop.orders",{key}]'
+    apart = Route(pattern=r"shop\..*", table="all", shards="apart")
+    assert built((apart,), told, keys={"all": ("id",)})[1]["key"] == f"[{key}]"
+
+
 def test_a_whole_row_that_lost_a_column_is_no_key():
     (row,) = built((Project(drop=("ssn",)),), message(key=None), tables_without_key="row")
     assert row["code"] == "key_column"
@@ -116,6 +169,35 @@ def test_tables_that_meet_without_a_word_are_two_feeds_of_one_table():
     assert json.loads(other) == ["shop", "shop.sales"]
     merged = feeds(Route(pattern=r"shop\..*", table="orders", shards="apart"))
     assert set(merged) == {"shop"}
+
+
+def test_a_truncate_in_a_statement_is_of_the_feed_of_its_table():
+    statement = {
+        "op": "schema",
+        "type": "alter",
+        "table": {"database": "shop", "name": "sales"},
+        "text": "TRUNCATE TABLE sales; ALTER TABLE sales ADD a INT",
+        "position": {"domain": "sequence", "value": 7},
+        "source": {"product": "mysql", "server": "shop"},
+    }
+    told = Message(json.dumps(statement).encode(), None, (), "orders", 0, 7)
+    route = Route(pattern=r"shop\.sales", table="orders")
+    truncate, ddl = built((route,), told)
+    assert (truncate["kind"], ddl["kind"]) == ("truncate", "ddl")
+    assert truncate["table_id"] == ddl["table_id"] == '["shop",null,"orders"]'
+    assert json.loads(truncate["schema_id"]) == ["shop", "shop.sales"]
+    assert truncate["schema_id"] == ddl["schema_id"]
+
+
+def test_the_feed_of_a_routed_table_stays_whatever_the_number_of_tables(monkeypatch):
+    monkeypatch.setattr("changelane.transforms.chain._MAX_CACHED", 3)
+    begin = Message(b'{"op": "transaction", "type": "begin", "transaction": {"id": "1"}}')
+    told = [begin, *(message(table=name) for name in "abca")]
+    found = built((Route(pattern=r"shop\.(.*)", table="ods_{table}"),), *told)
+    schemas = [row for row in found if row["kind"] == "schema"]
+    assert {(row["table_id"], json.loads(row["after"])["server"]) for row in schemas} == {
+        (f'["shop",null,"ods_{name}"]', f'["shop","shop.{name}"]') for name in "abc"
+    }
 
 
 def test_transforms_stand_in_the_pipeline(tmp_path):
