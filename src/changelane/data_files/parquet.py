@@ -9,8 +9,9 @@ other offsets of time zones; the metadata of their files say so
 (https://github.com/apache/spark/pull/28137). Such values are rejected.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
@@ -112,13 +113,22 @@ class ParquetRows:
             for batch in batches:
                 yield self._rows(batch, {})
             return
-        exact_batches = self._record_batches(self._open(int96_unit="ns"), self._int96)
-        for batch, exact_batch in zip(batches, exact_batches, strict=True):
+        nanos = self._exact_counts()
+        for batch in batches:
+            exact_counts = zip(*islice(nanos, batch.num_rows), strict=True)
             instants = {
-                name: _instants(batch.column(name), exact_batch.column(name))
-                for name in self._int96
+                name: _instants(batch.column(name), counts)
+                for name, counts in zip(self._int96, exact_counts, strict=True)
             }
             yield self._rows(batch, instants)
+
+    def _exact_counts(self) -> Iterator[tuple[Any, ...]]:
+        """Yield the nanoseconds of each row's columns of the type INT96.
+
+        Batches of fewer columns have other sizes: a dictionary ends a batch at its row group.
+        """
+        for batch in self._record_batches(self._open(int96_unit="ns"), self._int96):
+            yield from zip(*(_counts(batch.column(name)) for name in self._int96), strict=True)
 
     def _record_batches(self, file: Any, columns: list[str] | None) -> Iterator[Any]:
         batches = file.iter_batches(self._batch_rows, columns=columns, use_threads=False)
@@ -203,14 +213,14 @@ def _int96_columns(file: Any) -> list[str]:
     return names
 
 
-def _instants(micros: pa.Array, nanos: pa.Array) -> list[Any]:
+def _instants(micros: pa.Array, nanos: Iterable[Any]) -> list[Any]:
     """Return the texts of INT96 from counts of microseconds and of nanoseconds.
 
     Counts of nanoseconds overflow outside of the years 1678 to 2261, and those of microseconds lack
     digits.
     """
     texts: list[Any] = []
-    for micro, nano in zip(_counts(micros), _counts(nanos), strict=True):
+    for micro, nano in zip(_counts(micros), nanos, strict=True):
         if micro is None:
             texts.append(None)
         elif nano // 1000 == micro:

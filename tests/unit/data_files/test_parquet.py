@@ -165,6 +165,27 @@ def test_nanoseconds_of_int96_are_not_cut() -> None:
     assert row.after == {"at": "1970-01-01T00:00:00.000001001Z"}
 
 
+@pytest.mark.parametrize("size", [1, 3, 4, 10])
+def test_int96_beside_a_dictionary_of_each_row_group(size: int) -> None:
+    ticks = [1_001, None, -1, 5, 7]
+    table = pa.table(
+        {
+            "name": pa.array(list("abcde")).dictionary_encode(),
+            "at": pa.array(ticks, pa.timestamp("ns")),
+            "later": pa.array(ticks[::-1], pa.timestamp("ns")),
+        }
+    )
+    data = written(table, use_deprecated_int96_timestamps=True, row_group_size=size)
+    rows = changes(data, "x.parquet", RowOptions(table="t"))
+    assert column(rows, "name") == list("abcde")
+    assert column(rows, "at")[:3] == [
+        "1970-01-01T00:00:00.000001001Z",
+        None,
+        "1969-12-31T23:59:59.999999999Z",
+    ]
+    assert column(rows, "later") == column(rows, "at")[::-1]
+
+
 def many_rows() -> bytes:
     table = pa.table({"id": range(5_000), "text": [f"{n}" * 20 for n in range(5_000)]})
     return written(table, row_group_size=1_000)
