@@ -131,15 +131,25 @@ class ParquetRows:
             yield from zip(*(_counts(batch.column(name)) for name in self._int96), strict=True)
 
     def _record_batches(self, file: Any, columns: list[str] | None) -> Iterator[Any]:
+        """Yield the batches of a file.
+
+        Raises:
+            DecodeError: The file is damaged, or Arrow ends before its last row.
+            OSError: The file cannot be read at the moment.
+        """
         batches = file.iter_batches(self._batch_rows, columns=columns, use_threads=False)
+        count = 0
         while True:
             with _arrow_errors(self._stream):
                 batch = next(batches, None)
             if batch is None:
-                return
+                break
             if batch.nbytes > MAX_BLOCK_BYTES:
                 raise expansion_error()
+            count += batch.num_rows
             yield batch
+        if count != file.metadata.num_rows:  # such as at an empty page
+            raise malformed(f"Arrow reads {count} of the {file.metadata.num_rows} rows of the file")
 
     def _rows(self, batch: Any, instants: dict[str, list[Any]]) -> list[Row]:
         if self._is_legacy and any(map(_is_ambiguous, batch.columns)):

@@ -241,6 +241,22 @@ def test_a_file_with_damaged_pages_is_malformed_before_a_row_of_it_is_read() -> 
     assert error.value.code == "malformed_file"
 
 
+def test_a_file_whose_last_rows_arrow_leaves_out_is_malformed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Arrow 26 ends without an error at an empty first page of a list of booleans; DuckDB does not
+    read = pq.ParquetFile.iter_batches
+
+    def without_the_last(file: Any, size: int, **options: Any) -> Any:
+        return iter(list(read(file, size, **options))[:-1])
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", without_the_last)
+    file = opened(many_rows(), "x.parquet", ORDERS)
+    with pytest.raises(DecodeError, match=r"Arrow reads .* of the 5000 rows") as error:
+        file.check()
+    assert error.value.code == "malformed_file"
+
+
 def test_a_name_that_is_not_utf_8_is_malformed() -> None:
     data = written(pa.table({"marker": [1]}), store_schema=False)
     data = data.replace(b"marker", b"mark\xc3r")
