@@ -11,7 +11,7 @@ other offsets of time zones; the metadata of their files say so
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
@@ -131,13 +131,18 @@ class ParquetRows:
             yield from zip(*(_counts(batch.column(name)) for name in self._int96), strict=True)
 
     def _record_batches(self, file: Any, columns: list[str] | None) -> Iterator[Any]:
-        """Yield the batches of a file.
+        """Yield the batches of a file, each of one row group.
+
+        Arrow cannot join the dictionaries of several row groups within a nested column.
 
         Raises:
             DecodeError: The file is damaged, or Arrow ends before its last row.
             OSError: The file cannot be read at the moment.
         """
-        batches = file.iter_batches(self._batch_rows, columns=columns, use_threads=False)
+        batches = chain.from_iterable(
+            file.iter_batches(self._batch_rows, [group], columns, use_threads=False)
+            for group in range(file.num_row_groups)
+        )
         count = 0
         while True:
             with _arrow_errors(self._stream):

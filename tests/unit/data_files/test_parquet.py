@@ -186,6 +186,13 @@ def test_int96_beside_a_dictionary_of_each_row_group(size: int) -> None:
     assert column(rows, "later") == column(rows, "at")[::-1]
 
 
+def test_a_dictionary_within_a_column_in_several_row_groups() -> None:
+    kind = pa.struct([("a", pa.dictionary(pa.int32(), pa.string()))])
+    values = [{"a": "x"}, {"a": "y"}, None, {"a": None}]
+    data = written(pa.table({"v": pa.array(values, kind)}), row_group_size=1)
+    assert column(changes(data, "x.parquet", RowOptions(table="t")), "v") == values
+
+
 def many_rows() -> bytes:
     table = pa.table({"id": range(5_000), "text": [f"{n}" * 20 for n in range(5_000)]})
     return written(table, row_group_size=1_000)
@@ -247,8 +254,8 @@ def test_a_file_whose_last_rows_arrow_leaves_out_is_malformed(
     # Arrow 26 ends without an error at an empty first page of a list of booleans; DuckDB does not
     read = pq.ParquetFile.iter_batches
 
-    def without_the_last(file: Any, size: int, **options: Any) -> Any:
-        return iter(list(read(file, size, **options))[:-1])
+    def without_the_last(file: Any, *arguments: Any, **options: Any) -> Any:
+        return iter(list(read(file, *arguments, **options))[:-1])
 
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", without_the_last)
     file = opened(many_rows(), "x.parquet", ORDERS)
