@@ -21,6 +21,7 @@ import msgspec
 
 from changelane.errors import DecodeError, UnreachableError
 from changelane.formats.contract.schema_registry import (
+    BEARER,
     IdKind,
     Location,
     RegisteredSchema,
@@ -235,7 +236,7 @@ class HttpRegistry:
 
 def authorization(auth: str) -> str:
     """Return the value of the header ``Authorization``."""
-    if auth.startswith("Bearer "):
+    if auth.lower().startswith(BEARER):
         return auth
     return "Basic " + base64.b64encode(auth.encode()).decode()
 

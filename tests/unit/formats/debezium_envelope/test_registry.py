@@ -609,6 +609,8 @@ def test_credentials_are_sent_and_never_printed(server):
             flat(server, registry_auth="Bearer secret1").decode(Message(value))
         codec = flat(server, registry_auth="ann:secret1")
         assert row_in(codec, value) == ANN
+        server.auth = "bearer abc"
+        assert row_in(flat(server, registry_auth="bearer abc", id_width="4"), value) == ANN
     finally:
         server.auth = ""
     assert "secret1" not in repr(codec)
@@ -642,6 +644,20 @@ def test_a_command_stops_at_a_registry_that_fails(server, tmp_path, monkeypatch)
         ({"serde": "avro-registry"}, "set the address"),
         ({"serde": "avro-registry", "registry": "http://ann:pw@host"}, "registry_auth"),
         ({"serde": "avro-registry", "registry": "ftp://host"}, "must start with http"),
+        *(
+            ({"serde": "avro-registry", "registry": address}, "not a URL")
+            for address in (
+                *("http://", "http://host:x", "http://[::1", "http://host/?token=pw"),
+                *("http://host/\u00fc", "http://host/ pw", "http://host\n"),
+            )
+        ),
+        *(
+            (
+                {"serde": "avro-registry", "registry": "http://host", "registry_auth": auth},
+                "registry_auth: the value has",
+            )
+            for auth in ("Bearer pw\n", "bearer pw\u00fc", "ann:pw\n")
+        ),
         ({"registry": "http://host"}, "set serde to avro-registry"),
         ({"serde": "avro"}, "serde"),
     ],
