@@ -43,6 +43,7 @@ _REASONS: Final = {
     403: "rejects the credentials: set registry_auth",
     409: "rejects a schema that is not compatible with the subject's earlier ones",
 }
+_AVRO: Final = "AVRO"
 _NOT_FOUND: Final = 404
 _TOO_MANY: Final = 429
 _SERVER_ERROR: Final = 500
@@ -61,8 +62,8 @@ class _ApicurioReference(msgspec.Struct, rename="camel"):
 
 class _Answer(msgspec.Struct):
     schema: str
-    schemaType: str = "AVRO"  # noqa: N815 - the name on the wire
-    references: list[_Reference] = []
+    schemaType: str | None = None  # noqa: N815 - the name on the wire
+    references: list[_Reference] | None = None
 
 
 class _Registered(msgspec.Struct):
@@ -141,13 +142,13 @@ class HttpRegistry:
     def _parts(self, path: str, body: bytes) -> tuple[str, str, list[str]]:
         """Return the text and the type of a schema, and the paths of those that it refers to."""
         if self._is_apicurio:
-            return body.decode("utf-8", "replace"), "AVRO", self._apicurio_references(path)
+            return body.decode("utf-8", "replace"), _AVRO, self._apicurio_references(path)
         answer = self._answer(body)
         references = [
             f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}"
-            for reference in answer.references
+            for reference in answer.references or ()
         ]
-        return answer.schema, answer.schemaType, references
+        return answer.schema, answer.schemaType or _AVRO, references
 
     def _apicurio_references(self, path: str) -> list[str]:
         """Return the paths of the schemas that the schema at a path refers to."""

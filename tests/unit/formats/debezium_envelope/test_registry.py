@@ -571,6 +571,12 @@ def test_schemas_may_refer_to_others(server):
     assert row_in(flat(server), framed(schema_id, b"\2")) == {"n": "Bob"}
 
 
+def test_fields_of_an_answer_that_are_null_are_missing(server):
+    text = Avro(ROW, adjust=True).text
+    schema_id = server.add(text, schemaType=None, references=None)
+    assert row_in(flat(server), framed(schema_id, DATUM)) == ANN
+
+
 def test_a_missing_schema_is_requested_twice_and_then_remembered(server):
     codec = flat(server)
     before = len(server.requests)
