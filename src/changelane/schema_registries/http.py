@@ -194,8 +194,8 @@ class HttpRegistry:
         except (msgspec.MsgspecError, UnicodeDecodeError):
             raise self._no_registry() from None
 
-    def _no_registry(self) -> UnreachableError:
-        return UnreachableError(f"{self._name} does not answer as a schema registry")
+    def _no_registry(self, cause: str = "") -> UnreachableError:
+        return UnreachableError(f"{self._name} does not answer as a schema registry{cause}")
 
     def _get(self, path: str, content: bytes | None = None) -> bytes | None:
         """Return the body of an answer; ``None`` if the registry does not have it.
@@ -216,7 +216,11 @@ class HttpRegistry:
                     body: bytes = response.read(_MAX_BYTES + 1)
             except urllib.error.HTTPError as error:
                 why, is_missing = f"HTTP status {error.code}", error.code == _NOT_FOUND
+                # Apicurio's own interface has paths that some of its versions lack
+                is_other = is_missing and not self._is_apicurio and not _is_json(error)
                 error.close()
+                if is_other:
+                    raise self._no_registry(f" ({why}): check its address and path") from None
                 if is_missing and was_missing:
                     return None
                 was_missing = is_missing
@@ -233,6 +237,14 @@ class HttpRegistry:
                 return body
             time.sleep(pause)
         raise UnreachableError(f"the schema registry at {self._name} does not answer ({why})")
+
+
+def _is_json(error: urllib.error.HTTPError) -> bool:
+    """Return whether an error is one of a registry, and not of a proxy or of another server."""
+    try:
+        return error.read(1 << 10).lstrip().startswith(b"{")
+    except (OSError, HTTPException):
+        return False
 
 
 def authorization(auth: str) -> str:

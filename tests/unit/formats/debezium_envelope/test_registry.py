@@ -607,6 +607,18 @@ def test_a_registry_that_fails_stops_the_stream_instead_of_rejecting_messages(se
         flat(Path("/no/such/folder")).decode(Message(value))
 
 
+def test_a_proxy_without_the_registry_stops_the_stream(server, monkeypatch):
+    value = framed(server.add(Avro(ROW, adjust=True).text), DATUM)
+    codec = flat(server, id_width="4")
+    for body in (b"default backend - 404", b"<html>", b""):
+        monkeypatch.setattr(server, "next_failure", lambda body=body: (404, body))
+        with pytest.raises(UnreachableError, match="does not answer as a schema registry") as error:
+            codec.decode(Message(value))
+        assert "HTTP status 404" in str(error.value)
+    monkeypatch.undo()
+    assert row_in(codec, value) == ANN
+
+
 def test_credentials_are_sent_and_never_printed(server):
     value = framed(server.add(Avro(ROW, adjust=True).text), DATUM)
     server.auth = "Basic YW5uOnNlY3JldDE="
