@@ -131,6 +131,45 @@ def test_a_row_has_the_types_and_values_of_the_file() -> None:
     assert [row.after for row in rows] == [dict.fromkeys(names), expected, dict.fromkeys(names)]
 
 
+def test_an_enum_of_other_writers_is_text() -> None:
+    text = pa.string()
+    kinds = {
+        "id": pa.int64(),
+        "e": text,
+        "list": pa.list_(text),
+        "large": pa.large_list(text),
+        "fixed": pa.list_(text, 1),
+        "map": pa.map_(text, text),
+        "struct": pa.struct([("n", pa.int32()), ("e", text)]),
+        "uuid": pa.uuid(),
+        "data": pa.binary(),
+        "last": text,
+    }
+    row = {
+        "id": 1,
+        "e": "RED",
+        "list": ["a", None],
+        "large": ["b"],
+        "fixed": ["c"],
+        "map": [("k", "v")],
+        "struct": {"n": 1, "e": "x"},
+        "uuid": UUID.bytes,
+        "data": b"\xff",
+        "last": "",
+    }
+    nulls: dict[str, Any] = dict.fromkeys(row)
+    table = pa.Table.from_pylist([row, nulls], schema=pa.schema(list(kinds.items())))
+    data = written(table, store_schema=False)
+    # STRING and ENUM in the schema of the footer, whose fields 6 and 10 have the same lengths
+    string, enum = b"\x25\x00\x4c\x1c\0\0", b"\x25\x08\x4c\x4c\0\0"
+    rows = changes(data.replace(string, enum), "x.parquet", RowOptions(table="t"))
+    assert [row.after for row in rows] == [{**row, "uuid": str(UUID)}, nulls]
+    assert types(rows[0]) == types(changes(data, "x.parquet", RowOptions(table="t"))[0])
+    damaged = data.replace(string, enum).replace(b"RED", b"R\xffD")
+    with pytest.raises(DecodeError):
+        changes(damaged, "x.parquet", RowOptions(table="t"))
+
+
 def test_a_row_is_a_snapshot_read_of_the_table_without_a_position() -> None:
     data = written(pa.table({"id": [1, 2, 3]}), row_group_size=2)
     rows = changes(data, "x.parquet", ORDERS)
