@@ -38,7 +38,9 @@ _MISSING_SECONDS: Final = 30.0
 _MAX_BYTES: Final = 16 << 20
 _MAX_REFERENCES: Final = 100
 _POSTED: Final = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
+_REDIRECTS: Final = "redirects, which is not followed: set registry to the other address"
 _REASONS: Final = {
+    **dict.fromkeys((301, 302, 303, 307, 308), _REDIRECTS),
     401: "rejects the credentials: set registry_auth",
     403: "rejects the credentials: set registry_auth",
     409: "rejects a schema that is not compatible with the subject's earlier ones",

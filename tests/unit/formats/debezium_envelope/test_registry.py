@@ -599,6 +599,9 @@ def test_a_registry_that_fails_stops_the_stream_instead_of_rejecting_messages(se
             codec.decode(Message(value))
         assert "secret" not in str(error.value)
     assert "/elsewhere" not in "".join(server.requests)
+    server.statuses[:] = [302]
+    with pytest.raises(UnreachableError, match="set registry to the other address"):
+        codec.decode(Message(value))
     with pytest.raises(UnreachableError, match="does not answer"):
         get_codec("debezium-json", serde="avro-registry", registry="http://127.0.0.1:1").decode(
             Message(value)
