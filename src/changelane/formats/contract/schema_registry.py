@@ -24,7 +24,11 @@ _MODULES: Final = {
 """The scheme of a location -> the module with the function ``open_location``."""
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_AUTHORITY: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*@")
+_AUTHORITY: Final = re.compile(
+    r"\s*(?:[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*@|[^/?#]*:[^/?#]*@)", re.ASCII
+)
+_HOST: Final = re.compile(r"\s.*|[\w.-]+:\d+(?:/.*)?", re.ASCII | re.DOTALL)
+"""A host with a port, or an address after a blank: no path of a folder."""
 _URL: Final = re.compile(r"[!\"$->@-~]+")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 BEARER: Final = "bearer "
@@ -120,7 +124,7 @@ def check_location(location: Location) -> None:
         raise ConfigError("registry: set the address of the schema registry, or a folder")
     if _AUTHORITY.match(location.address):
         raise ConfigError("registry: the address contains credentials; set registry_auth instead")
-    if _scheme_of(location) not in _MODULES:
+    if _scheme_of(location) not in _MODULES or _HOST.fullmatch(location.address):
         raise ConfigError("registry: the address must start with http:// or https://, or be a path")
     if _scheme_of(location) != "file" and not _is_url(location.address):
         raise ConfigError(

@@ -664,7 +664,11 @@ def test_a_command_stops_at_a_registry_that_fails(server, tmp_path, monkeypatch)
     [
         ({"serde": "avro-registry"}, "set the address"),
         ({"serde": "avro-registry", "registry": "http://ann:pw@host"}, "registry_auth"),
+        ({"serde": "avro-registry", "registry": "ann:pw@host:8081"}, "registry_auth"),
+        ({"serde": "avro-registry", "registry": " http://ann:pw@host"}, "registry_auth"),
         ({"serde": "avro-registry", "registry": "ftp://host"}, "must start with http"),
+        ({"serde": "avro-registry", "registry": "registry:8081"}, "must start with http"),
+        ({"serde": "avro-registry", "registry": " http://host"}, "must start with http"),
         *(
             ({"serde": "avro-registry", "registry": address}, "not a URL")
             for address in (
