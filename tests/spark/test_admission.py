@@ -85,6 +85,21 @@ def test_a_key_of_two_partitions_is_set_aside_and_no_other(spark: SparkSession, 
     assert rows(spark, lake) == [(2, 2)]
 
 
+@pytest.mark.parametrize(
+    ("told", "image"),
+    [
+        (schema(id=String(), v=Integer(32)), {"id": "x", "v": 2}),
+        (schema(id=Integer(), v=Date()), {"id": 1, "v": dt.date(2024, 2, 29)}),
+    ],
+)
+def test_an_event_that_the_schema_rejects_is_in_conflict_with_no_other_partition(
+    spark: SparkSession, lake: str, told: TableSchema, image: dict[str, Any]
+) -> None:
+    batch = [row(at(0, 5), id=1, v=1), row(at(1, 3), told=told, **image)]
+    assert lake_tables.apply(spark, lake, batch).quarantined == {"schema_mismatch": 1}
+    assert rows(spark, lake) == [(1, 1)]
+
+
 @pytest.mark.parametrize("op", ["c", "d"])
 def test_a_key_that_another_partition_told_before_is_set_aside(
     spark: SparkSession, lake: str, op: str

@@ -2,6 +2,7 @@
 """Opens data files, and returns their messages."""
 
 from collections.abc import Iterator
+from itertools import count
 from pathlib import PurePosixPath
 from typing import BinaryIO, Final, NamedTuple
 
@@ -10,7 +11,13 @@ import msgspec
 from changelane.conversion.compression import compression, expanded_stream
 from changelane.data_files.csv import CsvRows, CsvTransactionRows
 from changelane.data_files.datastream_layout import DatastreamMessages
-from changelane.data_files.dms_layout import DmsPath, csv_columns, dms_messages, read_path
+from changelane.data_files.dms_layout import (
+    DmsPath,
+    TransactionRecords,
+    csv_columns,
+    dms_messages,
+    read_path,
+)
 from changelane.data_files.message_columns import FileMessage, column_messages
 from changelane.data_files.row_file import Row, RowFile, kind_of, malformed
 from changelane.data_files.row_messages import declared_columns
@@ -131,17 +138,29 @@ class DataFile:
         """Read the whole file once, as a check; a small one is kept.
 
         Raises:
-            DecodeError: The file is damaged.
+            DecodeError: The file is damaged, or does not fit the options.
             OSError: The file cannot be read at the moment.
         """
         kept: list[list[Row]] | None = []
         size = 0
-        for rows in self.rows.batches():
+        for rows in self._checked_batches():
             if kept is not None:
                 size += len(_encode(rows))
                 kept = None if size > MAX_BUFFERED_BYTES else [*kept, rows]
         if kept is not None:
             self.rows = _KeptRows(self.rows, kept)
+
+    def _checked_batches(self) -> Iterator[list[Row]]:
+        """Yield the rows; each record with changes of all tables has the columns of its table."""
+        if self._options is None or self._dms is None or self._dms.table is not None:
+            yield from self.rows.batches()
+            return
+        records = TransactionRecords(self._options, self._place.topic)
+        numbers = count(1)
+        for rows in self.rows.batches():
+            for row in rows:
+                records.split(row, next(numbers))
+            yield rows
 
 
 class _KeptRows:

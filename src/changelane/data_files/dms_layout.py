@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from changelane.data_files.message_columns import FileMessage
-from changelane.data_files.row_file import RowFile, malformed
+from changelane.data_files.row_file import Row, RowFile, malformed
 from changelane.data_files.row_messages import RowChange, RowWriter, declared_columns
 from changelane.event import Op, Source
 from changelane.formats.contract.iso_times import reader
@@ -177,33 +177,61 @@ def _transaction_messages(
     file: RowFile, dms_path: DmsPath, topic: str, options: RowOptions
 ) -> Iterator[FileMessage]:
     """Yield the rows of a file with changes of all tables as messages."""
-    tables: dict[tuple[str, str], _TableRows] = {}
+    records = TransactionRecords(options, topic)
     number = 0
     for rows in file.batches():
         for row in rows:
             number += 1
-            match row:
-                case (op, str(name), str(owner), *fields) if name and owner:
-                    pass
-                case _:
-                    raise malformed(
-                        f"record {number} of the CSV file is not an operation, a table, its schema "
-                        "and its columns (rows.cdc_path)"
-                    )
-            table_rows = tables.get((owner, name))
-            if table_rows is None:
-                table = _table(owner, name, options)
-                table_rows = tables[owner, name] = _TableRows(table, options, topic)
-            if len(fields) != table_rows.count:
-                raise malformed(
-                    f"record {number} of the CSV file has {len(fields)} columns of a table with "
-                    f"{table_rows.count}"
-                )
+            op, table_rows, fields = records.split(row, number)
             time, values = table_rows.parts(fields)
             position = SequencePosition(dms_path.sequence, number - 1)
             operation = _OPERATIONS.get(op, f"{OP}={op}")
             change = RowChange(operation, position, _SOURCE, time, None)
             yield FileMessage(table_rows.writer.message(values, number - 1, change))
+
+
+class TransactionRecords:
+    """Splits the records of a file with changes of all tables."""
+
+    def __init__(self, options: RowOptions, topic: str) -> None:
+        """Keep the arguments.
+
+        Args:
+            options: The options, which declare the columns of the tables.
+            topic: The topic of the messages.
+        """
+        self._options = options
+        self._topic = topic
+        self._tables: dict[tuple[str, str], _TableRows] = {}
+
+    def split(self, row: Row, number: int) -> tuple[Any, "_TableRows", Sequence[Any]]:
+        """Return the operation of a record, the rows of its table, and the values of its columns.
+
+        Args:
+            row: The fields of the record.
+            number: The number of the record in its file, from 1.
+
+        Raises:
+            DecodeError: It is no such record, or its table is not declared with these columns.
+        """
+        match row:
+            case (op, str(name), str(owner), *fields) if name and owner:
+                pass
+            case _:
+                raise malformed(
+                    f"record {number} of the CSV file is not an operation, a table, its schema "
+                    "and its columns (rows.cdc_path)"
+                )
+        table_rows = self._tables.get((owner, name))
+        if table_rows is None:
+            table = _table(owner, name, self._options)
+            table_rows = self._tables[owner, name] = _TableRows(table, self._options, self._topic)
+        if len(fields) != table_rows.count:
+            raise malformed(
+                f"record {number} of the CSV file has {len(fields)} columns of a table with "
+                f"{table_rows.count}"
+            )
+        return op, table_rows, fields
 
 
 class _TableRows:

@@ -7,7 +7,7 @@ required; other columns are ignored.
 """
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from changelane import types as t
@@ -37,6 +37,16 @@ _KINDS: Final[dict[str, tuple[type[t.LogicalType], ...]]] = {
     "offset": (t.Integer,),
     "timestamp": (t.Integer, t.InstantType, t.Timestamp),
 }
+_VALUES: Final[dict[str, tuple[type, ...]]] = {
+    "key": (bytes, str),
+    "value": (bytes, str),
+    "headers": (list,),
+    "topic": (str,),
+    "partition": (int,),
+    "offset": (int,),
+    "timestamp": (int, str),
+}
+"""The values of a column of unknown type, such as a union of Avro."""
 
 
 class FileMessage(NamedTuple):
@@ -71,11 +81,12 @@ def column_messages(file: RowFile, topic: str) -> Iterator[FileMessage]:
         DecodeError: The file has no column ``value``, or a column has another type.
     """
     indexes = _indexes(file.columns)
+    unions = [name for name, at in indexes.items() if isinstance(file.columns[at].type, t.Unknown)]
     number = 0
     for rows in file.batches():
         for row in rows:
             fields = {name: row[index] for name, index in indexes.items()}
-            yield _message(fields, topic, number)
+            yield _message(fields, unions, topic, number)
             number += 1
 
 
@@ -92,10 +103,11 @@ def _indexes(columns: tuple[Column, ...]) -> dict[str, int]:
     return indexes
 
 
-def _message(fields: dict[str, Any], topic: str, number: int) -> FileMessage:
+def _message(fields: dict[str, Any], unions: Sequence[str], topic: str, number: int) -> FileMessage:
     value, key = _bytes(fields["value"]), _bytes(fields.get("key"))
     offset = fields.get("offset")
     try:
+        _check_types(fields, unions)
         headers = _headers(fields.get("headers"))
         timestamp_ms = _milliseconds(fields.get("timestamp"))
         if offset is None:
@@ -104,13 +116,26 @@ def _message(fields: dict[str, Any], topic: str, number: int) -> FileMessage:
             place = fields.get("topic") or topic, fields.get("partition") or 0, offset
             _check_place(*place)
     except DecodeError as error:
-        record = record_of(Message(value, key)) | {
-            name: fields.get(name)
-            for name in ("topic", "partition", "offset", "timestamp", "headers")
-        }
+        data = ("key", "value")
+        wrong = {name: fields[name] for name in data if name in unions and _is_wrong(name, fields)}
+        places = ("topic", "partition", "offset", "timestamp", "headers")
+        valid = Message(None if "value" in wrong else value, None if "key" in wrong else key)
+        record = record_of(valid) | {name: fields.get(name) for name in places} | wrong
         line = Message(json.dumps(record), None, (), topic, 0, number)
         return FileMessage(line, error, is_line=True)
     return FileMessage(Message(value, key, headers, *place, timestamp_ms))
+
+
+def _check_types(fields: dict[str, Any], unions: Sequence[str]) -> None:
+    for name in unions:
+        if _is_wrong(name, fields):
+            reason = "a value of another type than that of messages"
+            raise DecodeError(reason, code=ReasonCode.WRONG_TYPE, path=f"$.{name}")
+
+
+def _is_wrong(name: str, fields: dict[str, Any]) -> bool:
+    value = fields[name]
+    return value is not None and type(value) not in _VALUES[name]
 
 
 def _bytes(value: Any) -> bytes | None:

@@ -9,8 +9,9 @@ other offsets of time zones; the metadata of their files say so
 (https://github.com/apache/spark/pull/28137). Such values are rejected.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain, islice
 from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
@@ -34,6 +35,7 @@ MAX_BATCH_ROWS: Final = 1024
 _BATCH_BYTES: Final = 16 << 20
 _BUFFER_BYTES: Final = 1 << 20
 _INT96: Final = "INT96"
+_ENUM: Final = "ENUM"
 _SPARK_VERSION: Final = b"org.apache.spark.version"
 _SPARK_SCHEMA: Final = b"org.apache.spark.sql.parquet.row.metadata"
 """Written by all versions of Spark, and the version by Spark 3."""
@@ -68,24 +70,26 @@ class ParquetRows:
             self._batch_rows = _batch_rows(file.metadata, size)
             self._int96 = _int96_columns(file)
             self._is_legacy = _is_legacy(file.metadata.metadata or {})
-            self.columns, self._values = self._column_readers(file.schema_arrow)
+            self.columns, self._values = self._column_readers(file)
 
-    def _column_readers(self, schema: Any) -> tuple[tuple[Column, ...], list[Values]]:
+    def _column_readers(self, file: Any) -> tuple[tuple[Column, ...], list[Values]]:
+        schema = file.schema_arrow
         if len(set(schema.names)) != len(schema.names):
             raise malformed("two columns of the file have one name")
         if not schema.names:
             raise malformed("the file has no columns")
         columns: list[Column] = []
         readers: list[Values] = []
-        for field in schema:
+        for field, arrow_type in zip(schema, _types_with_text(file), strict=True):
             try:
-                kind, values = reader_of(field.type)
+                kind, values = reader_of(arrow_type)
             except DecodeError as error:
                 raise malformed(f"column {field.name!r}: {error.reason}") from None
             if field.name in self._int96:
                 kind = t.InstantType(6)
             columns.append(Column(field.name, kind, nullable=field.nullable))
-            readers.append(values)
+            is_same = arrow_type == field.type
+            readers.append(values if is_same else _cast_values(arrow_type, values))
         return tuple(columns), readers
 
     def _open(self, *, int96_unit: str = "us") -> Any:
@@ -112,24 +116,48 @@ class ParquetRows:
             for batch in batches:
                 yield self._rows(batch, {})
             return
-        exact_batches = self._record_batches(self._open(int96_unit="ns"), self._int96)
-        for batch, exact_batch in zip(batches, exact_batches, strict=True):
+        nanos = self._exact_counts()
+        for batch in batches:
+            exact_counts = zip(*islice(nanos, batch.num_rows), strict=True)
             instants = {
-                name: _instants(batch.column(name), exact_batch.column(name))
-                for name in self._int96
+                name: _instants(batch.column(name), counts)
+                for name, counts in zip(self._int96, exact_counts, strict=True)
             }
             yield self._rows(batch, instants)
 
+    def _exact_counts(self) -> Iterator[tuple[Any, ...]]:
+        """Yield the nanoseconds of each row's columns of the type INT96.
+
+        Batches of fewer columns have other sizes: a dictionary ends a batch at its row group.
+        """
+        for batch in self._record_batches(self._open(int96_unit="ns"), self._int96):
+            yield from zip(*(_counts(batch.column(name)) for name in self._int96), strict=True)
+
     def _record_batches(self, file: Any, columns: list[str] | None) -> Iterator[Any]:
-        batches = file.iter_batches(self._batch_rows, columns=columns, use_threads=False)
+        """Yield the batches of a file, each of one row group.
+
+        Arrow cannot join the dictionaries of several row groups within a nested column.
+
+        Raises:
+            DecodeError: The file is damaged, or Arrow ends before its last row.
+            OSError: The file cannot be read at the moment.
+        """
+        batches = chain.from_iterable(
+            file.iter_batches(self._batch_rows, [group], columns, use_threads=False)
+            for group in range(file.num_row_groups)
+        )
+        count = 0
         while True:
             with _arrow_errors(self._stream):
                 batch = next(batches, None)
             if batch is None:
-                return
+                break
             if batch.nbytes > MAX_BLOCK_BYTES:
                 raise expansion_error()
+            count += batch.num_rows
             yield batch
+        if count != file.metadata.num_rows:  # such as at an empty page
+            raise malformed(f"Arrow reads {count} of the {file.metadata.num_rows} rows of the file")
 
     def _rows(self, batch: Any, instants: dict[str, list[Any]]) -> list[Row]:
         if self._is_legacy and any(map(_is_ambiguous, batch.columns)):
@@ -185,6 +213,47 @@ def _batch_rows(metadata: Any, size: int) -> int:
     return max(1, min(MAX_BATCH_ROWS, _BATCH_BYTES * row_count // max(1, expanded)))
 
 
+def _types_with_text(file: Any) -> list[pa.DataType]:
+    """Return the types of the columns, with text for each ENUM, which Arrow reads as bytes."""
+    leaves = [file.schema.column(index).logical_type.type for index in range(len(file.schema))]
+    if _ENUM not in leaves:
+        return [field.type for field in file.schema_arrow]
+    rest = iter(leaves)
+    return [_with_text(field.type, rest) for field in file.schema_arrow]
+
+
+def _with_text(kind: pa.DataType, leaves: Iterator[str]) -> pa.DataType:
+    """Return a type with text for each ENUM.
+
+    Args:
+        kind: Arrow's type.
+        leaves: The logical types of Parquet's columns, from the first one within the type.
+    """
+    if isinstance(kind, pa.BaseExtensionType):
+        _with_text(kind.storage_type, leaves)
+        return kind
+    if pa.types.is_struct(kind):
+        return pa.struct([_field_with_text(field, leaves) for field in kind])
+    if pa.types.is_map(kind):
+        key = _field_with_text(kind.key_field, leaves)
+        return pa.map_(key, _field_with_text(kind.item_field, leaves))
+    if pa.types.is_list(kind):
+        return pa.list_(_field_with_text(kind.value_field, leaves))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_field_with_text(kind.value_field, leaves))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_field_with_text(kind.value_field, leaves), kind.list_size)
+    return pa.string() if next(leaves, None) == _ENUM else kind
+
+
+def _field_with_text(arrow_field: pa.Field, leaves: Iterator[str]) -> pa.Field:
+    return arrow_field.with_type(_with_text(arrow_field.type, leaves))
+
+
+def _cast_values(kind: pa.DataType, values: Values) -> Values:
+    return lambda array: values(array.cast(kind))
+
+
 def _int96_columns(file: Any) -> list[str]:
     """Return the columns of the physical type INT96.
 
@@ -203,14 +272,14 @@ def _int96_columns(file: Any) -> list[str]:
     return names
 
 
-def _instants(micros: pa.Array, nanos: pa.Array) -> list[Any]:
+def _instants(micros: pa.Array, nanos: Iterable[Any]) -> list[Any]:
     """Return the texts of INT96 from counts of microseconds and of nanoseconds.
 
     Counts of nanoseconds overflow outside of the years 1678 to 2261, and those of microseconds lack
     digits.
     """
     texts: list[Any] = []
-    for micro, nano in zip(_counts(micros), _counts(nanos), strict=True):
+    for micro, nano in zip(_counts(micros), nanos, strict=True):
         if micro is None:
             texts.append(None)
         elif nano // 1000 == micro:

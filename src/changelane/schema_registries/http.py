@@ -21,6 +21,7 @@ import msgspec
 
 from changelane.errors import DecodeError, UnreachableError
 from changelane.formats.contract.schema_registry import (
+    BEARER,
     IdKind,
     Location,
     RegisteredSchema,
@@ -37,11 +38,14 @@ _MISSING_SECONDS: Final = 30.0
 _MAX_BYTES: Final = 16 << 20
 _MAX_REFERENCES: Final = 100
 _POSTED: Final = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
+_REDIRECTS: Final = "redirects, which is not followed: set registry to the other address"
 _REASONS: Final = {
+    **dict.fromkeys((301, 302, 303, 307, 308), _REDIRECTS),
     401: "rejects the credentials: set registry_auth",
     403: "rejects the credentials: set registry_auth",
     409: "rejects a schema that is not compatible with the subject's earlier ones",
 }
+_AVRO: Final = "AVRO"
 _NOT_FOUND: Final = 404
 _TOO_MANY: Final = 429
 _SERVER_ERROR: Final = 500
@@ -60,8 +64,8 @@ class _ApicurioReference(msgspec.Struct, rename="camel"):
 
 class _Answer(msgspec.Struct):
     schema: str
-    schemaType: str = "AVRO"  # noqa: N815 - the name on the wire
-    references: list[_Reference] = []
+    schemaType: str | None = None  # noqa: N815 - the name on the wire
+    references: list[_Reference] | None = None
 
 
 class _Registered(msgspec.Struct):
@@ -140,13 +144,13 @@ class HttpRegistry:
     def _parts(self, path: str, body: bytes) -> tuple[str, str, list[str]]:
         """Return the text and the type of a schema, and the paths of those that it refers to."""
         if self._is_apicurio:
-            return body.decode("utf-8", "replace"), "AVRO", self._apicurio_references(path)
+            return body.decode("utf-8", "replace"), _AVRO, self._apicurio_references(path)
         answer = self._answer(body)
         references = [
             f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}"
-            for reference in answer.references
+            for reference in answer.references or ()
         ]
-        return answer.schema, answer.schemaType, references
+        return answer.schema, answer.schemaType or _AVRO, references
 
     def _apicurio_references(self, path: str) -> list[str]:
         """Return the paths of the schemas that the schema at a path refers to."""
@@ -192,8 +196,8 @@ class HttpRegistry:
         except (msgspec.MsgspecError, UnicodeDecodeError):
             raise self._no_registry() from None
 
-    def _no_registry(self) -> UnreachableError:
-        return UnreachableError(f"{self._name} does not answer as a schema registry")
+    def _no_registry(self, cause: str = "") -> UnreachableError:
+        return UnreachableError(f"{self._name} does not answer as a schema registry{cause}")
 
     def _get(self, path: str, content: bytes | None = None) -> bytes | None:
         """Return the body of an answer; ``None`` if the registry does not have it.
@@ -214,7 +218,11 @@ class HttpRegistry:
                     body: bytes = response.read(_MAX_BYTES + 1)
             except urllib.error.HTTPError as error:
                 why, is_missing = f"HTTP status {error.code}", error.code == _NOT_FOUND
+                # Apicurio's own interface has paths that some of its versions lack
+                is_other = is_missing and not self._is_apicurio and not _is_json(error)
                 error.close()
+                if is_other:
+                    raise self._no_registry(f" ({why}): check its address and path") from None
                 if is_missing and was_missing:
                     return None
                 was_missing = is_missing
@@ -233,9 +241,17 @@ class HttpRegistry:
         raise UnreachableError(f"the schema registry at {self._name} does not answer ({why})")
 
 
+def _is_json(error: urllib.error.HTTPError) -> bool:
+    """Return whether an error is one of a registry, and not of a proxy or of another server."""
+    try:
+        return error.read(1 << 10).lstrip().startswith(b"{")
+    except (OSError, HTTPException):
+        return False
+
+
 def authorization(auth: str) -> str:
     """Return the value of the header ``Authorization``."""
-    if auth.startswith("Bearer "):
+    if auth.lower().startswith(BEARER):
         return auth
     return "Basic " + base64.b64encode(auth.encode()).decode()
 

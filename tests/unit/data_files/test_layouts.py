@@ -292,6 +292,22 @@ def test_a_file_of_transactions_that_dms_does_not_write_is_rejected(
         messages(data, path, CDC_OPTIONS)
 
 
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (b"I,other,hr,1\n", "declare the columns of the table hr.other"),
+        (b"I,office,hr,1,closed,added\n", "record 4 .* 3 columns of a table with 2"),
+        (b"I,office\n", "record 4 .* is not an operation, a table"),
+    ],
+)
+def test_a_wrong_record_of_transactions_is_found_before_the_records_before_it_are_read(
+    record: bytes, reason: str
+) -> None:
+    file = opened(TRANSACTIONS + record, "Changes/cdc/20201117-153046033.csv", CDC_OPTIONS)
+    with pytest.raises(DecodeError, match=reason):
+        file.check()
+
+
 def test_dms_columns_that_the_source_did_not_log_are_absent() -> None:
     options = RowOptions(layout="dms", schemas=DMS.schemas, no_sup_value="~")
     data = b'U,101,~,NULL,~,"~"\nD,101,~,~,~,~\nU,102,a,b,2014-06-04,c\n'

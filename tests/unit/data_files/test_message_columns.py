@@ -114,6 +114,27 @@ def test_a_row_that_is_no_valid_message_is_rejected_again_and_again(
     assert kind == "error"
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("value", 5), ("key", 5), ("key", True), ("topic", 5), ("offset", "x"), ("headers", 5)],
+)
+def test_a_value_of_a_union_that_is_none_of_messages_is_rejected(name: str, value: Any) -> None:
+    kinds = {"value": "bytes", name: ["null", "string", "long", "boolean"]}
+    fields = [{"name": field, "type": kind} for field, kind in kinds.items()]
+    schema = {"type": "record", "name": "r", "fields": fields}
+    stream = io.BytesIO()
+    fastavro.writer(
+        stream, schema, [{"value": b"v"} | {name: value}, {"value": b"v"} | {name: None}]
+    )
+    wrong, right = opened(stream.getvalue(), "x.avro", None).messages()
+    assert wrong.error is not None
+    assert (wrong.error.code, wrong.error.path) == ("wrong_type", f"$.{name}")
+    builder = row_builder("native-json", {})
+    ((kind, *_),) = record_rows(builder, wrong.message.value or b"", ("x.avro", 0, 0))
+    assert kind == "error"
+    assert right.error is None
+
+
 def test_a_csv_file_has_no_messages() -> None:
     with pytest.raises(DecodeError, match=r"set source\.rows"):
         opened(b"value\nx\n", "x.csv", None)

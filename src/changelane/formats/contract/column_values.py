@@ -70,7 +70,7 @@ _NON_FINITE: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 _HEX: Final = re.compile(r"(?:0[xX]|\\x)?((?:[0-9A-Fa-f]{2})*+)")
 _BITS: Final = re.compile(r"[01]*+")
 _TIME: Final = re.compile(r"-?[0-9]{2,3}:[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,9})?")
-_OFFSET: Final = re.compile(r"(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)")
+_OFFSET: Final = re.compile(r"(?:Z|([+-][0-9]{2})(?::?([0-9]{2}))?)")
 # Dates outside of Python's calendar: zero dates, invalid days, far years, BC, infinity.
 _DATE: Final = re.compile(r"[+-]?infinity|[+-]?[0-9]{1,9}-[0-9]{2}-[0-9]{2}")
 _TIMESTAMP: Final = re.compile(
@@ -310,6 +310,9 @@ def _read_instant(value: Any) -> Instant | str:
     if text in {"infinity", "-infinity"}:
         return text
     time = _TIMESTAMP.match(text)
-    if time is None or not _OFFSET.fullmatch(text, time.end()):
+    offset = None if time is None else _OFFSET.fullmatch(text, time.end())
+    if offset is None:
         raise _error(InstantType(), ": a time without a zone is local, declare it as timestamp")
+    if offset[1] is not None:  # PostgreSQL writes +02
+        text = f"{text[: offset.start()]}{offset[1]}:{offset[2] or '00'}"
     return parse_instant(text)

@@ -10,6 +10,7 @@ import re
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final, Protocol
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -23,7 +24,15 @@ _MODULES: Final = {
 """The scheme of a location -> the module with the function ``open_location``."""
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_AUTHORITY: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*@")
+_AUTHORITY: Final = re.compile(
+    r"\s*(?:[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*@|[^/?#]*:[^/?#]*@)", re.ASCII
+)
+_HOST: Final = re.compile(r"\s.*|[\w.-]+:\d+(?:/.*)?", re.ASCII | re.DOTALL)
+"""A host with a port, or an address after a blank: no path of a folder."""
+_URL: Final = re.compile(r"[!\"$->@-~]+")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+BEARER: Final = "bearer "
+"""The beginning of a token among credentials, in any case."""
 _MAX_REGISTRIES: Final = 64
 
 
@@ -108,15 +117,34 @@ def check_location(location: Location) -> None:
     """Reject a location of no registry.
 
     Raises:
-        ConfigError: The address is empty, has an unknown scheme, or contains credentials; the
-            error does not quote it.
+        ConfigError: The address is empty, no URL, has an unknown scheme, or contains credentials,
+            or no HTTP header can have the credentials; the error does not quote them.
     """
     if not location.address:
         raise ConfigError("registry: set the address of the schema registry, or a folder")
     if _AUTHORITY.match(location.address):
         raise ConfigError("registry: the address contains credentials; set registry_auth instead")
-    if _scheme_of(location) not in _MODULES:
+    if _scheme_of(location) not in _MODULES or _HOST.fullmatch(location.address):
         raise ConfigError("registry: the address must start with http:// or https://, or be a path")
+    if _scheme_of(location) != "file" and not _is_url(location.address):
+        raise ConfigError(
+            "registry: the address is not a URL of ASCII characters without a query, such as "
+            "http://registry:8081"
+        )
+    auth = location.auth
+    if _CONTROL.search(auth) or (auth.lower().startswith(BEARER) and not auth.isascii()):
+        raise ConfigError(
+            "registry_auth: the value has a line end or another control character, or the token "
+            "has a character that is not ASCII"
+        )
+
+
+def _is_url(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        return _URL.fullmatch(address) is not None and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _scheme_of(location: Location) -> str:

@@ -199,7 +199,8 @@ def _rows_of(changes: DataFrame, plan: TablePlan) -> DataFrame:
 def _conflicts(
     batch: PlannedBatch, stored: StoredTables, isolation: Isolation
 ) -> list[RejectedKeys]:
-    changes = _changes(batch.events)
+    # a rejected event may have a key of another type
+    changes = without_rejected(_changes(batch.events), batch.rejected)
     conflicts: list[RejectedKeys] = []
     for plan in batch.plans:
         with isolation.of(plan.table_batch):

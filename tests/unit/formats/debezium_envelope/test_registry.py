@@ -571,6 +571,12 @@ def test_schemas_may_refer_to_others(server):
     assert row_in(flat(server), framed(schema_id, b"\2")) == {"n": "Bob"}
 
 
+def test_fields_of_an_answer_that_are_null_are_missing(server):
+    text = Avro(ROW, adjust=True).text
+    schema_id = server.add(text, schemaType=None, references=None)
+    assert row_in(flat(server), framed(schema_id, DATUM)) == ANN
+
+
 def test_a_missing_schema_is_requested_twice_and_then_remembered(server):
     codec = flat(server)
     before = len(server.requests)
@@ -593,12 +599,27 @@ def test_a_registry_that_fails_stops_the_stream_instead_of_rejecting_messages(se
             codec.decode(Message(value))
         assert "secret" not in str(error.value)
     assert "/elsewhere" not in "".join(server.requests)
+    server.statuses[:] = [302]
+    with pytest.raises(UnreachableError, match="set registry to the other address"):
+        codec.decode(Message(value))
     with pytest.raises(UnreachableError, match="does not answer"):
         get_codec("debezium-json", serde="avro-registry", registry="http://127.0.0.1:1").decode(
             Message(value)
         )
     with pytest.raises(UnreachableError, match="does not exist"):
         flat(Path("/no/such/folder")).decode(Message(value))
+
+
+def test_a_proxy_without_the_registry_stops_the_stream(server, monkeypatch):
+    value = framed(server.add(Avro(ROW, adjust=True).text), DATUM)
+    codec = flat(server, id_width="4")
+    for body in (b"default backend - 404", b"<html>", b""):
+        monkeypatch.setattr(server, "next_failure", lambda body=body: (404, body))
+        with pytest.raises(UnreachableError, match="does not answer as a schema registry") as error:
+            codec.decode(Message(value))
+        assert "HTTP status 404" in str(error.value)
+    monkeypatch.undo()
+    assert row_in(codec, value) == ANN
 
 
 def test_credentials_are_sent_and_never_printed(server):
@@ -609,6 +630,8 @@ def test_credentials_are_sent_and_never_printed(server):
             flat(server, registry_auth="Bearer secret1").decode(Message(value))
         codec = flat(server, registry_auth="ann:secret1")
         assert row_in(codec, value) == ANN
+        server.auth = "bearer abc"
+        assert row_in(flat(server, registry_auth="bearer abc", id_width="4"), value) == ANN
     finally:
         server.auth = ""
     assert "secret1" not in repr(codec)
@@ -641,7 +664,25 @@ def test_a_command_stops_at_a_registry_that_fails(server, tmp_path, monkeypatch)
     [
         ({"serde": "avro-registry"}, "set the address"),
         ({"serde": "avro-registry", "registry": "http://ann:pw@host"}, "registry_auth"),
+        ({"serde": "avro-registry", "registry": "ann:pw@host:8081"}, "registry_auth"),
+        ({"serde": "avro-registry", "registry": " http://ann:pw@host"}, "registry_auth"),
         ({"serde": "avro-registry", "registry": "ftp://host"}, "must start with http"),
+        ({"serde": "avro-registry", "registry": "registry:8081"}, "must start with http"),
+        ({"serde": "avro-registry", "registry": " http://host"}, "must start with http"),
+        *(
+            ({"serde": "avro-registry", "registry": address}, "not a URL")
+            for address in (
+                *("http://", "http://host:x", "http://[::1", "http://host/?token=pw"),
+                *("http://host/\u00fc", "http://host/ pw", "http://host\n"),
+            )
+        ),
+        *(
+            (
+                {"serde": "avro-registry", "registry": "http://host", "registry_auth": auth},
+                "registry_auth: the value has",
+            )
+            for auth in ("Bearer pw\n", "bearer pw\u00fc", "ann:pw\n")
+        ),
         ({"registry": "http://host"}, "set serde to avro-registry"),
         ({"serde": "avro"}, "serde"),
     ],
