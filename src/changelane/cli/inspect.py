@@ -16,6 +16,7 @@ import rich.table
 import rich.text
 
 from changelane.cli import options
+from changelane.cli.terminal import output_console
 from changelane.codec import Codec, detect, get_codec
 from changelane.conversion.message_files import Line, Lines, open_input
 from changelane.conversion.terminal_text import printable, shortened_text
@@ -218,14 +219,13 @@ def _show_native(codec: Codec, lines: list[Line], noun: str) -> int:
 
 
 def _show(codec: Codec, lines: list[Line], noun: str) -> int:
-    console = rich.console.Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = 240
+    console = output_console()
     count = 0
     for line, events in _decoded(codec, lines, noun):
         count += 1
         where = line.content.where if isinstance(line.content, Message) else ""
-        console.print(rich.text.Text(f"{noun} {line.number}  {printable(where)}".rstrip(), "dim"))
+        title = f"{noun} {line.number}  {printable(where)}".rstrip()
+        console.print(rich.text.Text(title, "dim"))
         if not events:
             console.print("  no event")
         for event in events:
