@@ -2,7 +2,9 @@
 """The command line: one module per command, imported when the command is called."""
 
 import importlib
+import io
 import os
+import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
@@ -85,6 +87,8 @@ class Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
+        if isinstance(sys.stdout, io.TextIOWrapper):  # JSON is written as bytes
+            sys.stdout.reconfigure(errors="backslashreplace")  # as Python does for stderr
         try:
             return super().invoke(ctx)
         except click.NoSuchOption as error:

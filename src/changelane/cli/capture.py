@@ -3,7 +3,6 @@
 
 import contextlib
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -299,5 +298,4 @@ class _Reports:
             report["reason"] = status.reason
         if status.restart_count:
             report["restarts"] = status.restart_count
-        sys.stderr.write(msgspec.json.encode(report).decode() + "\n")
-        sys.stderr.flush()
+        click.echo(msgspec.json.encode(report), err=True)

@@ -53,7 +53,7 @@ def query(
     if output == "json":
         lines = rows.selectExpr("to_json(struct(*), map('ignoreNullFields', 'false'))").collect()
         for (line,) in lines[:limit]:
-            click.echo(line)
+            click.echo(line.encode())
     else:
         names = rows.columns
         texts = rows.toDF(*(f"c{index}" for index in range(len(names))))

@@ -3,6 +3,9 @@
 
 import io
 import json
+import os
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -75,3 +78,21 @@ def test_types_of_a_source_are_no_markup_of_the_terminal() -> None:
     assert result.exit_code == 0, result.output
     assert "enum('[/b]',':100:')" in result.stdout
     assert "[red]" in result.stdout
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_without_a_character_shows_its_number(encoding: str) -> None:
+    event = {"op": "c", "table": {"name": "t\u8868"}, "after": {"s": "\u00e9 \U0001f600"}}
+    shown, as_json = (
+        subprocess.run(
+            [sys.executable, "-m", "changelane", "inspect", "-f", "native-json", "--output", form],
+            input=json.dumps(event).encode(),
+            env=os.environ | {"PYTHONIOENCODING": encoding},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for form in ("text", "json")
+    )
+    assert rb"t\u8868" in shown
+    assert rb"\U0001f600" in shown
+    assert json.loads(as_json)["after"] == event["after"]
