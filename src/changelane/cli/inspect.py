@@ -61,7 +61,7 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
-    help="Messages to show; 0 shows all. Default: 10, or max of a topic.",
+    help="Messages to show; 0 shows all of the first 64 MB. Default: 10, or max of a topic.",
 )
 @click.option(
     "--output",
@@ -106,7 +106,10 @@ def inspect(
         else:
             with open_input(path) as opened:
                 data = opened.stream.read(MAX_BYTES)
+                has_more = len(data) == MAX_BYTES and bool(opened.stream.read(1))
             sample = list(islice(_lines_of(data), count))
+            if has_more and (count is None or len(sample) < count):
+                _show_end()
     lines = sample[: limit or None]
     if not lines:
         click.echo(f"{printable(path)} contains no messages", err=True)
@@ -123,6 +126,10 @@ def inspect(
         sys.exit(1)
 
 
+def _show_end() -> None:
+    click.echo(f"only the first {MAX_BYTES >> 20} MB were read", err=True)
+
+
 def _of_data_file(
     path: str, rows_options: dict[str, str], source: str | None, limit: int | None
 ) -> tuple[list[Line], str | None]:
@@ -131,10 +138,11 @@ def _of_data_file(
     size = 0
     with open_data_file(path, rows_options, source) as opened:
         for line in islice(opened, limit):
+            if size >= MAX_BYTES:
+                _show_end()
+                break
             sample.append(line)
             size += len(line.raw)
-            if size >= MAX_BYTES:
-                break
         if source is not None or not opened.has_rows:
             return sample, source
     click.echo(f"{printable(path)} has rows of a table", err=True)
