@@ -436,6 +436,7 @@ def test_a_pair_is_written_as_one_update():
         (["--to-option", "x=1"], "unknown option of native-json 'x'"),
         (["--on-loss", "maybe"], "maybe"),
         (["--failures", "same", "-", "same"], "OUT and --failures are the same file"),
+        (["--failures", "-", "-", "-"], "OUT and --failures are both the standard output"),
         (["--failures", "./same", "-", "same"], "OUT and --failures are the same file"),
     ],
 )
