@@ -135,14 +135,22 @@ def main() -> None:
     """
 
 
-def options(prefix: str, owner: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator for the repeatable option ``--PREFIX-option NAME=VALUE``, as a mapping."""
+def options(
+    prefix: str, owner: str, *, fills_secrets: bool = True
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator for the repeatable option ``--PREFIX-option NAME=VALUE``, as a mapping.
+
+    Args:
+        prefix: The begin of the option's name.
+        owner: What the option belongs to, for the help.
+        fills_secrets: Whether secrets are filled from the environment here.
+    """
     return click.option(
         f"--{prefix}-option",
         f"{prefix}_options",
         multiple=True,
         metavar="NAME=VALUE",
-        callback=_pairs,
+        callback=_filled_pairs if fills_secrets else _pairs,
         help=f"An option of the {owner}; repeatable.",
     )
 
@@ -155,8 +163,17 @@ def _pairs(
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise click.BadParameter("write NAME=VALUE", ctx, parameter)
-        pairs[name] = _filled(value) if name in SECRET_OPTIONS else value
+        pairs[name] = value
     return pairs
+
+
+def _filled_pairs(
+    ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    return {
+        name: _filled(value) if name in SECRET_OPTIONS else value
+        for name, value in _pairs(ctx, parameter, values).items()
+    }
 
 
 def _filled(secret: str) -> str:

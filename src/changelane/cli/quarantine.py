@@ -173,7 +173,7 @@ def _print(entry: dict[str, Any]) -> None:
 @_options
 @_selection_options
 @click.option("--format", "format_", metavar="FORMAT", help="Decode the messages with this format.")
-@options("format", "format of --format")
+@options("format", "format of --format", fills_secrets=False)
 @click.option(
     "--repaired",
     metavar="FILE",

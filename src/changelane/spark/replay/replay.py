@@ -5,6 +5,7 @@ A replay decodes a message again with its own coordinates, and applies a rejecte
 its stream delivered it. Each keeps its order, so that newer changes win.
 """
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,8 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from changelane.codec import get_codec
 from changelane.errors import ConfigError
+from changelane.formats.contract.options import SECRET_OPTIONS
 from changelane.message import Message
 from changelane.pipeline.config import Pipeline
+from changelane.pipeline.secret_options import is_from_environment
+from changelane.pipeline.yaml import hide_variables
 from changelane.spark.lake import lake_of
 from changelane.spark.maintenance.quarantine_view import EntryFilter
 from changelane.spark.replay.repaired import with_repaired
@@ -110,8 +114,13 @@ def check(
     """Check that a replay is possible.
 
     Raises:
-        ConfigError: A name is wrong, or repaired messages would store values that a mask hides.
+        ConfigError: A name is wrong, a secret would be stored, or repaired messages would store
+            values that a mask hides.
     """
+    for name, value in _secrets_of(settings).items():
+        if not is_from_environment(value):  # the settings are stored
+            msg = f"read the format option {name} from the environment: {name}=${{{name.upper()}}}"
+            raise ConfigError(msg)
     _codec_of(pipeline, settings)
     if repaired is not None and masks_of(pipeline.pure_steps):
         msg = (
@@ -122,13 +131,19 @@ def check(
 
 
 def _codec_of(pipeline: Pipeline, settings: Settings) -> tuple[str, dict[str, Any]]:
-    """Return the format of a replay's messages and its options."""
+    """Return the format of a replay's messages and its options, with their secrets."""
     source = pipeline.source
-    format_name, options = settings.format or source.format, settings.options
-    if settings.format is None:
-        options = {**source.format_options, **options}
-    get_codec(format_name, **options)
-    return format_name, dict(options)
+    format_name = settings.format or source.format
+    with hide_variables(_secrets_of(settings), os.environ) as secrets:
+        options = {**settings.options, **secrets}
+        if settings.format is None:
+            options = {**source.format_options, **options}
+        get_codec(format_name, **options)
+    return format_name, options
+
+
+def _secrets_of(settings: Settings) -> dict[str, Any]:
+    return {name: value for name, value in settings.options.items() if name in SECRET_OPTIONS}
 
 
 def chosen_entries(
