@@ -77,7 +77,11 @@ def replay(
 
     # a wrong name or an empty replay must not fence a run
     selected_entries = chosen_entries(
-        waiting_entries(), entry_filter, repaired, keeps_keys=pipeline.sink.blocks_keys
+        waiting_entries(),
+        entry_filter,
+        repaired,
+        kind="pending" if settings.discards else "replayable",
+        keeps_keys=pipeline.sink.blocks_keys,
     )
     if not (unfinished := replays.unfinished()) and not selected_entries.limit(1).count():
         return []
@@ -151,6 +155,7 @@ def chosen_entries(
     entry_filter: EntryFilter,
     repaired: Mapping[str, Message] | None = None,
     *,
+    kind: str = "pending",
     keeps_keys: bool = False,
 ) -> DataFrame:
     """Return the waiting entries that the filter selects, with their repaired messages.
@@ -159,6 +164,7 @@ def chosen_entries(
         ConfigError: A name is wrong, or the entry of a repaired message does not wait.
     """
     if repaired is None:
-        return entry_filter.select(entries)
+        return entry_filter.select(entries, kind)
     repaired_filter = msgspec.structs.replace(entry_filter, entries=tuple(repaired))
-    return with_repaired(repaired_filter.select(entries), repaired, keeps_keys=keeps_keys)
+    selected_entries = repaired_filter.select(entries, kind)
+    return with_repaired(selected_entries, repaired, keeps_keys=keeps_keys)
