@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Spark session with the settings that exact results need."""
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -279,3 +280,14 @@ def check_class(spark: "SparkSession", name: str, lake: str) -> None:
             f"lakes=[{lake!r}]), or with spark.jars.packages={packages(lake)}"
         )
         raise ConfigError(msg) from None
+
+
+def silence_loggers() -> None:
+    """Silence the loggers of errors that are raised, too, and quote values of rows."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    try:
+        from pyspark.logger import PySparkLogger
+    except ImportError:  # before PySpark 4
+        return
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
