@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``changelane query``: an SQL query over the newest rows of a pipeline's tables."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import click
@@ -51,6 +52,9 @@ def query(
     query_text = sql.strip().removesuffix(";")
     rows = spark.sql(f"SELECT * FROM (\n{query_text}\n)").limit(limit + 1)  # noqa: S608 - the user's own
     if output == "json":
+        if repeated_names := sorted(n for n, count in Counter(rows.columns).items() if count > 1):
+            msg = f"several columns are called {repeated_names[0]}: name them with AS for JSON"
+            raise ConfigError(msg)
         lines = rows.selectExpr("to_json(struct(*), map('ignoreNullFields', 'false'))").collect()
         for (line,) in lines[:limit]:
             click.echo(line.encode())
