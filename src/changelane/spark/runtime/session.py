@@ -3,6 +3,7 @@
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -100,6 +101,13 @@ SMALL_BATCH_SETTINGS: Final[dict[str, str]] = {
 """The settings of the sessions that apply a small batch: one task, and few jobs."""
 
 
+_SECRET_NAME: Final = re.compile(
+    r"passw|secret|token|credential|access\.?key|account\.key|jaas", re.IGNORECASE
+)
+_FETCHED_FILES: Final = ("spark.jars", "spark.files", "spark.archives", "spark.submit.pyFiles")
+_REMOTE_FILE: Final = re.compile(r"\b(?!file:)\w+://")
+
+
 def session(
     name: str = "changelane",
     *,
@@ -175,11 +183,13 @@ def session(
             if "spark.jars.packages" in spark_settings and not are_cached(*lakes, ivy=ivy):
                 notify("Spark fetches its packages once, which takes about a minute")
         with jvm.on_loopback(is_local=is_local and not submitted) as addresses:
-            for key, value in (spark_settings | addresses | user_settings).items():
+            all_settings = spark_settings | addresses | user_settings
+            for key, value in all_settings.items():
                 if submitted.get(key) != value:
                     builder = builder.config(key, value)
+            all_settings |= {"spark.app.name": name, "spark.master": master_url}
             with jvm.in_utf8(), jvm.stderr_into(None if submitted else log):
-                spark = _create_session(builder)
+                spark = _create_session(builder, None if submitted else all_settings)
     keep_names(spark._jvm)
     check(spark)
     set_partitioning(spark)
@@ -187,10 +197,33 @@ def session(
     return spark
 
 
-def _create_session(builder: "SparkSession.Builder") -> "SparkSession":
+def jvm_arguments(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that a JVM gets as its arguments, which every user of the machine sees.
+
+    The session sets secrets, such as the keys of an object store, when the JVM runs. Only files
+    that the start of the JVM fetches may need them before.
+    """
+    if any(_REMOTE_FILE.search(settings.get(name, "")) for name in _FETCHED_FILES):
+        return dict(settings)
+    return {key: value for key, value in settings.items() if not _SECRET_NAME.search(key)}
+
+
+def _create_session(
+    builder: "SparkSession.Builder", settings: Mapping[str, str] | None
+) -> "SparkSession":
+    """Return the session of a builder.
+
+    Args:
+        builder: The builder, with all settings.
+        settings: All settings, to start a JVM; ``None`` = it runs.
+    """
+    from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkRuntimeError
 
     try:
+        if settings is not None:
+            arguments = SparkConf(loadDefaults=False).setAll(list(jvm_arguments(settings).items()))
+            SparkContext._ensure_initialized(conf=arguments)
         return builder.getOrCreate()
     except PySparkRuntimeError as error:
         if "JAVA_GATEWAY_EXITED" not in str(error):
