@@ -27,6 +27,7 @@ from changelane.conversion.message_files import (
 )
 from changelane.conversion.message_input import MessageInput, OpenedInput
 from changelane.conversion.summary import Summary
+from changelane.conversion.terminal_text import printable
 from changelane.conversion.topic_input import is_topic_url, open_topic
 from changelane.data_files.data_file_input import open_data_file
 from changelane.data_files.row_file import kind_of
@@ -274,7 +275,7 @@ def convert(
         except StopAtFailureError:
             summary.stopped = "stopped at the first failure (--fail-fast)"
         except DecodeError as error:  # the rest of the input cannot be read
-            summary.stopped = str(error)
+            summary.stopped = printable(str(error))  # the name of a file may be no Unicode
     if quiet:
         click.echo(summary.as_json(), err=True)
     else:
