@@ -277,18 +277,28 @@ def _candidate_commits(commits: list[Commit], order: bytes) -> list[str]:
 
 
 def _table_named(lake: Lake, table: str) -> tuple[str, Mapping[str, str]]:
-    names: list[str] = []
+    """Return a table by its name at the source, in full or its last part, and its properties.
+
+    The present name comes before a former one, which another table may have now.
+    """
+    present, former = list[str](), list[str]()
     for name in lake.tables():
         properties = lake.properties(name)
-        table_names = {properties.get("named"), properties.get("table")} - {None, ""}
-        table_ids = [table_id_of(text) for text in table_names if text]
-        if any(table in {str(table_id), table_id.name} for table_id in table_ids):
-            names.append(name)
+        first_name, new_name = properties.get("table", ""), properties.get("named", "")
+        if _is_called(new_name or first_name, table):
+            present.append(name)
+        elif _is_called(first_name, table):
+            former.append(name)
+    names = present or former
     if len(names) == 1:
         return names[0], lake.properties(names[0])
     problem = "no table" if not names else "more than one table"
     msg = f"{problem} is called {table!r}: `changelane status` lists them"
     raise ConfigError(msg)
+
+
+def _is_called(text: str, table: str) -> bool:
+    return bool(text) and table in {str(table_id_of(text)), table_id_of(text).name}
 
 
 def _change_log_events(
