@@ -32,6 +32,7 @@ from changelane.spark.lake.layout import Layout, Layouts
 from changelane.spark.lake.modes import Modes
 from changelane.spark.maintenance.purge import purge
 from changelane.spark.maintenance.status import status
+from changelane.spark.maintenance.trace import trace
 from changelane.spark.rows.decode import MESSAGE
 from changelane.spark.rows.schema import table_id_text
 from changelane.spark.runtime.sql import COLUMNS, ORDER
@@ -323,6 +324,26 @@ RENAMED: Final = [
     told(3, {"id": 2, "b": 2}),
     told(4, {"id": 3, "b": 3, "c": 3}),
 ]
+
+
+def test_a_table_that_is_renamed_and_nothing_else_is_shown_with_its_new_name(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = str(tmp_path / "iceberg")
+    new = TableId("shop", None, "u")
+    lake_tables.apply(spark, lake, [told(1, {"id": 1, "a": 1})])
+    renamed = [told(2, "RENAME TABLE t TO u"), told(3, {"id": 2, "a": 2}, new)]
+    lake_tables.apply(spark, lake, renamed, batch=1)
+    open_tables = open_lake(spark, lake, "iceberg")
+    (one,) = status(open_tables)
+    assert (one.table, one.rows, one.note) == ("shop.t", 2, "the source calls it shop.u now")
+    assert len(trace(open_tables, "u", {"id": 2}).columns) == 2
+    # events of the new name count for the table
+    wrong = DataChange(Op.CREATE, new, None, None, {"id": 3}, None, MySqlPosition("b.000001", 4))
+    assert lake_tables.apply(spark, lake, [wrong], batch=2).quarantined
+    assert [one.quarantined for one in status(open_tables)] == [1]
+    lake_tables.apply(spark, lake, [told(5, "RENAME TABLE u TO t", new)], batch=3)
+    assert [one.note for one in status(open_tables)] == [""]
 
 
 def test_a_table_that_must_stay_as_it_is_takes_what_is_older(
