@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The newest rows of tables, the change log included, are those of the next merge."""
 
+import logging
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -213,6 +214,16 @@ def test_views_in_sql(spark: SparkSession, lake: str) -> None:
     assert shown.stdout == '{"id":1,"z":null,"[b]":"toast"}\n'
     assert dict(spark.sql("SET").collect()) == settings  # the session may be a program's
     assert "only the first 1 rows" in shown.stderr
+    # a reader of the JSON would lose the first of two equal names
+    sql = "SELECT o.id, t.id FROM one_latest o, two_latest t"
+    shown = CliRunner().invoke(main, ["query", str(file), sql, "--output=json"])
+    assert (shown.exit_code, shown.stdout) == (2, "")
+    assert "several columns are called id" in shown.stderr
+    assert CliRunner().invoke(main, ["query", str(file), sql]).exit_code == 0
+    # PySpark logs errors in SQL with the values of rows; they are raised, too
+    shown = CliRunner().invoke(main, ["query", str(file), "SELECT cast('47x' AS INT)"])
+    assert (shown.exit_code, "47x" in shown.output) == (1, False)
+    assert not logging.getLogger("SQLQueryContextLogger").isEnabledFor(logging.ERROR)
     shown = CliRunner().invoke(main, ["query", str(file), "DROP VIEW one_latest"])
     assert shown.exit_code == 1
     assert spark.table("one_latest").count() == 2

@@ -195,7 +195,10 @@ def test_what_was_set_aside_is_mended_and_goes_through_its_pipeline_once(
     hidden = call(file, "show").stdout
     assert "before these masks" in hidden
     assert not any(word in hidden for word in ('"topic"', "wide", "old"))
-    call(file, "replay", "--table", "orders", code=2)
+    assert "not replayable" in call(file, "replay", "--table", "orders", code=2).stderr
+    (entry, *_) = [one["entry"] for one in shown(file) if one["code"] == "schema_change"]
+    told = call(file, "replay", "--entry", entry, code=2).stderr
+    assert f"there is no replayable entry {entry}: `changelane quarantine show`" in told
     told = call(file, "list").stdout
     assert "not replayable" in told
     assert told.index("malformed_json") < told.index("schema_change")

@@ -17,6 +17,7 @@ from spark_settings import lakes
 
 from changelane.apply import key_bytes
 from changelane.conversion.message_files import read_record
+from changelane.errors import ConfigError
 from changelane.event import ChangeEvent, DataChange, Key, Op, SchemaChange, Source, Truncate
 from changelane.message import Message
 from changelane.position import MySqlPosition
@@ -31,6 +32,7 @@ from changelane.spark.lake.layout import Layout, Layouts
 from changelane.spark.lake.modes import Modes
 from changelane.spark.maintenance.purge import purge
 from changelane.spark.maintenance.status import status
+from changelane.spark.maintenance.trace import trace
 from changelane.spark.rows.decode import MESSAGE
 from changelane.spark.rows.schema import table_id_text
 from changelane.spark.runtime.sql import COLUMNS, ORDER
@@ -324,6 +326,26 @@ RENAMED: Final = [
 ]
 
 
+def test_a_table_that_is_renamed_and_nothing_else_is_shown_with_its_new_name(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = str(tmp_path / "iceberg")
+    new = TableId("shop", None, "u")
+    lake_tables.apply(spark, lake, [told(1, {"id": 1, "a": 1})])
+    renamed = [told(2, "RENAME TABLE t TO u"), told(3, {"id": 2, "a": 2}, new)]
+    lake_tables.apply(spark, lake, renamed, batch=1)
+    open_tables = open_lake(spark, lake, "iceberg")
+    (one,) = status(open_tables)
+    assert (one.table, one.rows, one.note) == ("shop.t", 2, "the source calls it shop.u now")
+    assert len(trace(open_tables, "u", {"id": 2}).columns) == 2
+    # events of the new name count for the table
+    wrong = DataChange(Op.CREATE, new, None, None, {"id": 3}, None, MySqlPosition("b.000001", 4))
+    assert lake_tables.apply(spark, lake, [wrong], batch=2).quarantined
+    assert [one.quarantined for one in status(open_tables)] == [1]
+    lake_tables.apply(spark, lake, [told(5, "RENAME TABLE u TO t", new)], batch=3)
+    assert [one.note for one in status(open_tables)] == [""]
+
+
 def test_a_table_that_must_stay_as_it_is_takes_what_is_older(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -338,14 +360,20 @@ def test_a_table_that_must_stay_as_it_is_takes_what_is_older(
     open_tables = open_lake(spark, lake, "iceberg")
     (one,) = status(open_tables)
     assert one.halted.startswith("schema_change")
-    plans = SchemaPlanner(spark, open_tables, STRICT, Modes())
+    plans = SchemaPlanner(spark, open_tables, STRICT, Modes(), pipeline="test")
     (plan,) = plans.plans("t")
     # all that the events behind it need, at once
     assert [text.split("` ", 1)[1] for text in plan.statements] == [
         "RENAME COLUMN `a` TO `b`",
         "ADD COLUMNS (`c` INT)",
     ]
-    assert [one.statements for one in plans.apply("test")] == [plan.statements]
+    # the table of another pipeline has other options, and its run does not stop
+    others = SchemaPlanner(spark, open_tables, STRICT, Modes(), pipeline="other")
+    open_tables.set_properties(open_tables.tables()[0], {"run.test": "1"})
+    assert (others.plans(), others.apply()) == ([], [])
+    with pytest.raises(ConfigError, match="is a table of another pipeline"):
+        others.plans("t")
+    assert [one.statements for one in plans.apply()] == [plan.statements]
     report = lake_tables.apply(spark, lake, RENAMED[2:], batch=3, evolution=STRICT)
     assert report.quarantined == {}
     assert [row["c"] for row in rows_of(spark, lake)] == [None, None, 3, None]
@@ -401,7 +429,9 @@ def test_a_table_that_must_stay_as_it_is_tells_all_that_it_lacks_at_once(
     batch = [first, second]
     report = lake_tables.apply(spark, lake, batch, batch=1, evolution=STRICT)
     assert report.quarantined == {"schema_change": 2}
-    plans = SchemaPlanner(spark, open_lake(spark, lake, "iceberg"), STRICT, Modes())
+    plans = SchemaPlanner(
+        spark, open_lake(spark, lake, "iceberg"), STRICT, Modes(), pipeline="test"
+    )
     (plan,) = plans.plans()
     assert [text.split("` ", 1)[1] for text in plan.statements] == [
         "ADD COLUMNS (`b` INT, `c` BIGINT)",
@@ -409,7 +439,7 @@ def test_a_table_that_must_stay_as_it_is_tells_all_that_it_lacks_at_once(
     ]
     kept = lake_tables.table_of(spark, lake, "_changelane/quarantine").collect()
     assert {row["reason"].count("column '") for row in kept} == {3}
-    plans.apply("test")
+    plans.apply()
     assert lake_tables.apply(spark, lake, batch, batch=2, evolution=STRICT).quarantined == {}
     assert rows_of(spark, lake)[2] == {"id": 3, "a": 1 << 40, "b": 1, "c": 1 << 40}
 

@@ -167,8 +167,11 @@ def test_trace_tells_what_waits_for_a_table(spark: SparkSession, lake: str) -> N
         ("binary log 3, position 4", "set every column", ["batch 0 of test"]),
         ("binary log 3, position 8", "delete: waits in the change log (batch 1)", []),
     ]
-    (one,) = status(place, "test")
-    assert (one.rows, one.applied, one.pending) == (3, 5, 1)
+    # another pipeline of the lake sees the same: the log still has the merged events
+    for pipeline in ("test", "other"):
+        (one,) = status(place, pipeline)
+        assert (one.rows, one.applied, one.pending) == (3, 5, 1)
+        assert trace(place, "orders", {"id": 1}, pipeline).events == found.events
 
 
 @pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)

@@ -2,7 +2,9 @@
 """The command line: one module per command, imported when the command is called."""
 
 import importlib
+import io
 import os
+import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
@@ -85,6 +87,8 @@ class Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
+        if isinstance(sys.stdout, io.TextIOWrapper):  # JSON is written as bytes
+            sys.stdout.reconfigure(errors="backslashreplace")  # as Python does for stderr
         try:
             return super().invoke(ctx)
         except click.NoSuchOption as error:
@@ -131,14 +135,22 @@ def main() -> None:
     """
 
 
-def options(prefix: str, owner: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator for the repeatable option ``--PREFIX-option NAME=VALUE``, as a mapping."""
+def options(
+    prefix: str, owner: str, *, fills_secrets: bool = True
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator for the repeatable option ``--PREFIX-option NAME=VALUE``, as a mapping.
+
+    Args:
+        prefix: The begin of the option's name.
+        owner: What the option belongs to, for the help.
+        fills_secrets: Whether secrets are filled from the environment here.
+    """
     return click.option(
         f"--{prefix}-option",
         f"{prefix}_options",
         multiple=True,
         metavar="NAME=VALUE",
-        callback=_pairs,
+        callback=_filled_pairs if fills_secrets else _pairs,
         help=f"An option of the {owner}; repeatable.",
     )
 
@@ -151,8 +163,17 @@ def _pairs(
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise click.BadParameter("write NAME=VALUE", ctx, parameter)
-        pairs[name] = _filled(value) if name in SECRET_OPTIONS else value
+        pairs[name] = value
     return pairs
+
+
+def _filled_pairs(
+    ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    return {
+        name: _filled(value) if name in SECRET_OPTIONS else value
+        for name, value in _pairs(ctx, parameter, values).items()
+    }
 
 
 def _filled(secret: str) -> str:

@@ -3,7 +3,6 @@
 
 import contextlib
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -212,7 +211,7 @@ def _capture_by_connect(source: DatabaseSource, *, until_now: bool, replaces: bo
         connect_capture.wait_until_now()
     figures = read_connector_figures(source, captured_server_of(source))
     for line in connector_lines(figures, label=source.label):
-        _note(printable(line))
+        _note(line)
 
 
 def connect_capture_of(source: DatabaseSource, notify: Callable[[str], None]) -> "ConnectCapture":
@@ -264,7 +263,7 @@ def _tick(stop: threading.Event, reports: "_Reports") -> None:
 
 
 def _note(text: str) -> None:
-    click.echo(f"changelane: {text}", err=True)
+    click.echo(f"changelane: {printable(text)}", err=True)
 
 
 class _Reports:
@@ -299,5 +298,4 @@ class _Reports:
             report["reason"] = status.reason
         if status.restart_count:
             report["restarts"] = status.restart_count
-        sys.stderr.write(msgspec.json.encode(report).decode() + "\n")
-        sys.stderr.flush()
+        click.echo(msgspec.json.encode(report), err=True)

@@ -27,6 +27,7 @@ from changelane.conversion.message_files import (
 )
 from changelane.conversion.message_input import MessageInput, OpenedInput
 from changelane.conversion.summary import Summary
+from changelane.conversion.terminal_text import printable
 from changelane.conversion.topic_input import is_topic_url, open_topic
 from changelane.data_files.data_file_input import open_data_file
 from changelane.data_files.row_file import kind_of
@@ -216,9 +217,7 @@ def convert(
     budget = Budget.parse(max_errors, "--max-errors")
     summary = Summary(source, target, _policy(on_loss, accepted), budget)
     if failures_path is not None:
-        for name, path in (("IN", input_path), ("OUT", output_path)):
-            if is_same_file(path, failures_path):
-                raise ConfigError(f"{name} and --failures are the same file")
+        _check_failures(failures_path, input_path, output_path)
     _check_topics(input_path, (output_path, failures_path), input_line_format, kafka_options)
     reader = get_codec(source, **from_options)
     profile, writer = _writer(target, to_options, profile_name, profile_options, partitions)
@@ -276,7 +275,7 @@ def convert(
         except StopAtFailureError:
             summary.stopped = "stopped at the first failure (--fail-fast)"
         except DecodeError as error:  # the rest of the input cannot be read
-            summary.stopped = str(error)
+            summary.stopped = printable(str(error))  # the name of a file may be no Unicode
     if quiet:
         click.echo(summary.as_json(), err=True)
     else:
@@ -333,6 +332,19 @@ def _open_messages(
     opened = stack.enter_context(open_input(path))
     form = None if line_format == "auto" else LineFormat(line_format)
     return opened, Lines(opened.stream, form)
+
+
+def _check_failures(path: str, input_path: str, output_path: str) -> None:
+    """Reject a file of failures that is the input or the output.
+
+    Raises:
+        ConfigError: They are the same file, or both the standard output.
+    """
+    if path == output_path == "-":
+        raise ConfigError("OUT and --failures are both the standard output: name a file")
+    for name, other_path in (("IN", input_path), ("OUT", output_path)):
+        if is_same_file(other_path, path):
+            raise ConfigError(f"{name} and --failures are the same file")
 
 
 def _check_topics(

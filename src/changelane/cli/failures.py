@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Failures of a command with Spark: one sentence on stderr, and the traces in a log file."""
+"""Failures of a command: its sentence on stderr, and the traces of Spark in a log file."""
 
 import contextlib
 import os
@@ -7,6 +7,7 @@ import traceback
 from functools import cache
 from pathlib import Path
 
+from changelane.conversion.terminal_text import printable
 from changelane.pipeline.yaml import without_secrets
 
 
@@ -23,9 +24,12 @@ def create_log_file() -> Path | None:
 
 def failure_of(error: Exception) -> str:
     """Return the text of an error, with the log file if the error has a cause."""
-    if error.__cause__ is None or (log := _record(error)) is None:
-        return str(error)
-    return f"{error}\n(the traces are in {log})"
+    if error.__cause__ is None:
+        return _printable_lines(str(error))
+    # the text of the cause may be a part of it, such as Spark's with the address of a catalog
+    text = _printable_lines(without_secrets(str(error)))
+    log = _record(error)
+    return text if log is None else f"{text}\n(the traces are in {log})"
 
 
 def unexpected_failure_of(error: Exception) -> str | None:
@@ -35,7 +39,13 @@ def unexpected_failure_of(error: Exception) -> str | None:
     from changelane.spark.runtime.redact import sentence_of
 
     log = _record(error)
-    return sentence_of(error) + ("" if log is None else f"\n(the traces are in {log})")
+    sentence = _printable_lines(without_secrets(sentence_of(error)))
+    return sentence if log is None else f"{sentence}\n(the traces are in {log})"
+
+
+def _printable_lines(text: str) -> str:
+    """Return the text of an error, which may have several lines and the names of a source."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def _record(error: Exception) -> Path | None:

@@ -16,6 +16,7 @@ import rich.table
 import rich.text
 
 from changelane.cli import options
+from changelane.cli.terminal import output_console
 from changelane.codec import Codec, detect, get_codec
 from changelane.conversion.message_files import Line, Lines, open_input
 from changelane.conversion.terminal_text import printable, shortened_text
@@ -60,7 +61,7 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
-    help="Messages to show; 0 shows all. Default: 10, or max of a topic.",
+    help="Messages to show; 0 shows all of the first 64 MB. Default: 10, or max of a topic.",
 )
 @click.option(
     "--output",
@@ -105,7 +106,10 @@ def inspect(
         else:
             with open_input(path) as opened:
                 data = opened.stream.read(MAX_BYTES)
+                has_more = len(data) == MAX_BYTES and bool(opened.stream.read(1))
             sample = list(islice(_lines_of(data), count))
+            if has_more and (count is None or len(sample) < count):
+                _show_end()
     lines = sample[: limit or None]
     if not lines:
         click.echo(f"{printable(path)} contains no messages", err=True)
@@ -122,6 +126,10 @@ def inspect(
         sys.exit(1)
 
 
+def _show_end() -> None:
+    click.echo(f"only the first {MAX_BYTES >> 20} MB were read", err=True)
+
+
 def _of_data_file(
     path: str, rows_options: dict[str, str], source: str | None, limit: int | None
 ) -> tuple[list[Line], str | None]:
@@ -130,10 +138,11 @@ def _of_data_file(
     size = 0
     with open_data_file(path, rows_options, source) as opened:
         for line in islice(opened, limit):
+            if size >= MAX_BYTES:
+                _show_end()
+                break
             sample.append(line)
             size += len(line.raw)
-            if size >= MAX_BYTES:
-                break
         if source is not None or not opened.has_rows:
             return sample, source
     click.echo(f"{printable(path)} has rows of a table", err=True)
@@ -218,14 +227,13 @@ def _show_native(codec: Codec, lines: list[Line], noun: str) -> int:
 
 
 def _show(codec: Codec, lines: list[Line], noun: str) -> int:
-    console = rich.console.Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = 240
+    console = output_console()
     count = 0
     for line, events in _decoded(codec, lines, noun):
         count += 1
         where = line.content.where if isinstance(line.content, Message) else ""
-        console.print(rich.text.Text(f"{noun} {line.number}  {printable(where)}".rstrip(), "dim"))
+        title = f"{noun} {line.number}  {printable(where)}".rstrip()
+        console.print(rich.text.Text(title, "dim"))
         if not events:
             console.print("  no event")
         for event in events:

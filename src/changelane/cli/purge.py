@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from changelane.cli.pipeline_tables import open_applier
+from changelane.cli.terminal import Column, output_console, print_table
 from changelane.conversion.terminal_text import printable
 from changelane.errors import ConfigError
 
@@ -56,7 +55,7 @@ def purge(file: str, *, before: str | None, dry_run: bool, master: str | None, o
     if not purged_tables:
         click.echo("there are no tombstones")
         return
-    show(purged_tables, Console(), dry_run=dry_run)
+    show(purged_tables, output_console(), dry_run=dry_run)
 
 
 def _micros(text: str) -> int:
@@ -76,17 +75,19 @@ def _micros(text: str) -> int:
 
 def show(purged_tables: "list[PurgeReport]", console: Console, *, dry_run: bool) -> None:
     """Print the deleted tombstones of each table."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("table", overflow="fold")
-    table.add_column("tombstones", justify="right")
-    table.add_column("to delete" if dry_run else "deleted", justify="right")
-    table.add_column("up to", overflow="fold")
-    for purged in purged_tables:
-        where = escape(purged.position) or escape(purged.note)
-        table.add_row(
-            escape(printable(purged.table)),
+    columns = (
+        Column("table"),
+        Column("tombstones", is_text=False),
+        Column("to delete" if dry_run else "deleted", is_text=False),
+        Column("up to"),
+    )
+    rows = [
+        (
+            printable(purged.table),
             f"{purged.tombstones:,}",
             f"{purged.deleted:,}",
-            where,
+            purged.position or purged.note,
         )
-    console.print(table)
+        for purged in purged_tables
+    ]
+    print_table(columns, rows, console)

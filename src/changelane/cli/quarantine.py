@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from changelane.cli import options
 from changelane.cli.session import session_of
+from changelane.cli.terminal import Column, output_console, print_table
 from changelane.conversion.message_files import open_input
 from changelane.conversion.terminal_text import printable
 from changelane.pipeline.config import load
@@ -74,27 +73,29 @@ def list_(file: str, *, master: str | None, output: str) -> None:
     if not reason_counts:
         click.echo("the quarantine is empty")
         return
-    show_counts(reason_counts, Console())
+    show_counts(reason_counts, output_console())
 
 
 def show_counts(reason_counts: "list[ReasonCount]", console: Console) -> None:
     """Print the counts of entries."""
-    table = Table(box=None, pad_edge=False)
     is_withheld = any(reason_count.withheld for reason_count in reason_counts)
     withheld = ["not replayable"] if is_withheld else []
-    for name in ("reason", "table", "pending", *withheld, "replayed", "example"):
-        is_text = name in {"reason", "table", "example"}
-        table.add_column(name, justify="left" if is_text else "right", overflow="fold")
-    for reason_count in reason_counts:
-        table.add_row(
-            escape(printable(reason_count.code)),
-            escape(printable(reason_count.table)),
+    columns = [
+        Column(name, is_text=name in {"reason", "table", "example"})
+        for name in ("reason", "table", "pending", *withheld, "replayed", "example")
+    ]
+    rows = [
+        (
+            printable(reason_count.code),
+            printable(reason_count.table),
             f"{reason_count.pending:,}",
             *([f"{reason_count.withheld:,}"] if is_withheld else []),
             f"{reason_count.replayed:,}",
-            escape(printable(reason_count.reason)),
+            printable(reason_count.reason),
         )
-    console.print(table)
+        for reason_count in reason_counts
+    ]
+    print_table(columns, rows, console)
     if is_withheld:
         click.echo(
             "not replayable: only hashes are stored; read the messages again from the source"
@@ -172,7 +173,7 @@ def _print(entry: dict[str, Any]) -> None:
 @_options
 @_selection_options
 @click.option("--format", "format_", metavar="FORMAT", help="Decode the messages with this format.")
-@options("format", "format of --format")
+@options("format", "format of --format", fills_secrets=False)
 @click.option(
     "--repaired",
     metavar="FILE",

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """``changelane query``: an SQL query over the newest rows of a pipeline's tables."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import click
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from changelane.cli.pipeline_tables import open_session
+from changelane.cli.terminal import Column, output_console, print_table
 from changelane.conversion.terminal_text import printable
 from changelane.errors import ConfigError, MissingViewsError
 
@@ -52,23 +52,23 @@ def query(
     query_text = sql.strip().removesuffix(";")
     rows = spark.sql(f"SELECT * FROM (\n{query_text}\n)").limit(limit + 1)  # noqa: S608 - the user's own
     if output == "json":
+        if repeated_names := sorted(n for n, count in Counter(rows.columns).items() if count > 1):
+            msg = f"several columns are called {repeated_names[0]}: name them with AS for JSON"
+            raise ConfigError(msg)
         lines = rows.selectExpr("to_json(struct(*), map('ignoreNullFields', 'false'))").collect()
         for (line,) in lines[:limit]:
-            click.echo(line)
+            click.echo(line.encode())
     else:
         names = rows.columns
         texts = rows.toDF(*(f"c{index}" for index in range(len(names))))
         lines = texts.select(*(texts[name].cast("string") for name in texts.columns)).collect()
-        show(names, lines[:limit], Console())
+        show(names, lines[:limit], output_console())
     if len(lines) > limit:
         click.echo(f"changelane: only the first {limit:,} rows are shown: --limit", err=True)
 
 
 def show(names: Sequence[str], rows: Iterable[Iterable[str | None]], console: Console) -> None:
     """Print rows of texts; ``None`` is NULL."""
-    table = Table(box=None, pad_edge=False)
-    for name in names:
-        table.add_column(escape(printable(name)), overflow="fold")
-    for row in rows:
-        table.add_row(*("NULL" if cell is None else escape(printable(cell)) for cell in row))
-    console.print(table)
+    columns = [Column(printable(name)) for name in names]
+    cells = [["NULL" if cell is None else printable(cell) for cell in row] for row in rows]
+    print_table(columns, cells, console)

@@ -51,7 +51,7 @@ def apply(file: str, table: str | None, master: str | None, output: str) -> None
     A running pipeline stops with a message; start it again afterwards.
     """
     pipeline = with_tables(load(file))
-    table_plans = _schema_plans(pipeline, master).apply(pipeline.name, table)
+    table_plans = _schema_plans(pipeline, master).apply(table)
     _show(table_plans, output, "nothing to do")
 
 
@@ -64,7 +64,9 @@ def _schema_plans(pipeline: Pipeline, master: str | None) -> "SchemaPlanner":
 
     options = pipeline.options
     tables = lake_of(spark, pipeline)
-    return SchemaPlanner(spark, tables, evolution_of(options), modes_of(options))
+    return SchemaPlanner(
+        spark, tables, evolution_of(options), modes_of(options), pipeline=pipeline.name
+    )
 
 
 def _show(table_plans: "list[SchemaPlan]", output: str, nothing: str) -> None:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Spark session of a command."""
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,10 +33,10 @@ def session_of(
         MissingExtraError: pyspark is not installed.
     """
     try:
-        from changelane.spark.runtime.session import session
+        from changelane.spark.runtime.session import session, silence_loggers
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # failures are also raised
+    silence_loggers()
     spark = session(
         f"changelane {pipeline.name}",
         master=master,

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Final, Literal
 import click
 import msgspec
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from changelane.capture.snapshot.figures import (
     SnapshotFigures,
@@ -26,6 +24,7 @@ from changelane.capture.snapshot.table_requests import (
     state_of,
 )
 from changelane.capture.storage import folder_of
+from changelane.cli.terminal import Column, output_console, print_table
 from changelane.conversion.terminal_text import printable
 from changelane.errors import ConfigError
 from changelane.pipeline.config import load
@@ -254,10 +253,10 @@ def status(file: str, *, output: str) -> None:
     if snapshots.first_load is None and not snapshots.tables:
         click.echo("no snapshot by readers runs, and none was interrupted")
         return
-    console = Console()
+    console = output_console()
     if snapshots.first_load is not None:
         _show(snapshots.first_load.tables, console)
-        console.print(snapshots.first_load.line)
+        console.print(printable(snapshots.first_load.line))
     for table in snapshots.tables:
         _show_table(table, console)
 
@@ -272,19 +271,23 @@ def _show_table(table_snapshot: TableSnapshot, console: Console) -> None:
         state = f"failed: {table_snapshot.error}"
     if table_snapshot.state == "cancelled":
         state = _CANCELLED[table_snapshot.kind]
-    name = escape(printable(table_snapshot.table))
-    console.print(f"{table_snapshot.kind} {name}: {escape(printable(state))}", soft_wrap=True)
+    name = printable(table_snapshot.table)
+    console.print(f"{table_snapshot.kind} {name}: {printable(state)}")
 
 
 def _show(figures: Sequence[TableFigures], console: Console) -> None:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("table", overflow="fold")
-    for name in ("chunks", "complete", "rows"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in figures:
-        counts = (row.chunk_count, row.complete_count, row.row_count)
-        table.add_row(escape(printable(row.table)), *(f"{count:,}" for count in counts))
-    console.print(table)
+    columns = [
+        Column("table"),
+        *(Column(name, is_text=False) for name in ("chunks", "complete", "rows")),
+    ]
+    rows = [
+        (
+            printable(row.table),
+            *(f"{count:,}" for count in (row.chunk_count, row.complete_count, row.row_count)),
+        )
+        for row in figures
+    ]
+    print_table(columns, rows, console)
 
 
 def _database_of(pipeline: "Pipeline") -> DatabaseSource:

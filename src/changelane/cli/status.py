@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from changelane.capture.capture_figures import figure_lines
 from changelane.capture.connector_figures import (
@@ -19,6 +17,7 @@ from changelane.capture.connector_figures import (
 )
 from changelane.cli.capture_metrics import figures_reader
 from changelane.cli.pipeline_tables import open_pipeline
+from changelane.cli.terminal import Column, output_console, print_table
 from changelane.conversion.terminal_text import printable
 from changelane.pipeline.database_source import DatabaseSource
 from changelane.pipeline.experimental_source import PAGE
@@ -69,7 +68,7 @@ def status(file: str, *, master: str | None, output: str) -> None:
         click.echo(msgspec.json.format(msgspec.json.encode(statuses if is_list else content)))
         return
     if statuses:
-        show(statuses, Console())
+        show(statuses, output_console())
     else:
         click.echo("no tables yet: `changelane run` creates them")
     if capture is not None:
@@ -121,28 +120,21 @@ def show(statuses: "list[TableStatus]", console: Console) -> None:
         ("maintained", False, lambda status: ago(status.maintained_ms)),
         ("purged up to", False, lambda status: status.purged),
     ]
-    table = Table(box=None, pad_edge=False)
     rows = {name: [cell(status) for status in statuses] for name, _, cell in shown}
     column_names = [name for name, always, _ in shown if always or any(rows[name])]
-    for name in column_names:
-        is_text = name in {"table", "position", "purged up to"}
-        table.add_column(
-            name,
-            justify="left" if is_text else "right",
-            overflow="fold",
-            no_wrap=not is_text,
-        )
-    for cells in zip(*(rows[name] for name in column_names), strict=True):
-        table.add_row(*map(escape, cells))
-    console.print(table)
+    columns = [
+        Column(name, is_text=name in {"table", "position", "purged up to"}) for name in column_names
+    ]
+    cells = (rows[name] for name in column_names)
+    print_table(columns, list(zip(*cells, strict=True)), console)
     for status in statuses:
         if status.paused is not None:
             paused = f"{printable(status.table)} is paused: {printable(status.paused)}"
-            console.print(escape(paused))
+            console.print(paused)
         for word, text in (("halted", status.halted), ("note", status.note)):
             if text:
-                line = f"{escape(printable(status.table))}: {word}: {escape(printable(text))}"
-                console.print(line, soft_wrap=True)
+                line = f"{printable(status.table)}: {word}: {printable(text)}"
+                console.print(line)
 
 
 def _span(seconds: float) -> str:

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from changelane.cli.pipeline_tables import open_pipeline
+from changelane.cli.terminal import Column, output_console, print_table
 from changelane.conversion.terminal_text import printable, shortened_text
 from changelane.errors import DecodeError
 from changelane.formats.contract import json
@@ -52,7 +51,7 @@ def trace(
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(history)))
         return
-    show(history, Console())
+    show(history, output_console())
 
 
 def _pair(text: str) -> tuple[str, Any]:
@@ -72,21 +71,20 @@ def _pair(text: str) -> tuple[str, Any]:
 
 def show(history: "KeyHistory", console: Console) -> None:
     """Print the row and events of a key."""
-    console.print(
-        f"{escape(printable(history.table))} {escape(printable(history.key))}", style="bold"
-    )
+    title = f"{printable(history.table)} {printable(history.key)}"
+    console.print(title, style="bold")
     if history.columns:
-        table = Table(box=None, pad_edge=False)
-        for name in ("column", "value", "from"):
-            table.add_column(name, overflow="fold")
+        rows = []
         for column in history.columns:
             value = "NULL" if column.value is None else shortened_text(column.value, _LONGEST)
-            table.add_row(
-                escape(printable(column.column)),
-                escape(value) if column.known else "unknown",
-                escape(printable(column.reason or column.position)),
+            rows.append(
+                (
+                    printable(column.column),
+                    value if column.known else "unknown",
+                    printable(column.reason or column.position),
+                )
             )
-        console.print(table)
+        print_table([Column("column"), Column("value"), Column("from")], rows, console)
         if history.is_gone:
             console.print("the row is deleted; these are its last known values")
     elif history.mode != "append":
@@ -94,10 +92,8 @@ def show(history: "KeyHistory", console: Console) -> None:
     if not history.events:
         console.print("no events of the key are stored")
         return
-    events = Table(box=None, pad_edge=False)
-    for name in ("position", "effect", "commit"):
-        events.add_column(name, overflow="fold")
-    for event in history.events:
-        cells = (event.position, event.effect, " or ".join(event.commits))
-        events.add_row(*(escape(printable(cell)) for cell in cells))
-    console.print(events)
+    events = [
+        (printable(event.position), printable(event.effect), printable(" or ".join(event.commits)))
+        for event in history.events
+    ]
+    print_table([Column("position"), Column("effect"), Column("commit")], events, console)

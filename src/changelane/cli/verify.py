@@ -218,6 +218,6 @@ def verify_until_stopped(
             stack.callback(server.close)
         for step in verification.steps():
             if step is not None:
-                click.echo(msgspec.json.encode(step).decode())
+                click.echo(msgspec.json.encode(step))
             if stop.wait(interval_s):
                 return

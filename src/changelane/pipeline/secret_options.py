@@ -31,6 +31,11 @@ def is_secret_name(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None
 
 
+def is_from_environment(value: object) -> bool:
+    """Whether a secret is written as a variable of the environment."""
+    return _VARIABLE.search(str(value)) is not None
+
+
 def check_secrets(raw: object, section: str = "sink") -> None:
     """Reject secrets in a pipeline's file.
 
@@ -50,7 +55,7 @@ def check_secrets(raw: object, section: str = "sink") -> None:
             raise ConfigError(msg)
     format_options = raw.get("format_options")
     for name, value in format_options.items() if isinstance(format_options, Mapping) else ():
-        if name in SECRET_OPTIONS and _VARIABLE.search(str(value)) is None:
+        if name in SECRET_OPTIONS and not is_from_environment(value):
             path = f"{section}.format_options.{name}"
             raise ConfigError(f"read {path} from the environment: `{name}: ${{{name.upper()}}}`")
     properties = raw.get("debezium")

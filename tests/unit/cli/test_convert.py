@@ -437,6 +437,7 @@ def test_a_pair_is_written_as_one_update():
         (["--to-option", "x=1"], "unknown option of native-json 'x'"),
         (["--on-loss", "maybe"], "maybe"),
         (["--failures", "same", "-", "same"], "OUT and --failures are the same file"),
+        (["--failures", "-", "-", "-"], "OUT and --failures are both the standard output"),
         (["--failures", "./same", "-", "same"], "OUT and --failures are the same file"),
     ],
 )
@@ -635,3 +636,11 @@ def test_a_wrong_list_of_transforms_is_wrong_use(tmp_path, monkeypatch):
         assert result.exit_code == 2
         assert reason in result.stderr
         assert "hunter2" not in result.stderr
+
+
+def test_a_damaged_file_whose_name_is_no_unicode_is_a_summary(tmp_path):
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.jsonl.gz")
+    Path(path).write_bytes(b"no gzip")
+    result = convert(path, tmp_path / "out", "--output", "json")
+    assert result.exit_code == 1
+    assert "\\udcff.jsonl.gz" in json.loads(result.stderr)["stopped"]

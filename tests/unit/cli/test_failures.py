@@ -10,7 +10,7 @@ import pytest
 
 from changelane.capture.engine import CaptureError
 from changelane.cli import failures
-from changelane.errors import ConfigError
+from changelane.errors import ConfigError, UnknownNameError
 from changelane.pipeline import yaml
 from changelane.pipeline.config import load
 
@@ -156,12 +156,33 @@ def test_a_failure_names_the_log_that_has_its_trace(
         monkeypatch.setitem(yaml._FILLED, "S3CRET-of-x", "PASSWORD")
         error.__cause__ = OSError("jdbc:x?password=S3CRET-of-x, The value 'a row' cannot be cast")
         log.unlink()
-        failures.failure_of(error)
+        assert failures.failure_of(error) == f"it is broken\n(the traces are in {log})"
         assert "password=${PASSWORD}" in log.read_text()
         assert "a row" not in log.read_text()
         assert stat.S_IMODE(log.stat().st_mode) == 0o600
+        # the first line of Spark's error is the sentence
+        for sentence in (
+            failures.unexpected_failure_of(RuntimeError("cannot connect: jdbc:x?p=S3CRET-of-x")),
+            failures.failure_of(_caused("cannot connect: jdbc:x?p=S3CRET-of-x")),
+        ):
+            assert sentence == f"cannot connect: jdbc:x?p=${{PASSWORD}}\n(the traces are in {log})"
     finally:
         failures.create_log_file.cache_clear()
+
+
+def _caused(text: str) -> query.RunError:
+    error = query.RunError(text)
+    error.__cause__ = OSError(text)
+    return error
+
+
+def test_a_name_of_a_source_cannot_control_the_terminal() -> None:
+    error = UnknownNameError("paused table", "x", ["shop.or\x1b[2Jders", "shop.b\u202e"])
+    assert failures.failure_of(error) == (
+        "unknown paused table 'x'; known: shop.b\\u202e, shop.or\\x1b[2Jders"
+    )
+    # an error may have several lines, such as statements to run
+    assert failures.failure_of(ConfigError("run:\n  CREATE x\r")) == "run:\n  CREATE x\\r"
 
 
 def test_an_error_of_java_is_its_message() -> None:

@@ -7,6 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from changelane.cli import inspect as inspect_command
 from changelane.cli import main
 
 EVENT = {
@@ -52,6 +53,16 @@ def test_json_shows_the_canonical_form():
 def test_limit_counts_messages(limit, count):
     result = inspect("--limit", limit, "--output", "json", data=f"{LINE}\n" * 30)
     assert len(result.stdout.splitlines()) == count
+
+
+@pytest.mark.parametrize(("limit", "is_incomplete"), [(0, True), (5, False), (100, True)])
+def test_an_input_that_is_not_read_to_its_end_is_named(monkeypatch, limit, is_incomplete):
+    monkeypatch.setattr(inspect_command, "MAX_BYTES", 30 * (len(LINE) + 1))
+    arguments = ("--limit", limit, "--output", "json")
+    assert "only the first" not in inspect(*arguments, data=f"{LINE}\n" * 30).stderr
+    result = inspect(*arguments, data=f"{LINE}\n" * 31)
+    assert ("only the first" in result.stderr) == is_incomplete
+    assert len(result.stdout.splitlines()) == (limit if limit == 5 else 30)
 
 
 def test_records_show_their_coordinates():

@@ -250,19 +250,21 @@ class SchemaEvolver:
         """
         state = self.expected_state(table_id, newest, truncated)
         name, mapping = name_of(table_id), state.column_mapping
-        if mapping is None or not self._lake.exists(name):
+        is_renamed = len(self.related_tables([table_id])) > 1
+        if (mapping is None and not is_renamed) or not self._lake.exists(name):
             return state
         properties: Mapping[str, str] = self._lake.properties(name)
         if "schema" not in properties:
             return state
         if fencing_token is not None:
             fencing_token.check(properties)
-        if existing := self._existing_additions(name, mapping, properties):
-            properties = {**properties, EXISTING: existing}
-            self._lake.set_properties(name, {EXISTING: existing})
-            state = self.expected_state(table_id, newest, truncated)
-            mapping = state.column_mapping or mapping
-        state, properties = self._execute(name, state, mapping, properties)
+        if mapping is not None:
+            if existing := self._existing_additions(name, mapping, properties):
+                properties = {**properties, EXISTING: existing}
+                self._lake.set_properties(name, {EXISTING: existing})
+                state = self.expected_state(table_id, newest, truncated)
+                mapping = state.column_mapping or mapping
+            state, properties = self._execute(name, state, mapping, properties)
         self._record_state(name, table_id, state, properties=properties, newest=newest)
         return state
 

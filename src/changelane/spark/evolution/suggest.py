@@ -22,7 +22,7 @@ from changelane.spark.lake.interface import Lake, widens
 from changelane.spark.lake.modes import Modes
 from changelane.spark.rows.schema import table_id_of
 from changelane.spark.state import tombstones
-from changelane.spark.state.fencing import create_fencing_token
+from changelane.spark.state.fencing import create_fencing_token, is_of_others
 from changelane.spark.state.tombstones import TableTombstones, TombstoneTable
 
 
@@ -43,17 +43,30 @@ class SchemaPlan(msgspec.Struct):
 
 
 class SchemaPlanner:
-    """Plans the pending schema changes of a lake's tables.
+    """Plans the pending schema changes of a pipeline's tables.
+
+    Tables that only other pipelines wrote are left out: their own options apply, and their runs may
+    write them at this moment.
 
     Args:
         spark: The session.
         lake: The tables.
         evolution: The options of schema evolution.
         modes: The modes of the tables.
+        pipeline: The pipeline.
     """
 
-    def __init__(self, spark: SparkSession, lake: Lake, evolution: Evolution, modes: Modes) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: Lake,
+        evolution: Evolution,
+        modes: Modes,
+        *,
+        pipeline: str,
+    ) -> None:
         self._lake = lake
+        self._pipeline = pipeline
         evolving = msgspec.structs.replace(evolution, schema_changes="evolve")
         self._evolver = SchemaEvolver(spark, lake, Policy(modes=modes, evolution=evolving))
         self._tombstones = TombstoneTable(spark, lake)
@@ -65,23 +78,23 @@ class SchemaPlanner:
             table: Plan only this table: its name at the source, or the last part of the name.
 
         Raises:
-            ConfigError: There is no such table.
+            ConfigError: There is no such table, or it is of another pipeline.
         """
         table_plans = (self._plan(name, properties) for name, properties in self._chosen(table))
         return [
             table_plan for table_plan in table_plans if table_plan.statements or table_plan.halted
         ]
 
-    def apply(self, pipeline: str, table: str | None = None) -> list[SchemaPlan]:
+    def apply(self, table: str | None = None) -> list[SchemaPlan]:
         """Run the statements of the plans; return the plans that were run.
 
         A current run of the pipeline stops, because its plans of the tables are outdated.
 
         Raises:
-            ConfigError: There is no such table.
+            ConfigError: There is no such table, or it is of another pipeline.
         """
         chosen = self._chosen(table)
-        fence = create_fencing_token(self._lake, tombstones.NAME, pipeline)
+        fence = create_fencing_token(self._lake, tombstones.NAME, self._pipeline)
         table_tombstones = self._tombstones.table_tombstones()
         applied_plans = []
         for name, properties in chosen:
@@ -103,6 +116,7 @@ class SchemaPlanner:
 
     def _chosen(self, table: str | None) -> list[tuple[str, Mapping[str, str]]]:
         chosen_tables: list[tuple[str, Mapping[str, str]]] = []
+        has_others = False
         for name in self._lake.tables():
             properties = self._lake.properties(name) if self._lake.exists(name) else {}
             if "schema" not in properties or "table" not in properties:
@@ -110,10 +124,16 @@ class SchemaPlanner:
             table_names = {properties["table"], properties.get("named") or properties["table"]}
             names = {str(table_id_of(text)) for text in table_names}
             names |= {table_id_of(text).name or "" for text in table_names}
-            if table is None or table in names:
-                chosen_tables.append((name, properties))
+            if table is not None and table not in names:
+                continue
+            if is_of_others(properties, self._pipeline):
+                has_others = True
+                continue
+            chosen_tables.append((name, properties))
         if table is not None and not chosen_tables:
             msg = f"no table is called {table!r}: `changelane status` lists them"
+            if has_others:
+                msg = f"{table!r} is a table of another pipeline: use the file of that one"
             raise ConfigError(msg)
         return chosen_tables
 

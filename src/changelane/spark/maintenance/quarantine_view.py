@@ -30,6 +30,11 @@ _ENTRY_COLUMNS: Final = (
 )
 
 
+_LISTED: Final = (
+    "`changelane quarantine show` lists the pending entries, with those that are not replayable"
+)
+
+
 class EntryFilter(msgspec.Struct, frozen=True):
     """Selects entries of a quarantine; an entry passes if it fits every non-empty attribute.
 
@@ -43,8 +48,12 @@ class EntryFilter(msgspec.Struct, frozen=True):
     tables: Sequence[str] = ()
     entries: Sequence[str] = ()
 
-    def select(self, rows: DataFrame) -> DataFrame:
+    def select(self, rows: DataFrame, kind: str = "pending") -> DataFrame:
         """Return the entries that pass.
+
+        Args:
+            rows: The entries.
+            kind: What these entries are, for errors: ``pending``, or ``replayable``.
 
         Raises:
             UnknownNameError: No entry has such a code or table.
@@ -52,7 +61,7 @@ class EntryFilter(msgspec.Struct, frozen=True):
         """
         if self.codes:
             codes = {row["code"] for row in rows.select("code").distinct().collect()}
-            _check_names("reason of the quarantine", self.codes, codes)
+            _check_names(kind, "reason", self.codes, codes)
             rows = rows.where(F.col("code").isin(*self.codes))
         if self.tables:
             table_rows = rows.where("table_id IS NOT NULL").select("table_id").distinct().collect()
@@ -62,7 +71,7 @@ class EntryFilter(msgspec.Struct, frozen=True):
                 for table_id in table_ids.values()
                 for name in (str(table_id), table_id.name or "")
             }
-            _check_names("table of the quarantine", self.tables, names)
+            _check_names(kind, "table", self.tables, names)
             chosen_tables = set(self.tables)
             matches = [
                 name
@@ -74,17 +83,17 @@ class EntryFilter(msgspec.Struct, frozen=True):
             rows = rows.where(F.col(ENTRY).isin(*self.entries))
             entry_ids = {row[ENTRY] for row in rows.select(ENTRY).collect()}
             if missing := sorted(set(self.entries) - entry_ids):
-                msg = f"there is no pending entry {missing[0]}: it was replayed, or never existed"
+                msg = f"there is no {kind} entry {missing[0]}: {_LISTED}"
                 raise ConfigError(msg)
         return rows
 
 
-def _check_names(label: str, names: Sequence[str], known_names: set[str]) -> None:
+def _check_names(kind: str, noun: str, names: Sequence[str], known_names: set[str]) -> None:
     if not known_names:
-        raise ConfigError("the quarantine has no pending entries")
+        raise ConfigError(f"the quarantine has no {kind} entries with a {noun}: {_LISTED}")
     for name in names:
         if name not in known_names:
-            raise UnknownNameError(label, name, known_names)
+            raise UnknownNameError(f"{noun} of {kind} quarantine entries", name, known_names)
 
 
 class ReasonCount(msgspec.Struct):

@@ -88,7 +88,7 @@ def status(lake: Lake, pipeline: str = "") -> list[TableStatus]:
 
     Args:
         lake: The lake.
-        pipeline: The name of the pipeline that writes the change log.
+        pipeline: The pipeline of events in the change log of an older version, which names none.
     """
     tombstone_counts: dict[str, int] = {}
     if lake.exists(tombstones.NAME):
@@ -99,10 +99,9 @@ def status(lake: Lake, pipeline: str = "") -> list[TableStatus]:
     if lake.exists(quarantine.NAME):
         quarantined_counts = _counts_by_table(replays.pending_entries(lake))
     undecodable_count = quarantined_counts.pop("", 0)
-    change_log_table = ChangeLog(lake)
-    pending = change_log_table.pending()
+    pending = ChangeLog(lake, pipeline).pending_by_pipeline()
     paused_reasons = {
-        name: paused.reason for name, paused in PausedTables(change_log_table).tables().items()
+        name: paused.reason for name, paused in PausedTables(ChangeLog(lake)).tables().items()
     }
     statuses = []
     for name in lake.tables():
@@ -130,8 +129,8 @@ def status(lake: Lake, pipeline: str = "") -> list[TableStatus]:
         commit = lake.last_commit(name)
         details: Mapping[str, Any] = {} if commit is None else commit.details
         totals = CommitTotals.of(commit)
-        table_pending = [entry for entry in pending if entry.table_id in table_ids]
-        pending = [entry for entry in pending if entry.table_id not in table_ids]
+        table_pending = [entry for entry in pending if entry[1].table_id in table_ids]
+        pending = [entry for entry in pending if entry[1].table_id not in table_ids]
         reasons = [
             paused_reasons.pop(table_id) for table_id in sorted(table_ids & set(paused_reasons))
         ]
@@ -145,7 +144,10 @@ def status(lake: Lake, pipeline: str = "") -> list[TableStatus]:
                 sum(quarantined_counts.pop(table_id, 0) for table_id in table_ids),
                 # commits of older versions have the position of their own batch
                 _position_text(totals.high or details.get("order")),
-                sum(_pending_count(lake, name, entry, pipeline) for entry in table_pending),
+                sum(
+                    _pending_count(lake, name, entry, writer, pipeline)
+                    for writer, entry in table_pending
+                ),
                 next(iter(reasons), None),
                 None if totals.source_time_us is None else totals.source_time_us // 1000,
                 None if commit is None else commit.time_ms,
@@ -163,7 +165,7 @@ def status(lake: Lake, pipeline: str = "") -> list[TableStatus]:
             )
         )
     pending_counts: Counter[str] = Counter()
-    for entry in pending:
+    for _, entry in pending:
         pending_counts[entry.table_id] += entry.events
     for table_id in sorted({*pending_counts, *paused_reasons, *quarantined_counts}):
         # tables that no batch was merged into yet
@@ -186,19 +188,24 @@ def _position_text(high: str | None) -> str:
     return order_text(bytes.fromhex(high)) if high else ""
 
 
-def _pending_count(lake: Lake, name: str, pending: Pending, pipeline: str) -> int:
-    """Return how many events of a table wait; the log deletes merged events some time later."""
-    last_batch = lake.last_batch(name, Marker(pipeline, pending.query, 0))
+def _pending_count(lake: Lake, name: str, pending: Pending, writer: str, pipeline: str) -> int:
+    """Return how many events of a table wait; the log deletes merged events some time later.
+
+    Args:
+        lake: The lake.
+        name: The table in the lake.
+        pending: The events in the log.
+        writer: The pipeline that wrote them, and merges them.
+        pipeline: The pipeline of events without one.
+    """
+    last_batch = lake.last_batch(name, Marker(writer, pending.query, 0))
     if last_batch is None or last_batch < pending.first:
         return pending.events
     if last_batch >= pending.last:
         return 0
     is_pending = (F.col("query") == pending.query) & (F.col("table_id") == pending.table_id)
-    rows = (
-        lake.read(change_log.NAME)
-        .where(is_pending & (F.col("batch") > last_batch))
-        .where("kind != 'schema'")
-    )
+    rows = change_log.rows_with_pipeline(lake, pipeline).where(F.col("pipeline") == writer)
+    rows = rows.where(is_pending & (F.col("batch") > last_batch)).where("kind != 'schema'")
     return rows.count()
 
 

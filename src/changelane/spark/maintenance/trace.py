@@ -125,7 +125,7 @@ def trace(lake: Lake, table: str, key: Mapping[str, Value], pipeline: str = "") 
         lake: The lake.
         table: The table's name at the source, or its last part.
         key: The values of the key columns.
-        pipeline: The name of the pipeline that writes the change log.
+        pipeline: The pipeline of events in the change log of an older version, which names none.
 
     Raises:
         ConfigError: The table does not exist, or the columns are not its key.
@@ -171,8 +171,10 @@ def trace(lake: Lake, table: str, key: Mapping[str, Value], pipeline: str = "") 
             KeyEvent(order_text(order), effect, _candidate_commits(commits, order))
         )
     table_ids = sorted({table_id, properties.get("named", "")} - {""})
-    for query, order, batch, op in _change_log_events(lake, table_ids, canonical_key):
-        last_batch = lake.last_batch(name, Marker(pipeline, query, 0))
+    for writer, query, order, batch, op in _change_log_events(
+        lake, table_ids, canonical_key, pipeline
+    ):
+        last_batch = lake.last_batch(name, Marker(writer, query, 0))
         if last_batch is None or batch > last_batch:
             effect = f"{op}: waits in the change log (batch {batch})"
             history.events.append(KeyEvent(order_text(order), effect))
@@ -275,13 +277,19 @@ def _candidate_commits(commits: list[Commit], order: bytes) -> list[str]:
 
 
 def _table_named(lake: Lake, table: str) -> tuple[str, Mapping[str, str]]:
-    names: list[str] = []
+    """Return a table by its name at the source, in full or its last part, and its properties.
+
+    The present name comes before a former one, which another table may have now.
+    """
+    present, former = list[str](), list[str]()
     for name in lake.tables():
         properties = lake.properties(name)
-        table_names = {properties.get("named"), properties.get("table")} - {None, ""}
-        table_ids = [table_id_of(text) for text in table_names if text]
-        if any(table in {str(table_id), table_id.name} for table_id in table_ids):
-            names.append(name)
+        first_name, new_name = properties.get("table", ""), properties.get("named", "")
+        if _is_called(new_name or first_name, table):
+            present.append(name)
+        elif _is_called(first_name, table):
+            former.append(name)
+    names = present or former
     if len(names) == 1:
         return names[0], lake.properties(names[0])
     problem = "no table" if not names else "more than one table"
@@ -289,18 +297,24 @@ def _table_named(lake: Lake, table: str) -> tuple[str, Mapping[str, str]]:
     raise ConfigError(msg)
 
 
+def _is_called(text: str, table: str) -> bool:
+    return bool(text) and table in {str(table_id_of(text)), table_id_of(text).name}
+
+
 def _change_log_events(
-    lake: Lake, table_ids: list[str], key: str
-) -> list[tuple[str, bytes, int, str]]:
-    """Return the events of a key in the change log: query, order, batch and operation."""
+    lake: Lake, table_ids: list[str], key: str, pipeline: str
+) -> list[tuple[str, str, bytes, int, str]]:
+    """Return the events of a key in the change log: pipeline, query, order, batch, operation."""
     if not lake.exists(change_log.NAME):
         return []
     is_of_table = F.col("table_id").isin(*table_ids) & (F.col("kind") == DATA)
-    rows = lake.read(change_log.NAME).where(
+    rows = change_log.rows_with_pipeline(lake, pipeline).where(
         is_of_table & _has_key(F.col("key"), F.col("other_key"), key)
     )
-    log_rows = rows.select("query", "order", "batch", "op").collect()
-    return sorted((row[0], bytes(row[1]), row[2], _OPS.get(row[3], row[3])) for row in log_rows)
+    log_rows = rows.select("pipeline", "query", "order", "batch", "op").collect()
+    return sorted(
+        (row[0], row[1], bytes(row[2]), row[3], _OPS.get(row[4], row[4])) for row in log_rows
+    )
 
 
 def _has_key(key: Column, other_key: Column, canonical_key: str) -> Column:

@@ -5,6 +5,7 @@ A replay decodes a message again with its own coordinates, and applies a rejecte
 its stream delivered it. Each keeps its order, so that newer changes win.
 """
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,8 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from changelane.codec import get_codec
 from changelane.errors import ConfigError
+from changelane.formats.contract.options import SECRET_OPTIONS
 from changelane.message import Message
 from changelane.pipeline.config import Pipeline
+from changelane.pipeline.secret_options import is_from_environment
+from changelane.pipeline.yaml import hide_variables
 from changelane.spark.lake import lake_of
 from changelane.spark.maintenance.quarantine_view import EntryFilter
 from changelane.spark.replay.repaired import with_repaired
@@ -73,7 +77,11 @@ def replay(
 
     # a wrong name or an empty replay must not fence a run
     selected_entries = chosen_entries(
-        waiting_entries(), entry_filter, repaired, keeps_keys=pipeline.sink.blocks_keys
+        waiting_entries(),
+        entry_filter,
+        repaired,
+        kind="pending" if settings.discards else "replayable",
+        keeps_keys=pipeline.sink.blocks_keys,
     )
     if not (unfinished := replays.unfinished()) and not selected_entries.limit(1).count():
         return []
@@ -110,8 +118,13 @@ def check(
     """Check that a replay is possible.
 
     Raises:
-        ConfigError: A name is wrong, or repaired messages would store values that a mask hides.
+        ConfigError: A name is wrong, a secret would be stored, or repaired messages would store
+            values that a mask hides.
     """
+    for name, value in _secrets_of(settings).items():
+        if not is_from_environment(value):  # the settings are stored
+            msg = f"read the format option {name} from the environment: {name}=${{{name.upper()}}}"
+            raise ConfigError(msg)
     _codec_of(pipeline, settings)
     if repaired is not None and masks_of(pipeline.pure_steps):
         msg = (
@@ -122,13 +135,19 @@ def check(
 
 
 def _codec_of(pipeline: Pipeline, settings: Settings) -> tuple[str, dict[str, Any]]:
-    """Return the format of a replay's messages and its options."""
+    """Return the format of a replay's messages and its options, with their secrets."""
     source = pipeline.source
-    format_name, options = settings.format or source.format, settings.options
-    if settings.format is None:
-        options = {**source.format_options, **options}
-    get_codec(format_name, **options)
-    return format_name, dict(options)
+    format_name = settings.format or source.format
+    with hide_variables(_secrets_of(settings), os.environ) as secrets:
+        options = {**settings.options, **secrets}
+        if settings.format is None:
+            options = {**source.format_options, **options}
+        get_codec(format_name, **options)
+    return format_name, options
+
+
+def _secrets_of(settings: Settings) -> dict[str, Any]:
+    return {name: value for name, value in settings.options.items() if name in SECRET_OPTIONS}
 
 
 def chosen_entries(
@@ -136,6 +155,7 @@ def chosen_entries(
     entry_filter: EntryFilter,
     repaired: Mapping[str, Message] | None = None,
     *,
+    kind: str = "pending",
     keeps_keys: bool = False,
 ) -> DataFrame:
     """Return the waiting entries that the filter selects, with their repaired messages.
@@ -144,6 +164,7 @@ def chosen_entries(
         ConfigError: A name is wrong, or the entry of a repaired message does not wait.
     """
     if repaired is None:
-        return entry_filter.select(entries)
+        return entry_filter.select(entries, kind)
     repaired_filter = msgspec.structs.replace(entry_filter, entries=tuple(repaired))
-    return with_repaired(repaired_filter.select(entries), repaired, keeps_keys=keeps_keys)
+    selected_entries = repaired_filter.select(entries, kind)
+    return with_repaired(selected_entries, repaired, keeps_keys=keeps_keys)

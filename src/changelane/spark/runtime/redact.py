@@ -14,11 +14,17 @@ FAILURES: Final = (PySparkException, Py4JJavaError)
 in PySpark, such as Iceberg's ``RuntimeMetaException``."""
 
 _VALUES: Final = (
-    (re.compile(r"'[^'\n]*'|\"[^\"\n]*\""), "'...'"),
-    # CAST_OVERFLOW, NUMERIC_VALUE_OUT_OF_RANGE, and Delta's constraints
+    # Delta's constraints; a value may have line breaks, and the stack follows the values
+    (
+        re.compile(r"(violated by row with values:).*?(?=\n\s*at [\w.$]|\Z)", re.DOTALL),
+        r"\1 ...",
+    ),
+    # CAST_INVALID_INPUT, CAST_OVERFLOW
+    (re.compile(r"The value .*?( of the type )", re.DOTALL), r"The value ...\1"),
+    (re.compile(r"'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\""), "'...'"),
+    # NUMERIC_VALUE_OUT_OF_RANGE
     (re.compile(r"The value \S+"), "The value ..."),
     (re.compile(r"(\[NUMERIC_VALUE_OUT_OF_RANGE[^\]]*\]) \S+"), r"\1 ..."),
-    (re.compile(r"(violated by row with values:)(\s*- [^\n]*)+"), r"\1 ..."),
 )
 
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Spark session with the settings that exact results need."""
 
+import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -99,6 +101,13 @@ SMALL_BATCH_SETTINGS: Final[dict[str, str]] = {
 """The settings of the sessions that apply a small batch: one task, and few jobs."""
 
 
+_SECRET_NAME: Final = re.compile(
+    r"passw|secret|token|credential|access\.?key|account\.key|jaas", re.IGNORECASE
+)
+_FETCHED_FILES: Final = ("spark.jars", "spark.files", "spark.archives", "spark.submit.pyFiles")
+_REMOTE_FILE: Final = re.compile(r"\b(?!file:)\w+://")
+
+
 def session(
     name: str = "changelane",
     *,
@@ -174,11 +183,13 @@ def session(
             if "spark.jars.packages" in spark_settings and not are_cached(*lakes, ivy=ivy):
                 notify("Spark fetches its packages once, which takes about a minute")
         with jvm.on_loopback(is_local=is_local and not submitted) as addresses:
-            for key, value in (spark_settings | addresses | user_settings).items():
+            all_settings = spark_settings | addresses | user_settings
+            for key, value in all_settings.items():
                 if submitted.get(key) != value:
                     builder = builder.config(key, value)
+            all_settings |= {"spark.app.name": name, "spark.master": master_url}
             with jvm.in_utf8(), jvm.stderr_into(None if submitted else log):
-                spark = _create_session(builder)
+                spark = _create_session(builder, None if submitted else all_settings)
     keep_names(spark._jvm)
     check(spark)
     set_partitioning(spark)
@@ -186,10 +197,33 @@ def session(
     return spark
 
 
-def _create_session(builder: "SparkSession.Builder") -> "SparkSession":
+def jvm_arguments(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that a JVM gets as its arguments, which every user of the machine sees.
+
+    The session sets secrets, such as the keys of an object store, when the JVM runs. Only files
+    that the start of the JVM fetches may need them before.
+    """
+    if any(_REMOTE_FILE.search(settings.get(name, "")) for name in _FETCHED_FILES):
+        return dict(settings)
+    return {key: value for key, value in settings.items() if not _SECRET_NAME.search(key)}
+
+
+def _create_session(
+    builder: "SparkSession.Builder", settings: Mapping[str, str] | None
+) -> "SparkSession":
+    """Return the session of a builder.
+
+    Args:
+        builder: The builder, with all settings.
+        settings: All settings, to start a JVM; ``None`` = it runs.
+    """
+    from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkRuntimeError
 
     try:
+        if settings is not None:
+            arguments = SparkConf(loadDefaults=False).setAll(list(jvm_arguments(settings).items()))
+            SparkContext._ensure_initialized(conf=arguments)
         return builder.getOrCreate()
     except PySparkRuntimeError as error:
         if "JAVA_GATEWAY_EXITED" not in str(error):
@@ -279,3 +313,14 @@ def check_class(spark: "SparkSession", name: str, lake: str) -> None:
             f"lakes=[{lake!r}]), or with spark.jars.packages={packages(lake)}"
         )
         raise ConfigError(msg) from None
+
+
+def silence_loggers() -> None:
+    """Silence the loggers of errors that are raised, too, and quote values of rows."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    try:
+        from pyspark.logger import PySparkLogger
+    except ImportError:  # before PySpark 4
+        return
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)

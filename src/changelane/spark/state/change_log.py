@@ -42,6 +42,13 @@ def has_newer_events(lake: Lake, table_id: str, order: bytes) -> bool:
     return not lake.read(NAME).where(is_event & is_newer).isEmpty()
 
 
+def rows_with_pipeline(lake: Lake, pipeline: str) -> DataFrame:
+    """Return the rows of all pipelines, those of an older version with the given one."""
+    rows = lake.read(NAME)
+    stored = F.col("pipeline") if "pipeline" in rows.columns else F.lit(None)
+    return rows.withColumn("pipeline", F.coalesce(stored, F.lit(pipeline)))
+
+
 def unapplied_rows(events: DataFrame, applied_batches: Mapping[str, int]) -> DataFrame:
     """Return the rows of the log that the tables of the lake have not applied.
 
@@ -181,10 +188,8 @@ class ChangeLog:
         """Return the pending events of all pipelines, each entry with the name of its pipeline."""
         if not self._exists:
             return []
-        rows, pipeline = self._lake.read(NAME), F.lit(self._pipeline or "")
-        if "pipeline" in rows.columns:
-            pipeline = F.coalesce("pipeline", pipeline)
-        return _pending_of(rows, pipeline)
+        rows = rows_with_pipeline(self._lake, self._pipeline or "")
+        return _pending_of(rows, F.col("pipeline"))
 
     def rows(self, query: str, applied_batches: Mapping[str, int]) -> DataFrame:
         """Return event rows, each with its ``batch``.

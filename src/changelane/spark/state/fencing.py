@@ -77,12 +77,15 @@ class FencingToken(msgspec.Struct, frozen=True):
 def is_of_others(properties: Mapping[str, str], pipeline: str) -> bool:
     """Return whether runs of other pipelines wrote a table, and none of this one.
 
+    The runs of a folder that all pipelines share, as with Hudi, are also those of this pipeline.
+
     Args:
         properties: The properties of the table.
         pipeline: The pipeline, as in its fencing tokens.
     """
     writers = {key for key in properties if key.startswith(_KEY_PREFIX)}
-    return bool(writers) and FencingToken(pipeline, 0).key not in writers
+    own = {FencingToken(name, 0).key for name in (pipeline, ALL_PIPELINES)}
+    return bool(writers) and not writers & own
 
 
 def create_fencing_token(lake: Lake, table: str, pipeline: str) -> FencingToken:

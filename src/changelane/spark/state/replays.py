@@ -42,7 +42,7 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         format: The format of the messages, if it is not the pipeline's.
-        options: Its options.
+        options: Its options; they are stored, so that a secret is the name of its variable.
         discards: Whether the entries are only recorded as done.
     """
 

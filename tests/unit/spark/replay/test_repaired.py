@@ -5,12 +5,14 @@ from functools import partial
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from changelane import Message
+from changelane.cli import main
 from changelane.errors import ConfigError
 from changelane.pipeline.config import parse
 from changelane.spark.replay.repaired import read_repaired
-from changelane.spark.replay.replay import check
+from changelane.spark.replay.replay import _codec_of, check
 from changelane.spark.replay.to_tables import _EntryReader
 from changelane.spark.rows.builder import row_builder
 from changelane.spark.rows.rejected import (
@@ -145,3 +147,39 @@ def test_what_masks_hide_has_a_name_that_tells_no_secret() -> None:
         transforms_of(steps) for steps in ([MASK], [moved, MASK], [MASK | {"columns": ["w"]}])
     ]
     assert len({masks_of(steps) for steps in several}) == 3
+
+
+def test_a_secret_of_a_replay_is_stored_as_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = parse(
+        {
+            "name": "shop",
+            "source": {"type": "files", "path": "in", "format": "native-json"},
+            "sink": {"type": "delta", "path": "lake"},
+        }
+    )
+    options = {"serde": "avro-registry", "registry": "http://localhost:1"}
+    monkeypatch.setenv("AUTH", "user:S3CRET")
+    arguments: dict[str, Any] = {}
+
+    def replay(_spark: Any, _pipeline: Any, _filter: Any, settings: Settings, _: Any) -> list[Any]:
+        arguments["settings"] = settings
+        return []
+
+    monkeypatch.setattr("changelane.spark.replay.replay.replay", replay)
+    monkeypatch.setattr("changelane.cli.quarantine.load", lambda _: pipeline)
+    monkeypatch.setattr("changelane.cli.quarantine.session_of", lambda *_: None)
+    words = ["quarantine", "replay", "shop.yaml", "--format", "debezium-json"]
+    for name, value in {**options, "registry_auth": "${AUTH}"}.items():
+        words += ["--format-option", f"{name}={value}"]
+    result = CliRunner().invoke(main, words, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    settings = arguments["settings"]
+    assert settings.options == {**options, "registry_auth": "${AUTH}"}
+    check(pipeline, settings)
+    assert _codec_of(pipeline, settings)[1]["registry_auth"] == "user:S3CRET"
+    literal = Settings("debezium-json", {**options, "registry_auth": "user:S3CRET"})
+    with pytest.raises(ConfigError, match="read the format option registry_auth from the env"):
+        check(pipeline, literal)
+    monkeypatch.delenv("AUTH")
+    with pytest.raises(ConfigError, match="the environment variable AUTH is not set"):
+        check(pipeline, settings)

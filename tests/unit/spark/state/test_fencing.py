@@ -5,7 +5,12 @@ from typing import Any
 
 import pytest
 
-from changelane.spark.state.fencing import FencedError, create_fencing_token
+from changelane.spark.state.fencing import (
+    ALL_PIPELINES,
+    FencedError,
+    create_fencing_token,
+    is_of_others,
+)
 
 
 class Properties:
@@ -38,3 +43,16 @@ def test_a_run_whose_number_another_one_took_stops():
         first[0].check(lake.properties("side"))
     # a table that the first one wrote holds no token, and does not stop the second
     second.check(first[0].properties)
+
+
+@pytest.mark.parametrize(
+    ("writer", "is_other"),
+    [("shop", False), ("other", True), (ALL_PIPELINES, False), (None, False)],
+)
+def test_a_table_of_a_folder_with_one_number_is_of_each_pipeline(
+    writer: str | None, is_other: bool
+):
+    lake: Any = Properties()
+    token = None if writer is None else create_fencing_token(lake, "side", writer)
+    properties = {"table": "t"} | ({} if token is None else token.properties)
+    assert is_of_others(properties, "shop") == is_other
