@@ -22,12 +22,14 @@ def prepare() -> None:
     same. After an update of one of them, run this command again.
     """
     try:
-        from changelane.spark.run.class_training import create_archive
+        from changelane.spark.run.class_training import create_archive, training_lakes
         from changelane.spark.runtime import class_archive, jvm
+        from changelane.spark.runtime.session import class_path_jars
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
     jvm.check_java()
-    archive = class_archive.find() or create_archive(
+    jars = class_path_jars(training_lakes(), {})
+    archive = class_archive.find(jars) or create_archive(
         notify=lambda note: click.echo(f"changelane: {note}", err=True), log=create_log_file()
     )
     if archive is None:

@@ -3,16 +3,19 @@
 
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from zipfile import ZipFile
 
 import msgspec
+from py4j.protocol import Py4JJavaError
 
 from changelane.pipeline.config import load
 from changelane.spark.run.tables import run
 from changelane.spark.runtime import class_archive
 from changelane.spark.runtime.jars import spark_packages
-from changelane.spark.runtime.session import LAKE_SETTINGS, session
+from changelane.spark.runtime.session import LAKE_SETTINGS, class_path_jars, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +39,11 @@ _SOURCE: Final = {
 }
 
 
+def training_lakes() -> list[str]:
+    """Return the table formats of this Spark."""
+    return [lake for lake in LAKE_SETTINGS if lake in spark_packages()]
+
+
 def create_archive(
     *, notify: Callable[[str], None] = lambda _: None, log: Path | None = None
 ) -> Path | None:
@@ -48,8 +56,9 @@ def create_archive(
     Returns:
         The archive; ``None`` if the JVM has not written it.
     """
-    part = class_archive.new_part()
-    lakes = [lake for lake in LAKE_SETTINGS if lake in spark_packages()]
+    lakes = training_lakes()
+    jars = class_path_jars(lakes, {})
+    part = class_archive.new_part(jars)
     spark = session(
         "changelane prepare",
         master="local[2]",
@@ -63,6 +72,9 @@ def create_archive(
     with tempfile.TemporaryDirectory() as folder:
         for lake in lakes:
             _run_pipeline(spark, Path(folder), lake)
+        for jar in jars:
+            if "kafka" in jar.name:
+                _load_classes(spark, jar)
         spark.stop()
     gateway.shutdown()
     gateway.proc.stdin.close()  # the JVM ends with its input
@@ -80,6 +92,18 @@ def _run_pipeline(spark: "SparkSession", folder: Path, lake: str) -> None:
         lines = (_message(batch, key, operation) for key, operation in enumerate(operations))
         (messages / f"{batch}.jsonl").write_bytes(b"".join(lines))
         run(spark, load(str(file)))
+
+
+def _load_classes(spark: "SparkSession", jar: Path) -> None:
+    """Load all classes of a jar: a pipeline that uses Kafka would need a broker."""
+    jvm: Any = spark._jvm
+    loader = jvm.java.lang.ClassLoader.getSystemClassLoader()
+    with ZipFile(jar) as file:
+        paths = [Path(name) for name in file.namelist() if not name.startswith("META-INF/")]
+    for path in paths:
+        if path.suffix == ".class" and path.stem != "module-info":
+            with suppress(Py4JJavaError):  # some need jars that are not there
+                jvm.java.lang.Class.forName(".".join(path.with_suffix("").parts), False, loader)
 
 
 def _message(batch: int, key: int, operation: str) -> bytes:

@@ -14,7 +14,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -34,17 +34,21 @@ _NO_WARNINGS: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 _WRITABLE_BY_OTHERS: Final = 0o022
 
 
-def settings(user_settings: Mapping[str, str]) -> dict[str, str]:
+def settings(user_settings: Mapping[str, str], jars: Sequence[Path] = ()) -> dict[str, str]:
     """Return the Spark option with which a local JVM uses the archive, merged with the user's.
 
     It is empty if there is no archive, if the user's options choose one, or if the user's own
     Spark (``SPARK_HOME``, ``SPARK_CONF_DIR``) may set the same option.
+
+    Args:
+        user_settings: Spark's options of the user.
+        jars: The jars on the class path beside those of Spark.
     """
     options = user_settings.get(JAVA_OPTIONS, "")
     is_own_spark = "SPARK_HOME" in os.environ or "SPARK_CONF_DIR" in os.environ
     if is_own_spark or _SHARING.search(jvm_options.all_options(options)):
         return {}
-    archive = find()
+    archive = find(jars)
     if archive is None:
         return {}
     return {JAVA_OPTIONS: f'"-XX:SharedArchiveFile={archive}" {_NO_WARNINGS} {options}'.rstrip()}
@@ -59,19 +63,19 @@ def creation_settings(part: Path) -> dict[str, str]:
     return {JAVA_OPTIONS: f'"-XX:ArchiveClassesAtExit={part}" {_NO_WARNINGS} {options}'}
 
 
-def find() -> Path | None:
-    """Return the archive for this Java and this Spark; ``None`` = there is none that is safe."""
+def find(jars: Sequence[Path] = ()) -> Path | None:
+    """Return the archive for this Java and class path; ``None`` = there is none that is safe."""
     try:
-        return next(filter(_is_safe, _archives(_key())), None)
+        return next(filter(_is_safe, _archives(_key(jars))), None)
     except OSError:  # no permission, or no Java
         return None
 
 
-def new_part() -> Path:
+def new_part(jars: Sequence[Path] = ()) -> Path:
     """Return the name of a new archive while it is written, and create its folder."""
     folder = _folder()
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-    return folder / f"{_key()}.{os.getpid()}.part"
+    return folder / f"{_key(jars)}.{os.getpid()}.part"
 
 
 def install(part: Path) -> Path | None:
@@ -90,7 +94,8 @@ def install(part: Path) -> Path | None:
         part.unlink()
         return None
     part.chmod(0o444)
-    archive = part.with_name(f"{_key()}-{part.stat().st_size}.jsa")
+    key = part.name.partition(".")[0]
+    archive = part.with_name(f"{key}-{part.stat().st_size}.jsa")
     part.replace(archive)
     archives = sorted(_archives("*"), key=lambda path: path.stat().st_mtime_ns)
     for old in archives[:-MAX_ARCHIVES]:
@@ -106,8 +111,8 @@ def _archives(key: str) -> Iterator[Path]:
     return _folder().glob(f"{key}-*.jsa")
 
 
-def _key() -> str:
-    """Return a hash of the Java and of the jars of Spark.
+def _key(jars: Sequence[Path]) -> str:
+    """Return a hash of the Java, of the jars of Spark, and of further jars.
 
     Raises:
         FileNotFoundError: There is no Java.
@@ -119,6 +124,7 @@ def _key() -> str:
     java = Path(command).resolve()
     files = [java, java.parents[1] / "lib" / "modules"]
     files += sorted(Path(pyspark.__file__).with_name("jars").glob("*.jar"))
+    files += jars
     digest = hashlib.sha256()
     for file in filter(Path.exists, files):
         status = file.stat()

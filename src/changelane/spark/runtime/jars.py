@@ -197,6 +197,16 @@ def cached_jars(*names: str) -> list[Path]:
     )
 
 
+def class_path(*names: str) -> list[Path]:
+    """Return the jars of all fetched entries if those of *names* are among them, else none.
+
+    They are the same for all local sessions, so that one class archive fits all of them.
+    """
+    if not cached_jars(*names):
+        return []
+    return cached_jars(*(name for name in spark_packages() if cached_jars(name)))
+
+
 def are_cached(*names: str, ivy: str | None = None) -> bool:
     """Return whether Spark finds some entries without fetching them.
 

@@ -12,13 +12,15 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from changelane.errors import ConfigError
 
 LOG_DIR_VARIABLE: Final = "CHANGELANE_LOG_DIR"
+CLASS_PATH_VARIABLE: Final = "SPARK_DIST_CLASSPATH"
+"""Spark's launcher appends it to the class path of the driver."""
 _MAX_LOGS: Final = 20
 """The maximum number of logs; a new one deletes the oldest ones of ended processes."""
 _LOG: Final = re.compile(r"changelane-[0-9.-]+-([0-9]+)\.log")
@@ -138,6 +140,16 @@ def in_utf8() -> Iterator[None]:
         yield
         return
     with _environment_variable("LC_ALL", "C.UTF-8"):
+        yield
+
+
+@contextlib.contextmanager
+def class_path(jars: Sequence[Path]) -> Iterator[None]:
+    """Append jars to the class path of a JVM that starts inside, after those of Spark."""
+    if not jars:
+        yield
+        return
+    with _environment_variable(CLASS_PATH_VARIABLE, os.pathsep.join(map(str, jars))):
         yield
 
 

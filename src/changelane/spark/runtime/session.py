@@ -16,6 +16,7 @@ from changelane.spark.runtime.jars import (
     LOG4J,
     are_cached,
     cached_jars,
+    class_path,
     ivy_dir,
     packages,
 )
@@ -101,6 +102,12 @@ SMALL_BATCH_SETTINGS: Final[dict[str, str]] = {
 """The settings of the sessions that apply a small batch: one task, and few jobs."""
 
 
+_OWN_JARS: Final = frozenset(
+    {"spark.jars", "spark.jars.packages", "spark.jars.ivy", "spark.driver.extraClassPath"}
+)
+_OWN_SPARK: Final = frozenset(
+    {"SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", jvm.CLASS_PATH_VARIABLE}
+)
 _SECRET_NAME: Final = re.compile(
     r"passw|secret|token|credential|access\.?key|account\.key|jaas", re.IGNORECASE
 )
@@ -157,17 +164,18 @@ def session(
         submitted_master = user_settings.pop("spark.master", None)
         master_url = master or submitted_master or os.environ.get("MASTER") or "local[*]"
         is_local = executors.is_local(master_url)
+        jars = class_path_jars(lakes, user_settings) if is_local and not submitted else []
         builder = builder.master(master_url)
         spark_settings = (
             {}
             if submitted
-            else _jvm_settings(lakes, user_settings, is_local=is_local, is_short=is_short)
+            else _jvm_settings(lakes, user_settings, jars, is_local=is_local, is_short=is_short)
         )
         spark_settings |= SETTINGS | _lake_settings(lakes)
         if is_local:
             spark_settings |= LOCAL_SETTINGS
             if not submitted:
-                user_settings |= class_archive.settings(user_settings)
+                user_settings |= class_archive.settings(user_settings, jars)
             # the workers must use the driver's interpreter, and not `python3` of the PATH
             if os.environ.setdefault("PYSPARK_PYTHON", sys.executable) == sys.executable:
                 spark_settings["spark.python.daemon.module"] = python_daemon.MODULE
@@ -188,7 +196,8 @@ def session(
                 if submitted.get(key) != value:
                     builder = builder.config(key, value)
             all_settings |= {"spark.app.name": name, "spark.master": master_url}
-            with jvm.in_utf8(), jvm.stderr_into(None if submitted else log):
+            stderr = jvm.stderr_into(None if submitted else log)
+            with jvm.in_utf8(), jvm.class_path(jars), stderr:
                 spark = _create_session(builder, None if submitted else all_settings)
     keep_names(spark._jvm)
     check(spark)
@@ -245,8 +254,25 @@ def _submit_settings() -> dict[str, str]:
     return dict(SparkConf().getAll())
 
 
+def class_path_jars(lakes: Sequence[str], user_settings: Mapping[str, str]) -> list[Path]:
+    """Return the jars for the class path of a local JVM; none = Spark's class loader loads them.
+
+    From the class path the JVM loads a class once, and not for driver and tasks, and the class
+    archive has it. But jars of the user may extend the table formats, as Iceberg's for AWS do. Then
+    Spark's class loader must load both.
+    """
+    is_extended = not _OWN_JARS.isdisjoint(user_settings) or not _OWN_SPARK.isdisjoint(os.environ)
+    jars = [] if is_extended else class_path(*lakes)
+    return [] if any(os.pathsep in str(jar) for jar in jars) else jars
+
+
 def _jvm_settings(
-    lakes: Sequence[str], user_settings: Mapping[str, str], *, is_local: bool, is_short: bool
+    lakes: Sequence[str],
+    user_settings: Mapping[str, str],
+    class_path_jars: Sequence[Path],
+    *,
+    is_local: bool,
+    is_short: bool,
 ) -> dict[str, str]:
     """Return the settings that apply only at the start of a JVM: heap, jars, logging, UI."""
     options = [f"-Dlog4j2.configurationFile={LOG4J.as_uri()}"]
@@ -258,6 +284,8 @@ def _jvm_settings(
         options.append(jvm_options.default_compilation(user_options, is_short=is_short))
     spark_settings["spark.driver.extraJavaOptions"] = " ".join(filter(None, options))
     coordinates = packages(*lakes)
+    if class_path_jars:
+        return spark_settings
     if jars := cached_jars(*lakes):
         return spark_settings | {"spark.jars": ",".join(map(str, jars))}
     spark_settings |= {"spark.jars.packages": coordinates, "spark.jars.excludes": EXCLUDES}

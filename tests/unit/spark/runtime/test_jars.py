@@ -11,10 +11,12 @@ from changelane.spark.runtime.jars import (
     PACKAGES,
     are_cached,
     cached_jars,
+    class_path,
     ivy_dir,
     packages,
     spark_packages,
 )
+from changelane.spark.runtime.session import class_path_jars
 
 
 def test_hudi_on_spark_4_says_how_to_get_spark_3_5():
@@ -52,20 +54,51 @@ def test_a_checkout_keeps_jars_in_its_own_cache(monkeypatch: pytest.MonkeyPatch)
     assert found.name in {f"ivy-{line}" for line in PACKAGES}
 
 
+def fetch(folder: Path, *names: str) -> None:
+    """Create empty jars of entries."""
+    (folder / "jars").mkdir()
+    for coordinate in (one for name in names for one in spark_packages()[name]):
+        (folder / "jars" / ("{}_{}-{}.jar".format(*coordinate.split(":")))).touch()
+
+
 def test_a_session_gets_no_jar_of_a_table_format_that_it_does_not_need(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     monkeypatch.setenv(IVY_DIR_VARIABLE, str(tmp_path))
     assert cached_jars("kafka") == []  # none are there
-    (tmp_path / "jars").mkdir()
-    for name in [one for known in spark_packages().values() for one in known]:
-        (tmp_path / "jars" / (name.replace(":", "_", 1).replace(":", "-") + ".jar")).touch()
+    fetch(tmp_path, *spark_packages())
     for name in ("org.lz4_lz4-java-1.8.0", "org.apache.hadoop_hadoop-client-api-3.4.1"):
         (tmp_path / "jars" / f"{name}.jar").touch()
     connector, brought = cached_jars("kafka")
     assert "spark-sql-kafka" in connector.name
     assert brought.name == "org.lz4_lz4-java-1.8.0.jar"
     assert len(cached_jars(*spark_packages())) == len(spark_packages()) + 1
+
+
+def test_local_sessions_have_one_class_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """One class archive fits all of them."""
+    monkeypatch.setenv(IVY_DIR_VARIABLE, str(tmp_path))
+    fetch(tmp_path, *spark_packages())
+    assert class_path("kafka") == cached_jars(*spark_packages())
+    next((tmp_path / "jars").glob("*delta-spark*")).unlink()
+    assert class_path("delta") == []
+    assert class_path("kafka") == cached_jars(*(set(spark_packages()) - {"delta"}))
+    assert class_path_jars(["kafka"], {"spark.driver.memory": "1g"}) == class_path("kafka")
+
+
+@pytest.mark.parametrize("name", ["spark.jars", "spark.jars.packages", "PYSPARK_SUBMIT_ARGS"])
+def test_connectors_are_loaded_with_jars_of_the_user(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """Iceberg looks for a FileIO of the user with the class loader that has loaded Iceberg."""
+    monkeypatch.setenv(IVY_DIR_VARIABLE, str(tmp_path))
+    fetch(tmp_path, "kafka")
+    assert class_path_jars(["kafka"], {})
+    if name.isupper():
+        monkeypatch.setenv(name, "--jars x.jar pyspark-shell")
+        assert class_path_jars(["kafka"], {}) == []
+    else:
+        assert class_path_jars(["kafka"], {name: "x"}) == []
 
 
 def test_packages_that_spark_has_fetched_are_known(
