@@ -5,13 +5,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from changelane.spark.run.class_training import training_lakes
 from changelane.spark.runtime import class_archive
 from changelane.spark.runtime.session import class_path_jars
 
 
 def test_the_jvm_of_the_tests_uses_the_class_archive(spark: SparkSession) -> None:
-    archive = class_archive.find(class_path_jars(training_lakes(), {}))
+    archive = class_archive.find(class_path_jars(("kafka",), {}))
     maps = Path("/proc", str(spark._jvm.java.lang.ProcessHandle.current().pid()), "maps")
     if archive is None or not maps.exists():
         pytest.skip("no class archive (`changelane prepare` creates it), or no Linux")
@@ -20,7 +19,7 @@ def test_the_jvm_of_the_tests_uses_the_class_archive(spark: SparkSession) -> Non
 
 def test_connectors_are_on_the_class_path(spark: SparkSession) -> None:
     """Spark's class loader would load their classes once for the driver and once for tasks."""
-    jars = class_path_jars(training_lakes(), {})
+    jars = class_path_jars(("kafka",), {})
     if not jars:
         pytest.skip("no fetched jars, or a Spark of one's own")
     assert all(

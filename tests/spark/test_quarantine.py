@@ -14,6 +14,7 @@ from spark_settings import lakes
 
 from changelane import Message
 from changelane.cli import main
+from changelane.errors import ApplyError
 from changelane.reason_codes import ReasonCode
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker
@@ -22,7 +23,7 @@ from changelane.spark.rows import schema as rows
 from changelane.spark.rows.builder import row_builder
 from changelane.spark.rows.decode import MESSAGE
 from changelane.spark.sinks.blocked_keys import BlockedKeys
-from changelane.spark.state.quarantine import Quarantine, RejectedRows
+from changelane.spark.state.quarantine import NAME, Quarantine, RejectedRows
 from changelane.spark.state.replays import Replays
 
 LAKE: Final = lakes("iceberg")[0]
@@ -338,3 +339,17 @@ def test_rows_of_other_batches_do_not_meet_those_of_a_merge(
         quarantine.record(logged(3, 4, key=None), refused, marker)
         assert joined[1:] == [0, 1]  # the schemas of the rows, and those of the batch
     assert sorted(row["batch"] for row in quarantine.table().collect()) == [1, 2, 3, 4]
+
+
+def test_a_folder_in_its_place_stops_a_run_at_its_start(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = open_lake(spark, str(tmp_path / "delta"), "delta")
+    quarantine = Quarantine(spark, lake)
+    quarantine.create_if_in_use()
+    place = Path(lake.path(NAME))
+    assert not place.exists()
+    place.mkdir(parents=True)
+    (place / "file.parquet").write_bytes(b"no table")
+    with pytest.raises(ApplyError, match="move it away"):
+        quarantine.create_if_in_use()

@@ -117,6 +117,7 @@ def test_later_messages_of_a_key_wait_until_what_was_set_aside_is_replayed(
     assert f"malformed_json in {source}-1@1" in told
     assert versions(topics, target) == {1: [1], 2: [1]}
     assert waiting(spark, tmp_path) == {}
+    assert not (tmp_path / "state" / quarantine.NAME).exists()  # made with the first entry
 
     # a batch that dies behind what it quarantined comes again, and does not wait for itself
     file = written(tmp_path, topics, target, source)

@@ -16,20 +16,18 @@ def prepare() -> None:
 
     Spark's packages for the table formats are fetched, if they are missing. A small pipeline of
     each format runs in a temporary folder, and the JVM archives the classes that it loads. The
-    archive has about 220 MB; its name is printed.
+    archive has about 270 MB; its name is printed.
 
-    `changelane run` and the other commands with Spark use the archive while Java and Spark are the
-    same. After an update of one of them, run this command again.
+    `changelane run` and the other commands with Spark use the archive while Java, Spark and the
+    packages are the same. After an update of one of them, run this command again.
     """
     try:
-        from changelane.spark.run.class_training import create_archive, training_lakes
-        from changelane.spark.runtime import class_archive, jvm
-        from changelane.spark.runtime.session import class_path_jars
+        from changelane.spark.run.class_training import create_archive
+        from changelane.spark.runtime import jvm
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
     jvm.check_java()
-    jars = class_path_jars(training_lakes(), {})
-    archive = class_archive.find(jars) or create_archive(
+    archive = create_archive(
         notify=lambda note: click.echo(f"changelane: {note}", err=True), log=create_log_file()
     )
     if archive is None:

@@ -126,7 +126,7 @@ class UnavailableLane(Lane, Protocol):
 
     Attributes:
         placeholder: The text of an unavailable value; ``None`` = the reader returns no such image.
-        placeholder_columns: The columns in which it may be. Their other values are texts.
+        placeholder_columns: The columns in which it may be.
     """
 
     placeholder: str | None

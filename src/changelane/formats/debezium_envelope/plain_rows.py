@@ -232,8 +232,8 @@ class PlainImages:
 
     Attributes:
         deleted_columns: The columns that before images of deletes have values of; ``None`` = all.
-        placeholder_columns: The columns that may have the text of the placeholder as an unavailable
-            value: texts beside the key.
+        placeholder_columns: The columns beside the message key in which the text of the placeholder
+            is an unavailable value: texts, and all columns without types.
     """
 
     def __init__(

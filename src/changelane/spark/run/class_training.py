@@ -14,7 +14,13 @@ from py4j.protocol import Py4JJavaError
 from changelane.pipeline.config import load
 from changelane.spark.run.tables import run
 from changelane.spark.runtime import class_archive
-from changelane.spark.runtime.jars import spark_packages
+from changelane.spark.runtime.jars import (
+    cached_jars,
+    fetch_packages,
+    ivy_dir,
+    packages,
+    spark_packages,
+)
 from changelane.spark.runtime.session import LAKE_SETTINGS, class_path_jars, session
 
 if TYPE_CHECKING:
@@ -39,15 +45,12 @@ _SOURCE: Final = {
 }
 
 
-def training_lakes() -> list[str]:
-    """Return the table formats of this Spark."""
-    return [lake for lake in LAKE_SETTINGS if lake in spark_packages()]
-
-
 def create_archive(
     *, notify: Callable[[str], None] = lambda _: None, log: Path | None = None
 ) -> Path | None:
-    """Create the class archive for this Java and this Spark, in a JVM of its own.
+    """Create the class archive for this Java and this Spark, in a JVM of its own, if there is none.
+
+    All packages are fetched first, because the archive fits one class path.
 
     Args:
         notify: Shows a note to the user if packages of Spark must be fetched.
@@ -55,9 +58,18 @@ def create_archive(
 
     Returns:
         The archive; ``None`` if the JVM has not written it.
+
+    Raises:
+        ConfigError: The packages cannot be fetched.
     """
-    lakes = training_lakes()
+    names, ivy = spark_packages(), ivy_dir()
+    if ivy is not None and not cached_jars(*names):
+        notify("Spark fetches its packages once, which takes about a minute")
+        fetch_packages(packages(*names), ivy)
+    lakes = [lake for lake in LAKE_SETTINGS if lake in names]
     jars = class_path_jars(lakes, {})
+    if (archive := class_archive.find(jars)) is not None:
+        return archive
     part = class_archive.new_part(jars)
     spark = session(
         "changelane prepare",

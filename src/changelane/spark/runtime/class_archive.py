@@ -22,6 +22,7 @@ import pyspark
 
 from changelane.spark.runtime import jvm_options
 from changelane.spark.runtime.jars import ivy_dir
+from changelane.spark.runtime.jvm import is_own_spark
 
 JAVA_OPTIONS: Final = "spark.driver.defaultJavaOptions"
 
@@ -38,15 +39,14 @@ def settings(user_settings: Mapping[str, str], jars: Sequence[Path] = ()) -> dic
     """Return the Spark option with which a local JVM uses the archive, merged with the user's.
 
     It is empty if there is no archive, if the user's options choose one, or if the user's own
-    Spark (``SPARK_HOME``, ``SPARK_CONF_DIR``) may set the same option.
+    Spark may set the same option.
 
     Args:
         user_settings: Spark's options of the user.
         jars: The jars on the class path beside those of Spark.
     """
     options = user_settings.get(JAVA_OPTIONS, "")
-    is_own_spark = "SPARK_HOME" in os.environ or "SPARK_CONF_DIR" in os.environ
-    if is_own_spark or _SHARING.search(jvm_options.all_options(options)):
+    if is_own_spark() or _SHARING.search(jvm_options.all_options(options)):
         return {}
     archive = find(jars)
     if archive is None:

@@ -16,6 +16,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+import pyspark
+
 from changelane.errors import ConfigError
 
 LOG_DIR_VARIABLE: Final = "CHANGELANE_LOG_DIR"
@@ -26,13 +28,22 @@ _MAX_LOGS: Final = 20
 _LOG: Final = re.compile(r"changelane-[0-9.-]+-([0-9]+)\.log")
 
 
+def is_own_spark() -> bool:
+    """Whether the user has a Spark, or a configuration of PySpark's, that may set any option."""
+    return (
+        "SPARK_HOME" in os.environ
+        or "SPARK_CONF_DIR" in os.environ
+        or Path(pyspark.__file__).with_name("conf").exists()
+    )
+
+
 def check_java() -> None:
     """Check that there is a Java: Spark's launcher would fail with several lines.
 
     Raises:
         ConfigError: There is none; the message names the fix.
     """
-    if "SPARK_HOME" in os.environ or "SPARK_CONF_DIR" in os.environ:
+    if is_own_spark():
         return  # spark-env.sh may set one
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else "java"

@@ -105,9 +105,7 @@ SMALL_BATCH_SETTINGS: Final[dict[str, str]] = {
 _OWN_JARS: Final = frozenset(
     {"spark.jars", "spark.jars.packages", "spark.jars.ivy", "spark.driver.extraClassPath"}
 )
-_OWN_SPARK: Final = frozenset(
-    {"SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", jvm.CLASS_PATH_VARIABLE}
-)
+_JARS_OF_SUBMIT: Final = re.compile(r"--(jars|packages|driver-class-path|properties-file)|spark\.")
 _SECRET_NAME: Final = re.compile(
     r"passw|secret|token|credential|access\.?key|account\.key|jaas", re.IGNORECASE
 )
@@ -261,7 +259,12 @@ def class_path_jars(lakes: Sequence[str], user_settings: Mapping[str, str]) -> l
     archive has it. But jars of the user may extend the table formats, as Iceberg's for AWS do. Then
     Spark's class loader must load both.
     """
-    is_extended = not _OWN_JARS.isdisjoint(user_settings) or not _OWN_SPARK.isdisjoint(os.environ)
+    is_extended = (
+        not _OWN_JARS.isdisjoint(user_settings)
+        or jvm.is_own_spark()
+        or jvm.CLASS_PATH_VARIABLE in os.environ
+        or _JARS_OF_SUBMIT.search(os.environ.get("PYSPARK_SUBMIT_ARGS", "")) is not None
+    )
     jars = [] if is_extended else class_path(*lakes)
     return [] if any(os.pathsep in str(jar) for jar in jars) else jars
 

@@ -95,6 +95,7 @@ class DataHubSender:
         transforms, stops = tuple(pipeline.pure_steps), pipeline.options.on_error == "stop"
         self._job = _Job(source, sink, transforms, stops=stops)
         self._quarantine = Quarantine(spark, lake_of(spark, pipeline), masks=masks_of(transforms))
+        self._quarantine.create_if_in_use()
         self._task_counts = spark.sparkContext.accumulator(TaskCounts(), TaskCountsParam())
 
     def send(

@@ -75,8 +75,9 @@ _MESSAGE_DDL: Final = (
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
 _MAX_ROWS: Final = 10_000
-_LARGE_REQUESTS: Final = {"kafka.batch.size": str(128 << 10)}
+_LARGE_REQUESTS: Final = {"kafka.batch.size": str(64 << 10)}
 """The messages of a partition that one request contains, bytes; Kafka's default is 16 kB."""
+_BUFFER: Final = "kafka.buffer.memory"
 
 
 def delivery_of(
@@ -193,8 +194,12 @@ class _KafkaSender:
         self._sink = sink
         self._transforms = pipeline.pure_steps
         self._stops = pipeline.options.on_error == "stop"
+        has_own_buffer = any(name.lower() == _BUFFER for name in sink.spark_options)
+        defaults = {} if has_own_buffer else _LARGE_REQUESTS  # a request must fit into it
+        self._producer_options = {**defaults, **sink.spark_options}
         lake = lake_of(spark, pipeline)
         self._quarantine = Quarantine(spark, lake, masks=masks_of(self._transforms))
+        self._quarantine.create_if_in_use()
         self._task_counts = spark.sparkContext.accumulator(TaskCounts(), TaskCountsParam())
 
     def send(
@@ -217,7 +222,7 @@ class _KafkaSender:
             messages.write.format("kafka")
             .option("kafka.bootstrap.servers", self._sink.bootstrap_servers)
             .option("includeHeaders", "true")
-            .options(**{**_LARGE_REQUESTS, **self._sink.spark_options})
+            .options(**self._producer_options)
             .save()
         )
         counts = self._task_counts.value - counts_before

@@ -91,6 +91,7 @@ class MessageSender:
         transforms, stops = tuple(pipeline.pure_steps), pipeline.options.on_error == "stop"
         self._job = _Job(source, sink, topic, open_writer, transforms, stops)
         self._quarantine = Quarantine(spark, lake_of(spark, pipeline), masks=masks_of(transforms))
+        self._quarantine.create_if_in_use()
         self._task_counts = spark.sparkContext.accumulator(TaskCounts(), TaskCountsParam())
 
     def send(

@@ -33,13 +33,9 @@ from changelane.spark.state.offset_log import ApplyBatch, BatchOffsets, OffsetLo
 
 READ_COMMITTED: Final = {"kafka.isolation.level": "read_committed"}
 """Messages of aborted transactions are never read."""
-_LARGE_POLLS: Final = {
-    "kafka.max.poll.records": "10000",
-    "kafka.max.partition.fetch.bytes": str(4 << 20),
-}
-"""What one poll returns. Spark's reader seeks after each poll to learn the partition's first and
-last offset, so that the consumer drops what it has fetched ahead and asks the broker twice more.
-"""
+_MOST_POLLED: Final = 4_000
+_MOST_KEPT: Final = 32_000
+_USUALLY_POLLED: Final = 500
 _EARLIEST: Final = -2
 _MAX_SHOWN: Final = 5
 
@@ -82,6 +78,23 @@ def open_input(
     )
 
 
+def poll_options(partition_count: int) -> dict[str, str]:
+    """Return the options of polls that are larger than Kafka's if there are few partitions.
+
+    Spark's reader seeks after each poll to learn the partition's first and last offset, so that the
+    consumer drops what it has fetched ahead and asks the broker twice more. Spark keeps the
+    messages of the last poll of each partition for some minutes. They may be compressed in what is
+    fetched, so that only their number limits the memory.
+    """
+    count = min(_MOST_POLLED, _MOST_KEPT // max(1, partition_count))
+    if count <= _USUALLY_POLLED:
+        return {}
+    return {
+        "kafka.max.poll.records": str(count),
+        "kafka.max.partition.fetch.bytes": str(2 << 20),
+    }
+
+
 class KafkaInput:
     """Topics as the input of a pipeline.
 
@@ -107,7 +120,7 @@ class KafkaInput:
         self._checkpoint = checkpoint
         self._data_loss_hint = data_loss_hint
         self._offset_epoch = offset_epoch
-        self._options = {**READ_COMMITTED, **_LARGE_POLLS, **source.spark_options}
+        self._options = {**READ_COMMITTED, **source.spark_options}
         self._starts: Offsets | None = None
         self._ids: dict[str, str] = {}
 
@@ -145,7 +158,8 @@ class KafkaInput:
                     for name, topic in topics.items()
                 }
             )
-        reader = self._reader(self._spark.readStream).option("startingOffsets", starts)
+        count = sum(len(topic.partitions) for topic in topics.values())
+        reader = self._reader(self._spark.readStream, count).option("startingOffsets", starts)
         if source.topic_pattern is None:
             reader = reader.option("subscribe", ",".join(source.names))
         else:
@@ -155,13 +169,13 @@ class KafkaInput:
         stream: DataFrame = reader.load()
         return stream
 
-    def _reader(self, reader: Any) -> Any:
+    def _reader(self, reader: Any, partition_count: int) -> Any:
         return (
             reader.format("kafka")
             .option("kafka.bootstrap.servers", self._source.bootstrap_servers)
             .option("includeHeaders", "true")
             .option("failOnDataLoss", "true")
-            .options(**self._options)
+            .options(**{**poll_options(partition_count), **self._options})
         )
 
     def _read(self, offset_range: OffsetRange) -> DataFrame:
@@ -179,7 +193,7 @@ class KafkaInput:
             starts.setdefault(topic, {})[number] = start
             ends.setdefault(topic, {})[number] = end
         messages: DataFrame = (
-            self._reader(self._spark.read)
+            self._reader(self._spark.read, len(parts))
             .option("assign", msgspec.json.encode(assigned).decode())
             .option("startingOffsets", _offsets_json(starts))
             .option("endingOffsets", _offsets_json(ends))

@@ -19,6 +19,7 @@ from changelane.spark.lake.modes import APPEND, Modes
 from changelane.spark.rows.batch_stats import BatchReport, event_schema_id
 from changelane.spark.rows.schema import DATA, REJECTED, table_id_of
 from changelane.spark.runtime.sql import JSON_OPTIONS
+from changelane.spark.state.small_files import SmallFiles
 
 NAME: Final = "_changelane/quarantine"
 COLUMNS: Final = {
@@ -118,8 +119,7 @@ class Quarantine:
     def create(self) -> None:
         """Create the table if it does not exist, and add the columns that an older version lacks.
 
-        :meth:`record` does so, too. A stream into topics creates the table with its first entry,
-        because the first use of Delta takes a second.
+        :meth:`record` does so, too.
         """
         if self._is_created:
             return
@@ -130,6 +130,18 @@ class Quarantine:
         }:
             self._lake.add_columns(NAME, missing_columns)  # a table of an older version
         self._is_created = True
+
+    def create_if_in_use(self) -> None:
+        """Create the table if its folder is there: what is no table stops a run at its start.
+
+        A stream into topics creates the table with its first entry, because the first use of Delta
+        takes a second.
+
+        Raises:
+            ApplyError: Something else is in the folder.
+        """
+        if SmallFiles(self._spark, self._lake.path(NAME)).exists():
+            self.create()
 
     def table(self) -> DataFrame:
         """Return all rows of the quarantine."""

@@ -86,13 +86,16 @@ def test_local_sessions_have_one_class_path(monkeypatch: pytest.MonkeyPatch, tmp
     assert class_path_jars(["kafka"], {"spark.driver.memory": "1g"}) == class_path("kafka")
 
 
-@pytest.mark.parametrize("name", ["spark.jars", "spark.jars.packages", "PYSPARK_SUBMIT_ARGS"])
+@pytest.mark.parametrize(
+    "name", ["spark.jars", "spark.jars.packages", "PYSPARK_SUBMIT_ARGS", "SPARK_DIST_CLASSPATH"]
+)
 def test_connectors_are_loaded_with_jars_of_the_user(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     """Iceberg looks for a FileIO of the user with the class loader that has loaded Iceberg."""
     monkeypatch.setenv(IVY_DIR_VARIABLE, str(tmp_path))
     fetch(tmp_path, "kafka")
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--driver-memory 4g pyspark-shell")
     assert class_path_jars(["kafka"], {})
     if name.isupper():
         monkeypatch.setenv(name, "--jars x.jar pyspark-shell")
