@@ -27,9 +27,7 @@ def failure_of(error: Exception) -> str:
     if error.__cause__ is None:
         return _printable_lines(str(error))
     # the text of the cause may be a part of it, such as Spark's with the address of a catalog
-    text = _printable_lines(without_secrets(str(error)))
-    log = _record(error)
-    return text if log is None else f"{text}\n(the traces are in {log})"
+    return _with_log(str(error), error)
 
 
 def unexpected_failure_of(error: Exception) -> str | None:
@@ -38,9 +36,14 @@ def unexpected_failure_of(error: Exception) -> str | None:
         return None
     from changelane.spark.runtime.redact import sentence_of
 
+    return _with_log(sentence_of(error), error)
+
+
+def _with_log(text: str, error: Exception) -> str:
+    """Record an error; return its text without secrets, and the log file."""
     log = _record(error)
-    sentence = _printable_lines(without_secrets(sentence_of(error)))
-    return sentence if log is None else f"{sentence}\n(the traces are in {log})"
+    shown = _printable_lines(without_secrets(text))
+    return shown if log is None else f"{shown}\n(the traces are in {log})"
 
 
 def _printable_lines(text: str) -> str:
