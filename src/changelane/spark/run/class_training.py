@@ -15,6 +15,7 @@ from changelane.pipeline.config import load
 from changelane.spark.run.tables import run
 from changelane.spark.runtime import class_archive
 from changelane.spark.runtime.jars import (
+    FETCH_NOTE,
     cached_jars,
     fetch_packages,
     ivy_dir,
@@ -64,7 +65,7 @@ def create_archive(
     """
     names, ivy = spark_packages(), ivy_dir()
     if ivy is not None and not cached_jars(*names):
-        notify("Spark fetches its packages once, which takes about a minute")
+        notify(FETCH_NOTE)
         fetch_packages(packages(*names), ivy)
     lakes = [lake for lake in LAKE_SETTINGS if lake in names]
     jars = class_path_jars(lakes, {})

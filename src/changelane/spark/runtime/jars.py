@@ -116,6 +116,8 @@ and XMLTYPE columns would need them."""
 
 LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 
+FETCH_NOTE: Final = "Spark fetches its packages once, which takes about a minute"
+
 IVY_DIR_VARIABLE: Final = "CHANGELANE_IVY_DIR"
 
 
@@ -197,7 +199,7 @@ def cached_jars(*names: str) -> list[Path]:
     )
 
 
-def class_path(*names: str) -> list[Path]:
+def all_cached_jars(*names: str) -> list[Path]:
     """Return the jars of all fetched entries if those of *names* are among them, else none.
 
     They are the same for all local sessions, so that one class archive fits all of them.

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from changelane.errors import ConfigError, MissingExtraError
+from changelane.pipeline.secret_options import is_secret_name
 from changelane.spark.runtime import class_archive, executors, jvm, jvm_options, python_daemon
 from changelane.spark.runtime.jars import (
     EXCLUDES,
+    FETCH_NOTE,
     LOG4J,
+    all_cached_jars,
     are_cached,
     cached_jars,
-    class_path,
     ivy_dir,
     packages,
 )
@@ -106,9 +108,8 @@ _OWN_JARS: Final = frozenset(
     {"spark.jars", "spark.jars.packages", "spark.jars.ivy", "spark.driver.extraClassPath"}
 )
 _JARS_OF_SUBMIT: Final = re.compile(r"--(jars|packages|driver-class-path|properties-file)|spark\.")
-_SECRET_NAME: Final = re.compile(
-    r"passw|secret|token|credential|access\.?key|account\.key|jaas", re.IGNORECASE
-)
+_SECRET_NAME: Final = re.compile(r"passw|access\.?key|account\.key|jaas", re.IGNORECASE)
+"""The names of Spark's, Hadoop's and Kafka's secrets beside those of :func:`is_secret_name`."""
 _FETCHED_FILES: Final = ("spark.jars", "spark.files", "spark.archives", "spark.submit.pyFiles")
 _REMOTE_FILE: Final = re.compile(r"\b(?!file:)\w+://")
 
@@ -187,7 +188,7 @@ def session(
             jvm.check_java()
             ivy = user_settings.get("spark.jars.ivy") or spark_settings.get("spark.jars.ivy")
             if "spark.jars.packages" in spark_settings and not are_cached(*lakes, ivy=ivy):
-                notify("Spark fetches its packages once, which takes about a minute")
+                notify(FETCH_NOTE)
         with jvm.on_loopback(is_local=is_local and not submitted) as addresses:
             all_settings = spark_settings | addresses | user_settings
             for key, value in all_settings.items():
@@ -212,7 +213,11 @@ def jvm_arguments(settings: Mapping[str, str]) -> dict[str, str]:
     """
     if any(_REMOTE_FILE.search(settings.get(name, "")) for name in _FETCHED_FILES):
         return dict(settings)
-    return {key: value for key, value in settings.items() if not _SECRET_NAME.search(key)}
+    return {
+        key: value
+        for key, value in settings.items()
+        if not (is_secret_name(key) or _SECRET_NAME.search(key))
+    }
 
 
 def _create_session(
@@ -265,14 +270,14 @@ def class_path_jars(lakes: Sequence[str], user_settings: Mapping[str, str]) -> l
         or jvm.CLASS_PATH_VARIABLE in os.environ
         or _JARS_OF_SUBMIT.search(os.environ.get("PYSPARK_SUBMIT_ARGS", "")) is not None
     )
-    jars = [] if is_extended else class_path(*lakes)
+    jars = [] if is_extended else all_cached_jars(*lakes)
     return [] if any(os.pathsep in str(jar) for jar in jars) else jars
 
 
 def _jvm_settings(
     lakes: Sequence[str],
     user_settings: Mapping[str, str],
-    class_path_jars: Sequence[Path],
+    jars_on_class_path: Sequence[Path],
     *,
     is_local: bool,
     is_short: bool,
@@ -287,7 +292,7 @@ def _jvm_settings(
         options.append(jvm_options.default_compilation(user_options, is_short=is_short))
     spark_settings["spark.driver.extraJavaOptions"] = " ".join(filter(None, options))
     coordinates = packages(*lakes)
-    if class_path_jars:
+    if jars_on_class_path:
         return spark_settings
     if jars := cached_jars(*lakes):
         return spark_settings | {"spark.jars": ",".join(map(str, jars))}

@@ -9,9 +9,9 @@ from changelane.errors import ConfigError
 from changelane.spark.runtime.jars import (
     IVY_DIR_VARIABLE,
     PACKAGES,
+    all_cached_jars,
     are_cached,
     cached_jars,
-    class_path,
     ivy_dir,
     packages,
     spark_packages,
@@ -79,11 +79,11 @@ def test_local_sessions_have_one_class_path(monkeypatch: pytest.MonkeyPatch, tmp
     """One class archive fits all of them."""
     monkeypatch.setenv(IVY_DIR_VARIABLE, str(tmp_path))
     fetch(tmp_path, *spark_packages())
-    assert class_path("kafka") == cached_jars(*spark_packages())
+    assert all_cached_jars("kafka") == cached_jars(*spark_packages())
     next((tmp_path / "jars").glob("*delta-spark*")).unlink()
-    assert class_path("delta") == []
-    assert class_path("kafka") == cached_jars(*(set(spark_packages()) - {"delta"}))
-    assert class_path_jars(["kafka"], {"spark.driver.memory": "1g"}) == class_path("kafka")
+    assert all_cached_jars("delta") == []
+    assert all_cached_jars("kafka") == cached_jars(*(set(spark_packages()) - {"delta"}))
+    assert class_path_jars(["kafka"], {"spark.driver.memory": "1g"}) == all_cached_jars("kafka")
 
 
 @pytest.mark.parametrize(
