@@ -81,7 +81,7 @@ class DeliveryError(ChangelaneError):
 
 
 class Delivery:
-    """Converts the messages of one topic partition, or one after the other, in their order.
+    """Converts the messages of a topic partition in their order, or of one after the other.
 
     Args:
         source: The codec of the source format.

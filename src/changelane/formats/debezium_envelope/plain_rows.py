@@ -315,10 +315,12 @@ class PlainImages:
             self._columns, self._placeholder, names, is_named=self._is_named
         )
         if is_whole is not None:
-            names["has_known_placeholders"] = self._placeholder_check()
-            refused = "op != 'u' or before is not None or not has_known_placeholders(image)"
-            exception = f" and ({refused})" if has_unavailable else ""
-            lines.append(f"if not ({is_whole('image')}){exception}: return None")
+            refusal = f"if not ({is_whole('image')})"
+            if has_unavailable:
+                names["has_known_placeholders"] = self._placeholder_check()
+                refusal += " and (op != 'u' or before is not None"
+                refusal += " or not has_known_placeholders(image))"
+            lines.append(f"{refusal}: return None")
         lines.append("if before is not None and image is after:")
         if not self._has_plain_updates:
             return [*lines, " return None"]

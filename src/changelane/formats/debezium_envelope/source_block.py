@@ -101,12 +101,12 @@ def instant(
     """Return a time in nanoseconds, and its three fields if they do not follow from it."""
     if ns is not None and us == ns // 1000 and ms == ns // 1_000_000:
         return ns, None
-    stored = {
+    stored: OtherFields = {
         name: value for name, value in zip(_TIMES, (ms, us, ns), strict=True) if value is not None
     }
     if not stored:
         return None, None
-    return (nanoseconds(ms, us) if ns is None else ns), stored  # type: ignore[return-value]
+    return (nanoseconds(ms, us) if ns is None else ns), stored
 
 
 def nanoseconds(ms: int | None, us: int | None) -> int | None:

@@ -16,6 +16,7 @@ from changelane.errors import ConfigError
 from changelane.message import Message
 from changelane.spark.rows import schema
 from changelane.spark.rows.builder import RowBuilder, row_builder
+from changelane.spark.runtime.garbage import freeze_modules
 from changelane.transforms.transform import Transform
 
 _HEADERS: Final = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
@@ -127,6 +128,7 @@ def _decode_batches(
 
 def messages_of(batch: pa.RecordBatch) -> Iterator[Message]:
     """Return the messages of rows with the columns of :data:`MESSAGE`."""
+    freeze_modules()
     columns: list[Iterable[Any]] = [
         _headers_of(column) if name == "headers" else column.to_pylist()
         for name, column in zip(MESSAGE, batch.columns[: len(MESSAGE)], strict=True)

@@ -129,7 +129,8 @@ class LaneRows(OpenLanes[list[Row]]):
             after_text = [
                 "if op == 'u' and placeholder in texts_of(after):",
                 " after_text, after_missing = write_incomplete(after)",
-                *(["else:", *(f" {line}" for line in after_text)]),
+                "else:",
+                *(f" {line}" for line in after_text),
             ]
         before_text = [*images.write("before", names), "before_text = encode(before)"]
         delete = before_text

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python's search for cycles of references, which takes long where many objects are alive."""
+"""Python's garbage collector, which takes long in processes with many objects."""
 
 import gc
 from collections.abc import Iterator
@@ -9,17 +9,17 @@ from functools import cache
 
 @cache
 def freeze_modules() -> None:
-    """Leave the objects that exist now out of every later search; only the first call does so.
+    """Exclude the present objects from garbage collection; only the first call does so.
 
-    A process that reads messages has many new objects alive at a time, and searches all objects
-    again and again: among those of pandas and PySpark it takes a sixth of the time of a message.
+    A worker that reads messages has many new objects, so that the collector runs again and again.
+    With the objects of pandas and PySpark it takes a sixth of the time of a message.
     """
     gc.freeze()
 
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Do not search at all: for work that has all of its objects alive until its end."""
+    """Disable the garbage collector, for work that needs all of its objects until its end."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

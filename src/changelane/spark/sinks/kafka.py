@@ -40,7 +40,6 @@ from changelane.spark.rows import schema
 from changelane.spark.run.query import (
     RunError,
 )
-from changelane.spark.runtime.garbage import freeze_modules
 from changelane.spark.sinks.blocked_keys import MessageReader
 from changelane.spark.sinks.interface import Sender
 from changelane.spark.sinks.partition_counts import TopicCounts
@@ -266,7 +265,6 @@ class _KafkaSender:
 def _convert(
     job: _Job, counts: Counts, messages: Iterable[IncomingMessage]
 ) -> Iterator[Message | RejectedMessage]:
-    freeze_modules()
     return chain.from_iterable(job.delivery(counts).convert(messages))
 
 

@@ -33,9 +33,9 @@ from changelane.spark.state.offset_log import ApplyBatch, BatchOffsets, OffsetLo
 
 READ_COMMITTED: Final = {"kafka.isolation.level": "read_committed"}
 """Messages of aborted transactions are never read."""
-_MOST_POLLED: Final = 4_000
-_MOST_KEPT: Final = 32_000
-_USUALLY_POLLED: Final = 500
+_MOST_POLLED: Final = 4_000  # messages of a partition
+_MOST_KEPT: Final = 32_000  # messages of the last polls of all partitions
+_USUALLY_POLLED: Final = 500  # Kafka's default
 _EARLIEST: Final = -2
 _MAX_SHOWN: Final = 5
 
