@@ -16,11 +16,13 @@ from changelane.position import SequencePosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.apply import applier, history, table_writer, upsert
 from changelane.spark.lake import lake as open_lake
-from changelane.spark.lake.interface import Lake
+from changelane.spark.lake.commit_totals import CommitTotals
+from changelane.spark.lake.interface import Commit, Lake
 from changelane.spark.lake.key_filter import key_filter
 from changelane.spark.lake.merge import Merge
 from changelane.spark.lake.modes import HISTORY, Modes, TableMode
 from changelane.spark.rows import latest_per_key
+from changelane.spark.state.tombstones import TombstoneTable
 from changelane.types import UNAVAILABLE, Integer, String
 
 TABLE: Final = TableId("shop", None, "orders")
@@ -221,6 +223,43 @@ def test_a_batch_with_older_changes_compares_them_with_the_table(
     lake_tables.apply(spark, lake, older, batch=2, is_small=True)
     assert [len(merge.matched) for merge in merges()] == [3]
     assert values(spark, lake) == {0: 6, 1: 7}
+
+
+@pytest.mark.parametrize("is_small", [True, False])
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
+def test_a_batch_with_older_changes_reads_the_tombstones(
+    spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch, *, is_small: bool
+) -> None:
+    """Only a batch that is newer than all before, as the table's commits show, skips them."""
+    reads: list[str] = []
+    for name in ("rows_of_table", "of_table", "for_keys"):
+        read = getattr(TombstoneTable, name)
+
+        def counted(*args: Any, read: Any = read, **options: Any) -> DataFrame:
+            reads.append(read.__name__)
+            result: DataFrame = read(*args, **options)
+            return result
+
+        monkeypatch.setattr(TombstoneTable, name, counted)
+
+    def reads_of(batch: int, *events: DataChange) -> bool:
+        reads.clear()
+        lake_tables.apply(spark, lake, events, batch=batch, is_small=is_small, is_compared=False)
+        return bool(reads)
+
+    deletes = [row(10 + n, "d", id=n, v=0) for n in range(3)]
+    reads_of(0, *changes(1, 4, 0), *deletes)
+    assert not reads_of(1, row(20, id=0, v=1), row(21, id=3, v=1))
+    assert values(spark, lake) == {0: 1, 3: 1}
+    assert reads_of(2, row(5, id=1, v=2), row(30, id=3, v=2))
+    assert values(spark, lake) == {0: 1, 3: 2}
+    # other programs have expired the commits: the totals in the properties may be old ones
+    kind = type(open_lake(spark, lake, Path(lake).name))
+    monkeypatch.setattr(kind, "marked_commits", lambda *_: iter(()))
+    old_totals = Commit(0, CommitTotals(high="00").properties)
+    monkeypatch.setattr(kind, "last_commit", lambda *_: old_totals)
+    assert reads_of(3, row(6, id=2, v=3))
+    assert values(spark, lake) == {0: 1, 3: 2}
 
 
 def jobs_of_group(spark: SparkSession, group: str) -> list[str]:

@@ -5,6 +5,7 @@ Rows live and die over several batches, move, swap keys and come back; some are 
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from random import Random
 from typing import Any, Final
 
@@ -28,7 +29,7 @@ from changelane.spark.runtime.sql import COLUMNS, DELETED, ORDER
 from changelane.spark.state.tombstones import TombstoneTable
 from changelane.testing.histories import Profile, history
 from changelane.testing.reference.upsert import MemoryTables
-from changelane.types import Integer, String
+from changelane.types import UNAVAILABLE, Integer, String
 
 SOFT: Final = Modes(TableMode(keeps_deleted=True))
 BATCHES: Final = 3
@@ -148,6 +149,23 @@ def test_tables_with_soft_deletes_equal_memory(
     hard = oracle(stories[name]).keyed(table)
     assert {key: {**row, DELETED: False} for key, row in hard.items()} == there
     assert 0 < len(there) < len(soft.keyed(table))
+
+
+@pytest.mark.parametrize("kind", lakes("iceberg"))
+def test_an_update_that_lacks_columns_does_not_continue_a_deleted_row(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    """The update is newer than all changes before: only the tombstone tells of the delete."""
+    lake = str(tmp_path / kind)
+    batches: Batches = [
+        [change("c", n, id=n, a=f"a{n}", b=f"b{n}") for n in range(1, 4)],
+        [change("d", n + 3, id=n) for n in range(2, 4)],
+        [change("u", n + 6, id=n, a="x", b=UNAVAILABLE) for n in range(1, 3)],
+    ]
+    for number, batch in enumerate(batches):
+        lake_tables.apply(spark, lake, batch, batch=number, modes=SOFT)
+    tables = lake_tables.oracle(batches, deletes="soft")
+    assert stored(spark, lake, PLAIN) == expected(tables, PLAIN)
 
 
 def test_rows_that_are_gone_are_told_and_never_lose_their_deletes(

@@ -139,9 +139,8 @@ class TableWriter:
         plan = write.plan
         table = self._lake.read(plan.name)
         high = write.before.high
-        if high is None or next(self._lake.marked_commits(plan.name), None) is None:
-            # the commits with this total are expired, or an older changelane wrote them; the total
-            # in the table's properties is as old as the last maintenance
+        if high is None or not write.has_current_totals:
+            # the commits with this total are expired, or an older changelane wrote them
             high = deduplication.newest(table)
             write.before = msgspec.structs.replace(write.before, high=high)
         with deduplication.without_repeats(rows, plan, table, high) as new_rows:
@@ -222,6 +221,8 @@ class _TableWrite:
         rows: The ``data`` and ``truncate`` rows of the table.
         changes: The ``data`` rows.
         before: The totals of the table before the batch.
+        has_current_totals: Whether *before* is of the newest commit: the totals in the table's
+            properties are as old as the last maintenance.
         is_newest: Whether every change is newer than all changes of earlier batches.
         out_of_order: The number of changes that are older than changes of earlier batches.
         conflicts: The number of keys and positions with two different full rows.
@@ -235,10 +236,13 @@ class _TableWrite:
         self.plan = plan
         self.rows = batch.changes.where(F.col("table_id") == plan.table_batch.table_id)
         self.changes = self.rows.where("kind = 'data'")
-        self.before = CommitTotals.of(lake.last_commit(plan.name))
+        newest_commit = next(lake.marked_commits(plan.name), None)
+        self.has_current_totals = newest_commit is not None
+        self.before = CommitTotals.of(newest_commit or lake.last_commit(plan.name))
         accepted = without_rejected(self.changes, batch.rejected_changes)
         self.out_of_order = self.before.out_of_order_count(accepted, plan.table_batch, plan.kind)
-        self.is_newest = self.before.is_older_than(plan.table_batch.order_range(plan.kind)[0])
+        oldest, _ = plan.table_batch.order_range(plan.kind)
+        self.is_newest = self.has_current_totals and self.before.is_older_than(oldest)
         self.conflicts = self.repeats = self.possible_duplicates = 0
         self._applied = (
             accepted.count() if batch.has_rejected else sum(plan.table_batch.counts.values())

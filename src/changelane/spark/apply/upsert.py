@@ -37,18 +37,32 @@ class _TableChanges(NamedTuple):
         plan: The plan of the table.
         table_tombstones: The tombstones of the whole table; ``None`` if it never lost a row.
         changed_keys: The keys to which the merge rule itself is applied.
+        is_newest: Whether every change is newer than all changes of earlier batches.
     """
 
     rows: DataFrame
     plan: TablePlan
     table_tombstones: TableTombstones | None
     changed_keys: ChangedKeys | None
+    is_newest: bool
+
+    @property
+    def reads_tombstones(self) -> bool:
+        """Whether the stored tombstones of the batch's keys may decide about a row.
+
+        Older ones have deleted their rows already. A soft-deleted row is still there, and only its
+        tombstone tells that a partial change does not continue it.
+        """
+        is_decided = self.is_newest and self.changed_keys is None
+        return self.table_tombstones is not None and not (
+            is_decided and not self.plan.target.keeps_deleted
+        )
 
     @property
     def has_few_tombstones(self) -> bool:
         """Whether the stored tombstones of the batch's keys are looked up by their values."""
         keys = self.plan.table_batch.keys
-        return self.table_tombstones is not None and keys is not None and len(keys) <= MAX_KEYS
+        return self.reads_tombstones and keys is not None and len(keys) <= MAX_KEYS
 
     @property
     def key_filter(self) -> KeyFilter | None:
@@ -103,7 +117,7 @@ class UpsertWriter:
         """
         target = plan.target
         table_changes = _TableChanges(
-            rows.where("key IS NOT NULL"), plan, table_tombstones, changed_keys
+            rows.where("key IS NOT NULL"), plan, table_tombstones, changed_keys, is_newest
         )
         session = session_of(0)
         form = column_form(keeps_deleted=target.keeps_deleted)
@@ -189,7 +203,7 @@ class UpsertWriter:
         deleted_in_batch = F.coalesce("d", latest_per_key.empty_order())
         if table_changes.table_tombstones is None:
             return latest.withColumn("d", deleted_in_batch)
-        if table_changes.has_few_tombstones:
+        if table_changes.has_few_tombstones or not table_changes.reads_tombstones:
             truncated = F.lit(bytearray(table_changes.table_tombstones.truncated))
             return latest.withColumn("d", F.greatest(deleted_in_batch, truncated))
         table_batch = table_changes.plan.table_batch
