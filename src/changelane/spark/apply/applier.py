@@ -272,6 +272,7 @@ class Applier:
                 marker,
                 details,
                 tombstones_after,
+                tombstones_before,
                 batch.changed_keys,
                 batch.rejected_changes,
                 has_rejected=bool(batch.rejected),

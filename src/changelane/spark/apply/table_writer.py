@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes a classified batch to its tables: one commit per table, with the marker and totals."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -41,6 +41,7 @@ class WrittenBatch(NamedTuple):
         marker: The batch.
         details: More for the user metadata of the commits.
         tombstones: The tombstones of whole tables after the batch, by ``table_id``.
+        tombstones_before: The tables that had tombstones before the batch.
         changed_keys: The keys to which the merge rule itself is applied, by ``table_id``.
         rejected_changes: Rows of *changes* that the merge rule rejected: they have no effect.
         has_rejected: Whether any row was rejected, so that the statistics count too many rows.
@@ -50,6 +51,7 @@ class WrittenBatch(NamedTuple):
     marker: Marker
     details: Mapping[str, object]
     tombstones: Mapping[str, TableTombstones]
+    tombstones_before: Collection[str]
     changed_keys: Mapping[str, ChangedKeys]
     rejected_changes: Sequence[RejectedRows]
     has_rejected: bool
@@ -119,13 +121,15 @@ class TableWriter:
             truncated = b"" if table_tombstones is None else table_tombstones.truncated
             self._append(write, append.inserted(write.changes, truncated), append.appended)
             return
-        changed_keys = write.batch.changed_keys.get(plan.table_batch.table_id)
+        table_id = plan.table_batch.table_id
+        changed_keys = write.batch.changed_keys.get(table_id)
         self._upserts.merge(
             write.session,
             write.changes,
             plan,
             table_tombstones,
             changed_keys,
+            has_stored=table_id in write.batch.tombstones_before,
             is_newest=write.is_newest,
         )
 

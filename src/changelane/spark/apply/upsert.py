@@ -37,6 +37,7 @@ class _TableChanges(NamedTuple):
         plan: The plan of the table.
         table_tombstones: The tombstones of the whole table; ``None`` if it never lost a row.
         changed_keys: The keys to which the merge rule itself is applied.
+        has_stored: Whether the table had tombstones before the batch.
         is_newest: Whether every change is newer than all changes of earlier batches.
     """
 
@@ -44,19 +45,21 @@ class _TableChanges(NamedTuple):
     plan: TablePlan
     table_tombstones: TableTombstones | None
     changed_keys: ChangedKeys | None
+    has_stored: bool
     is_newest: bool
 
     @property
     def reads_tombstones(self) -> bool:
         """Whether the stored tombstones of the batch's keys may decide about a row.
 
-        Older ones have deleted their rows already. A soft-deleted row is still there, and only its
-        tombstone tells that a partial change does not continue it.
+        Those of the batch are among its rows, and older ones have deleted their rows already. A
+        soft-deleted row is still there, and only its tombstone tells that a partial change does not
+        continue it.
         """
-        is_decided = self.is_newest and self.changed_keys is None
-        return self.table_tombstones is not None and not (
-            is_decided and not self.plan.target.keeps_deleted
-        )
+        if self.changed_keys is not None:
+            return self.table_tombstones is not None
+        are_older = self.is_newest and not self.plan.target.keeps_deleted
+        return self.has_stored and not are_older
 
     @property
     def has_few_tombstones(self) -> bool:
@@ -102,6 +105,7 @@ class UpsertWriter:
         table_tombstones: TableTombstones | None,
         changed_keys: ChangedKeys | None,
         *,
+        has_stored: bool = True,
         is_newest: bool = False,
     ) -> None:
         """Merge the events of a batch into their table, in one commit.
@@ -113,11 +117,17 @@ class UpsertWriter:
             plan: The plan of the table.
             table_tombstones: The tombstones of the whole table; ``None`` if it never lost a row.
             changed_keys: The keys to which the merge rule itself is applied.
+            has_stored: Whether the table had tombstones before the batch.
             is_newest: Whether every change is newer than all changes of earlier batches.
         """
         target = plan.target
         table_changes = _TableChanges(
-            rows.where("key IS NOT NULL"), plan, table_tombstones, changed_keys, is_newest
+            rows.where("key IS NOT NULL"),
+            plan,
+            table_tombstones,
+            changed_keys,
+            has_stored,
+            is_newest,
         )
         session = session_of(0)
         form = column_form(keeps_deleted=target.keeps_deleted)
