@@ -114,9 +114,13 @@ def changes(work: Work) -> Iterator[tuple[str, str, dict[str, Any], set[str]]]:
 
 
 def message(table: str, op: str, row: dict[str, Any], missing: set[str], at: int) -> bytes:
-    """Return a change as Debezium writes it, with the key as the image before a delete."""
+    """Return a change as Debezium writes it for PostgreSQL's default replica identity.
+
+    The image before a delete has the key, and NULL in the other columns.
+    """
     if op == "d":
-        return orders.message(op, {"o_orderkey": row["o_orderkey"]}, None, at, table)
+        before = dict.fromkeys(row) | {"o_orderkey": row["o_orderkey"]}
+        return orders.message(op, before, None, at, table)
     shown = {name: UNAVAILABLE if name in missing else value for name, value in row.items()}
     return orders.message(op, None, shown, at, table)
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The same topic into tables, by Flink and by changelane, from a program's start to its end."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -64,6 +65,17 @@ def changelane(kind: str, options: Mapping[str, Any] | None = None) -> Peer:
     return Peer(kind, command, f"lake/tables/{orders.TABLE}", needs_flink=False)
 
 
+def spark_job(kind: str) -> Peer:
+    """Return a job of Spark alone (``spark_load.py``) as a peer; it has no endless run."""
+
+    def command(source: Source, folder: Path) -> list[str]:
+        script = Path(__file__).with_name("spark_load.py")
+        arguments = (kind, source.servers, source.topic, PARTITIONS, folder)
+        return [sys.executable, str(script), *map(str, arguments)]
+
+    return Peer(kind, command, f"lake/tables/{orders.TABLE}", needs_flink=False)
+
+
 def flink_job(kind: str) -> Peer:
     """Return a job of Flink as a peer."""
 
@@ -85,6 +97,11 @@ PEERS: Final = {
     "changelane to Iceberg": changelane("iceberg"),
     "changelane to Delta": changelane("delta"),
 }
+SPARK_PEERS: Final = {
+    "Spark by hand, Iceberg": spark_job("iceberg"),
+    "Spark by hand, Delta": spark_job("delta"),
+}
+"""The peers of runs that end, beside those of :data:`PEERS`."""
 LATEST: Final = {
     f"newest rows of {kind}": changelane(
         kind.lower(), {"merge": "deferred", "merge_seconds": 20}
@@ -101,7 +118,7 @@ def load(
     shop = orders.Shop()
     topics.Stream(servers, topic, PARTITIONS).send(shop.changes(count))
     expected = readers.store(shop.rows(), folder / f"{topic}, expected")
-    for name, peer in PEERS.items():
+    for name, peer in (PEERS | SPARK_PEERS).items():
         if peer.needs_flink and not with_flink:
             continue
         own = folder / f"{topic}, {name}"
