@@ -146,8 +146,13 @@ class Delta(SqlLake):
         log = self._log(table)
         if not log.tableExists():
             return None
-        transaction = log.unsafeVolatileSnapshot().transactions().get(marker.app)
-        return int(transaction.get()) if transaction.isDefined() else None
+        snapshot = log.unsafeVolatileSnapshot()
+        checksum = _checksum(snapshot)
+        known = None if checksum is None else checksum.setTransactions()
+        found = known.get() if known and known.isDefined() else snapshot.setTransactions()
+        transactions = map(found.apply, range(found.size()))
+        batches = (int(one.version()) for one in transactions if one.appId() == marker.app)
+        return next(batches, None)
 
     def marked_commits(self, table: str) -> Iterator[Commit]:
         jvm: Any = self.spark._jvm
@@ -196,7 +201,13 @@ class Delta(SqlLake):
         return self.spark.sql(f"SELECT * FROM {self.sql(table)} VERSION AS OF {version}")
 
     def size(self, table: str) -> int:
-        return int(self._log(table).unsafeVolatileSnapshot().sizeInBytes())
+        snapshot = self._log(table).unsafeVolatileSnapshot()
+        checksum = _checksum(snapshot)
+        return int(snapshot.sizeInBytes() if checksum is None else checksum.tableSizeBytes())
+
+    def is_known_empty(self, table: str) -> bool:
+        checksum = _checksum(self._log(table).unsafeVolatileSnapshot())
+        return checksum is not None and not checksum.numFiles()
 
     def files(self, table: str, small_bytes: int) -> Files:
         files = self._log(table).unsafeVolatileSnapshot().allFiles().toDF()
@@ -241,3 +252,12 @@ def _is_leftover(status: Any) -> bool:
     """Return whether an entry of a log is a folder, or a commit that was not completed."""
     name = str(status.getPath().getName())
     return bool(status.isDirectory()) or (name.startswith(".") and name.endswith(".tmp"))
+
+
+def _checksum(snapshot: Any) -> Any | None:
+    """Return the checksum that was stored with a version; ``None`` = a writer stored none.
+
+    It has totals and transactions for which Delta would run jobs over the log.
+    """
+    checksum = snapshot.checksumOpt()
+    return checksum.get() if checksum.isDefined() else None

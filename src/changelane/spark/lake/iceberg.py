@@ -283,6 +283,9 @@ class Iceberg(SqlLake):
     def size(self, table: str) -> int:
         return self._total(table, "total-files-size")
 
+    def is_known_empty(self, table: str) -> bool:
+        return self._table(table).currentSnapshot() is None
+
     def _total(self, table: str, name: str) -> int:
         """Return a total in the summary of the current snapshot; 0 if there is none."""
         snapshot = self._table(table).currentSnapshot()

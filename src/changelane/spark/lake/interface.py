@@ -284,6 +284,10 @@ class MaintainedLake(Lake, Protocol):
         """Return the size of a table's files in bytes, without reading a list of files."""
         ...
 
+    def is_known_empty(self, table: str) -> bool:
+        """Return whether a table has no files, if its metadata tell so without a job."""
+        ...
+
     def files(self, table: str, small_bytes: int) -> Files:
         """Return a table's data files; those smaller than *small_bytes* are small."""
         ...

@@ -320,6 +320,8 @@ class TombstoneTable:
         return dict(self._cached[1])
 
     def _read_table_tombstones(self) -> dict[str, TableTombstones]:
+        if isinstance(self._lake, MaintainedLake) and self._lake.is_known_empty(NAME):
+            return {}
         table_rows = (
             self._lake.read(NAME)
             .groupBy("table_id")
