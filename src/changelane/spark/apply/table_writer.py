@@ -129,7 +129,7 @@ class TableWriter:
             plan,
             table_tombstones,
             changed_keys,
-            has_stored=table_id in write.batch.tombstones_before,
+            had_tombstones=table_id in write.batch.tombstones_before,
             is_newest=write.is_newest,
         )
 

@@ -37,7 +37,7 @@ class _TableChanges(NamedTuple):
         plan: The plan of the table.
         table_tombstones: The tombstones of the whole table; ``None`` if it never lost a row.
         changed_keys: The keys to which the merge rule itself is applied.
-        has_stored: Whether the table had tombstones before the batch.
+        had_tombstones: Whether the table had tombstones before the batch.
         is_newest: Whether every change is newer than all changes of earlier batches.
     """
 
@@ -45,7 +45,7 @@ class _TableChanges(NamedTuple):
     plan: TablePlan
     table_tombstones: TableTombstones | None
     changed_keys: ChangedKeys | None
-    has_stored: bool
+    had_tombstones: bool
     is_newest: bool
 
     @property
@@ -59,7 +59,7 @@ class _TableChanges(NamedTuple):
         if self.changed_keys is not None:
             return self.table_tombstones is not None
         are_older = self.is_newest and not self.plan.target.keeps_deleted
-        return self.has_stored and not are_older
+        return self.had_tombstones and not are_older
 
     @property
     def has_few_tombstones(self) -> bool:
@@ -105,7 +105,7 @@ class UpsertWriter:
         table_tombstones: TableTombstones | None,
         changed_keys: ChangedKeys | None,
         *,
-        has_stored: bool = True,
+        had_tombstones: bool = True,
         is_newest: bool = False,
     ) -> None:
         """Merge the events of a batch into their table, in one commit.
@@ -117,7 +117,7 @@ class UpsertWriter:
             plan: The plan of the table.
             table_tombstones: The tombstones of the whole table; ``None`` if it never lost a row.
             changed_keys: The keys to which the merge rule itself is applied.
-            has_stored: Whether the table had tombstones before the batch.
+            had_tombstones: Whether the table had tombstones before the batch.
             is_newest: Whether every change is newer than all changes of earlier batches.
         """
         target = plan.target
@@ -126,7 +126,7 @@ class UpsertWriter:
             plan,
             table_tombstones,
             changed_keys,
-            has_stored,
+            had_tombstones,
             is_newest,
         )
         session = session_of(0)
