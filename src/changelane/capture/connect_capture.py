@@ -196,7 +196,7 @@ class ConnectCapture:
             ConfigError: The server rejects the marker.
             UnreachableError: Kafka Connect or the server does not answer.
         """
-        if not self._cluster.has_offsets():
+        if not self._has_offsets():
             self._notify(
                 f"Kafka Connect at {self._cluster.label} is older than 3.5 and shows no offsets: "
                 "the run reads what the topics have now"
@@ -210,6 +210,14 @@ class ConnectCapture:
                 return
             self._running_status()
             time.sleep(_PAUSE_S)
+
+    def _has_offsets(self) -> bool:
+        """Whether the cluster shows the offset; a worker may know a new connector late."""
+        for _ in range(_ATTEMPTS):
+            if self._cluster.has_offsets(self.name):
+                return True
+            time.sleep(_PAUSE_S)
+        return False
 
     def check(self) -> None:
         """Show a failure of the connector, or of Kafka Connect, once for each reason.

@@ -7,7 +7,7 @@ Kafka 3.5 (KIP-875). Requests follow no redirect, which would send the login to 
 
 import time
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -138,11 +138,12 @@ class ConnectCluster:
         """Return the state of a connector; ``None`` = there is none (yet)."""
         return self._get(f"{_path_of(name)}/status", ConnectorStatus)
 
-    def has_offsets(self) -> bool:
-        """Whether the version of the cluster shows the offsets of connectors."""
-        version = (self._get("/", dict[str, Any]) or {}).get("version", "")
-        numbers = str(version).split(".")[:2]
-        return all(map(str.isdecimal, numbers)) and tuple(map(int, numbers)) >= (3, 5)
+    def has_offsets(self, name: str) -> bool:
+        """Whether the cluster shows the offset of a connector that it has.
+
+        Its version does not decide that, because vendors have numbers of their own.
+        """
+        return self._get(f"{_path_of(name)}/offsets", _Offsets) is not None
 
     def offset(self, name: str) -> EngineOffset | None:
         """Return the offset up to which the topics have everything; ``None`` = there is none."""

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from connect_server import ConnectServer
 
-from changelane.capture import connect_cluster
+from changelane.capture import connect_capture, connect_cluster
 from changelane.capture.captured_server import IsPassed, LogLag
 from changelane.capture.connect_capture import ConnectCapture, differing_keys
 from changelane.capture.connect_cluster import ConnectCluster
@@ -92,6 +92,10 @@ def source(connect: ConnectServer, **options: Any) -> PostgresSource:
 
 def capture(connect: ConnectServer, shop: Shop, notes: list[str] | None = None) -> ConnectCapture:
     return ConnectCapture(source(connect), shop, notify=([] if notes is None else notes).append)
+
+
+def no_wait() -> None:
+    raise AssertionError("it waits for an offset")
 
 
 def failed(trace: str) -> dict[str, Any]:
@@ -226,8 +230,18 @@ def test_the_wait_ends_when_the_offset_has_the_marker(connect: ConnectServer) ->
 
     running.wait_until_now(advance)
     assert connect.offsets[NAME]["lsn"] == 7
-    connect.version = "3.4.1"
-    running.wait_until_now()
+
+
+@pytest.mark.parametrize("version", ["3.4.1", "7.4.0-ccs"])  # the second is Confluent's 3.4
+def test_a_cluster_without_offsets_is_no_endless_wait(
+    connect: ConnectServer, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect_capture, "_PAUSE_S", 0.0)
+    notes = list[str]()
+    running = capture(connect, Shop(), notes)
+    running.start()
+    connect.version, connect.shows_offsets = version, False
+    running.wait_until_now(no_wait)
     assert "older than 3.5" in notes[-1]
 
 
