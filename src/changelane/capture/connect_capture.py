@@ -192,7 +192,7 @@ class ConnectCapture:
             check: Called again and again; it raises to stop the wait.
 
         Raises:
-            CaptureError: The connector failed.
+            CaptureError: The connector failed, or somebody deleted it.
             ConfigError: The server rejects the marker.
             UnreachableError: Kafka Connect or the server does not answer.
         """
@@ -208,7 +208,8 @@ class ConnectCapture:
             offset = self._cluster.offset(self.name)
             if offset is not None and is_passed(offset):
                 return
-            self._running_status()
+            if self._running_status() is None and (problem := self._missing_text()):
+                raise CaptureError(problem)
             time.sleep(_PAUSE_S)
 
     def _has_offsets(self) -> bool:
@@ -219,6 +220,13 @@ class ConnectCapture:
             time.sleep(_PAUSE_S)
         return False
 
+    def _missing_text(self) -> str:
+        """Return the error for a connector that was deleted; empty if it only has no state."""
+        if self._cluster.config(self.name) is not None:
+            return ""
+        advice = "register it with `changelane capture PIPELINE.yaml`"
+        return f"{self._label} does not exist any more: {advice}"
+
     def check(self) -> None:
         """Show a failure of the connector, or of Kafka Connect, once for each reason.
 
@@ -228,7 +236,8 @@ class ConnectCapture:
             return
         self._next_check_s = time.monotonic() + _CHECK_INTERVAL_S
         try:
-            problem = _problem_of(self.name, self._cluster.status(self.name))
+            status = self._cluster.status(self.name)
+            problem = self._missing_text() if status is None else _problem_of(self.name, status)
         except ConfigError as error:
             problem = str(error)
         if problem and problem != self._shown_problem:

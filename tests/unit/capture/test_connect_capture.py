@@ -253,6 +253,22 @@ def test_the_wait_ends_with_a_failure(connect: ConnectServer) -> None:
         running.wait_until_now()
 
 
+def test_a_deleted_connector_ends_the_wait_and_is_a_note(connect: ConnectServer) -> None:
+    notes = list[str]()
+    running = capture(connect, Shop(), notes)
+    running.start()
+    checks = iter(range(2))
+
+    def delete() -> None:
+        connect.configs.clear()
+        next(checks)
+
+    with pytest.raises(CaptureError, match="does not exist any more: register it"):
+        running.wait_until_now(delete)
+    running.check()
+    assert "does not exist any more" in notes[-1]
+
+
 def test_an_unregistered_connector_is_a_line(connect: ConnectServer) -> None:
     lines = connector_lines(read_connector_figures(source(connect), Shop()), label="db")
     assert "not registered" in lines[0]
