@@ -28,6 +28,8 @@ from changelane.pipeline.database_source import DatabaseSource
 
 _START_S: Final = 120.0
 _PAUSE_S: Final = 0.5
+_CHANGE_S: Final = 15.0
+"""For so long a changed connector may have the state of its former configuration."""
 _CHECK_INTERVAL_S: Final = 10.0
 _ATTEMPTS: Final = 5
 _TABLES: Final = "table.include.list"
@@ -92,7 +94,9 @@ class ConnectCapture:
         elif keys := differing_keys(registered, connector.config):
             if not replaces:
                 raise ConfigError(self._difference_text(keys))
+            former_status = self._cluster.status(self.name)
             self._register(connector, "changed")
+            self._wait_changed(former_status)
         self._wait_running()
 
     def findings(self) -> list[Finding]:
@@ -155,6 +159,14 @@ class ConnectCapture:
         """Return why Kafka Connect would reject a connector; empty if it would not."""
         errors = self._cluster.validation_errors(connector.name, connector.config)
         return f"{self._label} would be rejected: {'; '.join(errors)}" if errors else ""
+
+    def _wait_changed(self, former_status: ConnectorStatus | None) -> None:
+        """Wait until the workers restart what failed with the former configuration."""
+        deadline_s = time.monotonic() + _CHANGE_S
+        while former_status is not None and former_status.failure and time.monotonic() < deadline_s:
+            if self._cluster.status(self.name) != former_status:
+                return
+            time.sleep(_PAUSE_S)
 
     def _wait_running(self) -> None:
         """Wait until the connector and its task run.

@@ -135,6 +135,27 @@ def test_another_configuration_is_changed_only_if_the_user_says_so(connect: Conn
     assert connect.configs[NAME]["max.queue.size"] != "1"
 
 
+def test_a_change_is_not_judged_by_the_failure_before_it(
+    connect: ConnectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop()
+    capture(connect, shop).start()
+    connect.configs[NAME]["database.hostname"] = "other-host"
+    connect.states[NAME] = failed("no such host")
+
+    def restart(_: float) -> None:  # the workers need a moment for it
+        connect.states.clear()
+
+    monkeypatch.setattr("time.sleep", restart)
+    capture(connect, shop).start(replaces=True)
+    connect.configs[NAME]["database.hostname"] = "other-host"
+    connect.states[NAME] = failed("no such table")
+    monkeypatch.undo()
+    monkeypatch.setattr(connect_capture, "_CHANGE_S", 0.0)
+    with pytest.raises(CaptureError, match="no such table"):
+        capture(connect, shop).start(replaces=True)
+
+
 def test_dropped_tables_are_no_difference_and_new_ones_are(connect: ConnectServer) -> None:
     shop = Shop()
     shop.tables = ["orders", "a,b"]
