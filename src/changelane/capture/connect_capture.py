@@ -135,7 +135,11 @@ class ConnectCapture:
             return self._validation_errors(connector) or None
         if keys := differing_keys(registered, connector.config):
             return self._difference_text(keys)
-        return _problem_of(self.name, self._cluster.status(self.name))
+        status = self._cluster.status(self.name)
+        if (problem := _problem_of(self.name, status)) or status is None or status.is_running:
+            return problem
+        text = f"the connector {self.name} does not run ({status.states_text})"
+        return f"{text}: look at the log of its workers"
 
     def _difference_text(self, keys: list[str]) -> str:
         """Return the error for a connector whose properties differ."""
@@ -296,7 +300,8 @@ def _problem_of(name: str, status: ConnectorStatus | None) -> str:
     if status is None:
         return ""
     if status.failure:
-        return f"the connector {name}: {status.failure}"
+        request = f"POST /connectors/{name}/restart?includeTasks=true&onlyFailed=true"
+        return f"the connector {name}: {status.failure}; correct it, and restart it ({request})"
     state = status.connector.state
     if state not in {"PAUSED", "STOPPED"}:
         return ""

@@ -66,6 +66,12 @@ class ConnectorStatus(msgspec.Struct, frozen=True):
         return ""
 
     @property
+    def states_text(self) -> str:
+        """The state of the connector and of each task, as text."""
+        tasks = [f"task {unit.id} is {unit.state.lower()}" for unit in self.tasks]
+        return ", ".join([f"it is {self.connector.state.lower()}", *(tasks or ["it has no task"])])
+
+    @property
     def is_running(self) -> bool:
         """Whether the connector and all of its tasks run."""
         states = {unit.state for unit in (self.connector, *self.tasks)}

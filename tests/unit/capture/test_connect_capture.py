@@ -218,7 +218,10 @@ def test_a_failed_task_is_one_line_without_secrets(connect: ConnectServer) -> No
     connect.states[NAME] = failed(f"ConnectException: no login with {PASSWORD}\n\tat io.debezium")
     with pytest.raises(CaptureError) as raised:
         capture(connect, shop).start()
-    expected = "task 0 failed: ConnectException: no login with ${DB_PASSWORD}"
+    expected = (
+        "task 0 failed: ConnectException: no login with ${DB_PASSWORD}; correct it, and restart it "
+        f"(POST /connectors/{NAME}/restart?includeTasks=true&onlyFailed=true)"
+    )
     assert str(raised.value) == f"the connector {NAME}: {expected}"
     figures = read_connector_figures(source(connect), shop)
     failure = "task 0 failed at w:1: ConnectException: no login with ${DB_PASSWORD}"
@@ -232,6 +235,16 @@ def test_a_failed_task_is_one_line_without_secrets(connect: ConnectServer) -> No
     running._next_check_s = 0
     running.check()
     assert notes == [f"the connector {NAME}: {expected}"]
+
+
+def test_a_connector_that_no_worker_runs_is_a_problem(connect: ConnectServer) -> None:
+    capture(connect, Shop()).start()
+    task = {"id": 0, "state": "UNASSIGNED", "worker_id": "w:1"}
+    connect.states[NAME] = {"connector": {"state": "RUNNING", "worker_id": "w:1"}, "tasks": [task]}
+    problem = capture(connect, Shop()).problem() or ""
+    assert problem.startswith(f"the connector {NAME} does not run (it is running, task 0 is unass")
+    connect.states[NAME]["tasks"] = []
+    assert "it has no task" in (capture(connect, Shop()).problem() or "")
 
 
 def test_a_paused_connector_says_how_to_resume_it(connect: ConnectServer) -> None:
