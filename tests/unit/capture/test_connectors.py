@@ -87,6 +87,9 @@ def test_table_pattern_matches_one_name_only(schema: str, name: str, another: st
     [
         ({"properties": {"slot.name": "x"}}, "slot.name: changelane sets these properties"),
         ({"properties": {"transforms": "x"}}, "would change what the capture log contains"),
+        ({"properties": {"unavailable.value.placeholder": "x"}}, "unavailable.value.placeholder: "),
+        ({"properties": {"errors.tolerance": "all"}}, "errors.tolerance: these properties"),
+        ({"properties": {"message.prefix.include.list": "x"}}, "message.prefix.include.list: "),
         ({"tables": (TableId(name="t"),)}, "needs a schema and a name"),
         ({"tables": (TableId(schema="s", name='"'),)}, "contains a double quote"),
         ({"tables": (TableId(schema="s", name="a''b"),)}, "two single quotes or backticks"),
