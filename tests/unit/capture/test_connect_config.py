@@ -53,17 +53,20 @@ def test_secrets_are_placeholders() -> None:
     properties = {
         "database.ssl.truststore.password": "another secret",
         "driver.options": f"x={PASSWORD}",
+        "producer.override.sasl.jaas.config": 'Login required password="a third secret";',
         "column.exclude.list": "shop.orders.note",
     }
     connector = connector_of(options("mariadb", properties=properties), has_snapshot=True)
     assert PASSWORD not in str(connector)
     assert "another secret" not in str(connector)
+    assert "a third secret" not in str(connector)
     assert connector.config["column.exclude.list"] == "shop.orders.note"
     assert secret_keys(connector) == [
         "bootstrap.servers",
         "shop-mariadb.database.password",
         "shop-mariadb.database.ssl.truststore.password",
         "shop-mariadb.driver.options",
+        "shop-mariadb.producer.override.sasl.jaas.config",
     ]
 
 
