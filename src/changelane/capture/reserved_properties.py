@@ -18,8 +18,13 @@ _RESERVED: Final = (
     *("message.prefix.include", "logical_decoding_message.prefix.include"),
 )
 """The beginnings of their names."""
-_TOPIC_CREATION: Final = "topic.creation."
-"""The beginning of properties of Kafka Connect itself, for the topics that it creates."""
+_FREE: Final = (
+    # for the topics that Kafka Connect creates
+    "topic.creation.",
+    # for the clients of the topic of the schema history, which may need a login
+    *("schema.history.internal.producer.", "schema.history.internal.consumer."),
+)
+"""The beginnings of those among them that only Kafka Connect needs."""
 
 
 def is_reserved(name: str) -> bool:
@@ -28,4 +33,4 @@ def is_reserved(name: str) -> bool:
     >>> is_reserved("errors.tolerance"), is_reserved("topic.creation.default.partitions")
     (True, False)
     """
-    return name.startswith(_RESERVED) and not name.startswith(_TOPIC_CREATION)
+    return name.startswith(_RESERVED) and not name.startswith(_FREE)
