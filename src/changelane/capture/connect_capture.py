@@ -300,8 +300,11 @@ def _problem_of(name: str, status: ConnectorStatus | None) -> str:
     if status is None:
         return ""
     if status.failure:
-        request = f"POST /connectors/{name}/restart?includeTasks=true&onlyFailed=true"
-        return f"the connector {name}: {status.failure}; correct it, and restart it ({request})"
+        advice = (
+            f"GET /connectors/{name}/status has its whole trace with the cause; restart it then "
+            f"(POST /connectors/{name}/restart?includeTasks=true&onlyFailed=true)"
+        )
+        return f"the connector {name}: {status.failure}; {advice}"
     state = status.connector.state
     if state not in {"PAUSED", "STOPPED"}:
         return ""

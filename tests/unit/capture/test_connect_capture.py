@@ -219,7 +219,8 @@ def test_a_failed_task_is_one_line_without_secrets(connect: ConnectServer) -> No
     with pytest.raises(CaptureError) as raised:
         capture(connect, shop).start()
     expected = (
-        "task 0 failed: ConnectException: no login with ${DB_PASSWORD}; correct it, and restart it "
+        "task 0 failed: ConnectException: no login with ${DB_PASSWORD}; "
+        f"GET /connectors/{NAME}/status has its whole trace with the cause; restart it then "
         f"(POST /connectors/{NAME}/restart?includeTasks=true&onlyFailed=true)"
     )
     assert str(raised.value) == f"the connector {NAME}: {expected}"
