@@ -45,8 +45,10 @@ _REASONS: Final = {
     403: "rejects the credentials: set registry_auth",
     409: "rejects a schema that is not compatible with the subject's earlier ones",
 }
+_WRONG_PATH: Final = " (HTTP status 404): check its address and path"
 _AVRO: Final = "AVRO"
 _NOT_FOUND: Final = 404
+_CONFLICT: Final = 409
 _TOO_MANY: Final = 429
 _SERVER_ERROR: Final = 500
 
@@ -118,7 +120,9 @@ class HttpRegistry:
                 "address that ends in /apis/ccompat/v7"
             )
         path = f"/subjects/{quote(subject, safe='')}" + ("/versions" if is_new else "")
-        body = self._get(path, msgspec.json.encode({"schema": text}))
+        body = self._get(path, msgspec.json.encode({"schema": text}), subject)
+        if body is None and is_new:
+            raise self._no_registry(_WRONG_PATH)
         if body is None:
             raise UnreachableError(
                 f"the schema registry at {self._name} has no such schema of the subject {subject}: "
@@ -199,12 +203,13 @@ class HttpRegistry:
     def _no_registry(self, cause: str = "") -> UnreachableError:
         return UnreachableError(f"{self._name} does not answer as a schema registry{cause}")
 
-    def _get(self, path: str, content: bytes | None = None) -> bytes | None:
+    def _get(self, path: str, content: bytes | None = None, subject: str = "") -> bytes | None:
         """Return the body of an answer; ``None`` if the registry does not have it.
 
         Args:
             path: The path after the address.
             content: The JSON to post; ``None`` for a request without content.
+            subject: The subject of a posted schema, for errors.
 
         Raises:
             UnreachableError: The registry does not answer, or rejects the request.
@@ -222,14 +227,14 @@ class HttpRegistry:
                 is_other = is_missing and not self._is_apicurio and not _is_json(error)
                 error.close()
                 if is_other:
-                    raise self._no_registry(f" ({why}): check its address and path") from None
+                    raise self._no_registry(_WRONG_PATH) from None
                 if is_missing and was_missing:
                     return None
                 was_missing = is_missing
                 if not is_missing and error.code < _SERVER_ERROR and error.code != _TOO_MANY:
                     reason = _REASONS.get(error.code, "rejects the request")
                     msg = f"the schema registry at {self._name} {reason} ({why})"
-                    raise UnreachableError(msg) from None
+                    raise UnreachableError(msg + _advice(subject, error.code)) from None
             except (OSError, HTTPException) as error:
                 cause = getattr(error, "reason", error)
                 why = type(cause).__name__
@@ -247,6 +252,15 @@ def _is_json(error: urllib.error.HTTPError) -> bool:
         return error.read(1 << 10).lstrip().startswith(b"{")
     except (OSError, HTTPException):
         return False
+
+
+def _advice(subject: str, status: int) -> str:
+    """Return the end of the error for a schema that the registry rejects."""
+    if not subject:
+        return ""
+    path = f"/config/{quote(subject, safe='')}"
+    advice = f": PUT {path} sets the compatibility of its schemas" if status == _CONFLICT else ""
+    return f" for the subject {subject}{advice}"
 
 
 def authorization(auth: str) -> str:

@@ -308,7 +308,16 @@ def test_schemas_that_exist_are_looked_up(server):
 
 def test_what_a_registry_rejects_stops_the_run(server):
     server.statuses[:] = [409]
-    with pytest.raises(UnreachableError, match="not compatible"):
+    with pytest.raises(UnreachableError, match="not compatible") as error:
+        written(event_of("other"), server)
+    assert "for the subject s.other-value: PUT /config/s.other-value sets the" in str(error.value)
+    server.statuses[:] = [422]
+    with pytest.raises(
+        UnreachableError, match=r"\(HTTP status 422\) for the subject s\.other-value$"
+    ):
+        written(event_of("other"), server)
+    server.statuses[:] = [404, 404]  # the path of another service, which has JSON for it
+    with pytest.raises(UnreachableError, match="check its address and path"):
         written(event_of("other"), server)
     with pytest.raises(UnreachableError, match="not registered in a folder"):
         written(event_of("other"), Path("/tmp"))
