@@ -205,7 +205,7 @@ class ConnectCluster:
             return response.status, response.read(_MAX_BYTES)
         except TimeoutError:
             reason = f"no answer in {timeout_s:.0f} s"
-        except (OSError, HTTPException) as error:
+        except (OSError, HTTPException, UnicodeError) as error:  # a host may be no name
             reason = getattr(error, "strerror", None) or type(error).__name__
         finally:
             connection.close()

@@ -14,7 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from http.client import HTTPException
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -71,7 +71,7 @@ class _Answer(msgspec.Struct):
 
 
 class _Registered(msgspec.Struct):
-    id: int
+    id: Annotated[int, msgspec.Meta(ge=1, lt=1 << 32)]  # messages have four bytes for it
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -235,8 +235,8 @@ class HttpRegistry:
                     reason = _REASONS.get(error.code, "rejects the request")
                     msg = f"the schema registry at {self._name} {reason} ({why})"
                     raise UnreachableError(msg + _advice(subject, error.code)) from None
-            except (OSError, HTTPException) as error:
-                cause = getattr(error, "reason", error)
+            except (OSError, HTTPException, UnicodeError) as error:  # a host may be no name
+                cause = error.reason if isinstance(error, urllib.error.URLError) else error
                 why = type(cause).__name__
             else:
                 if len(body) > _MAX_BYTES:

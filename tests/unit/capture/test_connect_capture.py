@@ -316,6 +316,9 @@ def test_kafka_connect_that_does_not_answer_is_one_sentence() -> None:
     with pytest.raises(UnreachableError) as raised:
         cluster.status(NAME)
     assert str(raised.value) == (f"Kafka Connect at {address} does not answer (connection refused)")
+    for host in ("a..b", "x" * 64):  # no host has such a name
+        with pytest.raises(UnreachableError, match="does not answer"):
+            ConnectCluster(f"http://{host}:8083").status(NAME)
 
 
 def test_a_login_is_sent_and_never_shown(connect: ConnectServer) -> None:

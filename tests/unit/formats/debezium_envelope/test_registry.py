@@ -325,6 +325,13 @@ def test_what_a_registry_rejects_stops_the_run(server):
         written(event_of("other"), server, registry=f"{server.address}/apis/registry/v2")
 
 
+@pytest.mark.parametrize("schema_id", [-1, 0, 1 << 32, "7", None])
+def test_an_id_that_no_message_can_have_stops_the_run(server, monkeypatch, schema_id):
+    monkeypatch.setattr(server, "respond", lambda *_: {"id": schema_id})
+    with pytest.raises(UnreachableError, match="does not answer as a schema registry"):
+        written(event_of("wide"), server)
+
+
 def test_an_event_without_avro_form_is_rejected(server):
     with pytest.raises(EncodeError, match="avro_names"):
         written(event_of("a b"), server)
@@ -613,6 +620,10 @@ def test_a_registry_that_fails_stops_the_stream_instead_of_rejecting_messages(se
         codec.decode(Message(value))
     with pytest.raises(UnreachableError, match="does not answer"):
         get_codec("debezium-json", serde="avro-registry", registry="http://127.0.0.1:1").decode(
+            Message(value)
+        )
+    with pytest.raises(UnreachableError, match="does not answer"):
+        get_codec("debezium-json", serde="avro-registry", registry="http://a..b:1").decode(
             Message(value)
         )
     with pytest.raises(UnreachableError, match="does not exist"):
