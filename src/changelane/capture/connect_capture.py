@@ -20,6 +20,7 @@ from changelane.capture.connect_config import (
     secret_keys,
 )
 from changelane.capture.engine import CaptureError
+from changelane.capture.engine_offset import is_in_snapshot
 from changelane.capture.finding import Finding, reject_errors
 from changelane.capture.postgres.slot_findings import SNAPSHOT
 from changelane.errors import ConfigError
@@ -222,7 +223,8 @@ class ConnectCapture:
         while True:
             check()
             offset = self._cluster.offset(self.name)
-            if offset is not None and is_passed(offset):
+            # the position of a snapshot is that of its beginning, while rows are still to be read
+            if offset is not None and not is_in_snapshot(offset) and is_passed(offset):
                 return
             if self._running_status() is None and (problem := self._missing_text()):
                 raise CaptureError(problem)

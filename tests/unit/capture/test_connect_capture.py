@@ -267,6 +267,22 @@ def test_the_wait_ends_when_the_offset_has_the_marker(connect: ConnectServer) ->
     assert connect.offsets[NAME]["lsn"] == 7
 
 
+@pytest.mark.parametrize(
+    "offset", [{"snapshot": "INITIAL", "snapshot_completed": False}, {"snapshot": True}]
+)
+def test_the_wait_includes_the_snapshot(connect: ConnectServer, offset: dict[str, Any]) -> None:
+    """An idle database has no position after that at which the snapshot began."""
+    running = capture(connect, Shop())
+    running.start()
+    later_offsets = iter([{"lsn": 7, **offset}, {"lsn": 7, **offset}, {"lsn": 7}])
+
+    def advance() -> None:
+        connect.offsets[NAME] = next(later_offsets)
+
+    running.wait_until_now(advance)
+    assert next(later_offsets, None) is None
+
+
 @pytest.mark.parametrize("version", ["3.4.1", "7.4.0-ccs"])  # the second is Confluent's 3.4
 def test_a_cluster_without_offsets_is_no_endless_wait(
     connect: ConnectServer, version: str, monkeypatch: pytest.MonkeyPatch
