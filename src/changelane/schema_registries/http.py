@@ -112,22 +112,28 @@ class HttpRegistry:
         reason = f"the schema registry at {self._name} has no schema {schema_id.text}"
         raise DecodeError(reason, code=ReasonCode.UNKNOWN_SCHEMA)
 
-    def register(self, subject: str, text: str, *, is_new: bool) -> int:
-        """Return the id of an Avro schema."""
+    def register(self, subject: str, text: str) -> int:
+        """Return the id of an Avro schema, which is registered if the subject does not have it."""
+        schema_id = self._posted_id(subject, text, "/versions")
+        if schema_id is None:
+            raise self._no_registry(_WRONG_PATH)
+        return schema_id
+
+    def registered_id(self, subject: str, text: str) -> int | None:
+        """Return the id of an Avro schema; ``None`` if the subject does not have it."""
+        return self._posted_id(subject, text)
+
+    def _posted_id(self, subject: str, text: str, end: str = "") -> int | None:
+        """Return the id in the answer to a posted schema; ``None`` = the path does not exist."""
         if self._is_apicurio:
             raise UnreachableError(
                 "schemas are registered through Confluent's interface only: set registry to an "
                 "address that ends in /apis/ccompat/v7"
             )
-        path = f"/subjects/{quote(subject, safe='')}" + ("/versions" if is_new else "")
+        path = f"/subjects/{quote(subject, safe='')}{end}"
         body = self._get(path, msgspec.json.encode({"schema": text}), subject)
-        if body is None and is_new:
-            raise self._no_registry(_WRONG_PATH)
         if body is None:
-            raise UnreachableError(
-                f"the schema registry at {self._name} has no such schema of the subject {subject}: "
-                "register it, or set register_schemas to true"
-            )
+            return None
         try:
             return msgspec.json.decode(body, type=_Registered).id
         except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -255,8 +261,8 @@ def _is_json(error: urllib.error.HTTPError) -> bool:
 
 
 def _advice(subject: str, status: int) -> str:
-    """Return the end of the error for a schema that the registry rejects."""
-    if not subject:
+    """Return the end of the error for a schema that the registry rejects; empty for others."""
+    if not subject or (status in _REASONS and status != _CONFLICT):
         return ""
     path = f"/config/{quote(subject, safe='')}"
     advice = f": PUT {path} sets the compatibility of its schemas" if status == _CONFLICT else ""

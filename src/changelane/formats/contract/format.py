@@ -41,10 +41,11 @@ class Framing(Protocol):
         ...
 
     def check(self, message: Message) -> None:
-        """Check whether a message has a form in the serde; the registry is not asked.
+        """Check whether a message has a form in the serde; no schema is registered.
 
         Raises:
             EncodeError: As :meth:`frame` does.
+            UnreachableError: The registry does not answer, or lacks a schema that must exist.
         """
         ...
 

@@ -7,7 +7,7 @@ import pytest
 from registry_server import RegistryServer
 
 from changelane import Message
-from changelane.errors import DecodeError
+from changelane.errors import DecodeError, UnreachableError
 from changelane.pipeline.config import parse
 from changelane.pipeline.config_checks import Finding
 from changelane.pipeline.kafka_sink import KafkaSink
@@ -253,7 +253,12 @@ def test_no_schema_is_registered_and_names_that_avro_lacks_are_found() -> None:
         row |= {"schema": [FIELDS[0], {"name": "a b", "type": "string"}]}
         (refused,) = lines(topics(told(1, **row), **avro))
         assert "set avro_names to unicode" in refused
-        assert not registry.requests
+        assert set(registry.requests) == {"POST /subjects/out-value", "POST /subjects/out-key"}
+        assert not registry.schemas
+        with pytest.raises(UnreachableError, match="no such schema of the subject out-value"):
+            topics(told(1), **avro | {"format_options": {**options, "register_schemas": False}})
+    with pytest.raises(UnreachableError, match="does not answer"):
+        topics(told(1, table={"name": "t"}), **avro)
 
 
 def test_a_producer_that_needs_a_key_is_a_conflict_with_messages_that_have_none() -> None:

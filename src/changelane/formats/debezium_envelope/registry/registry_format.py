@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from changelane.errors import ConfigError, DecodeError, EncodeError
+from changelane.errors import ConfigError, DecodeError, EncodeError, UnreachableError
 from changelane.event import ChangeEvent
 from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.contract.format import Format, Framing, Report
@@ -100,6 +100,8 @@ class _RegisteredSchemas:
         self._is_new = is_new
         self._writers: BoundedCache[tuple[str, bytes], tuple[bytes, AvroWriter] | EncodeError]
         self._writers = BoundedCache(_MAX_SCHEMAS)
+        self._unregistered: BoundedCache[tuple[str, bytes], AvroWriter]
+        self._unregistered = BoundedCache(_MAX_SCHEMAS)
         self._schemas: BoundedCache[SchemaId, CompiledSchema | DecodeError]
         self._schemas = BoundedCache(_MAX_SCHEMAS)
 
@@ -135,8 +137,25 @@ class _RegisteredSchemas:
             raise EncodeError(*writer.args)
         return writer
 
-    def unregistered_writer(self, block: bytes) -> AvroWriter:
-        """Return the writer of a schema's messages, without the registry.
+    def checked_writer(self, subject: str, block: bytes) -> AvroWriter:
+        """Return the writer of a schema's messages; the schema is not registered.
+
+        Raises:
+            EncodeError: The schema has no Avro form.
+            UnreachableError: The registry does not answer, or the schema must exist and does not.
+        """
+        writer = self._unregistered.get((subject, block))
+        if writer is None:
+            writer = self._writer(block)
+            if self._is_new:
+                registry_at(self._location).registered_id(subject, writer.text)
+            else:
+                self._registered_id(subject, writer)
+            self._unregistered.add((subject, block), writer)
+        return writer
+
+    def _writer(self, block: bytes) -> AvroWriter:
+        """Return the writer of a schema's messages.
 
         Raises:
             EncodeError: The schema has no Avro form.
@@ -154,12 +173,25 @@ class _RegisteredSchemas:
         self, subject: str, block: bytes
     ) -> tuple[bytes, AvroWriter] | EncodeError:
         try:
-            writer = self.unregistered_writer(block)
+            writer = self._writer(block)
         except EncodeError as error:
             return error
         registry = registry_at(self._location)
-        schema_id = registry.register(subject, writer.text, is_new=self._is_new)
+        schema_id = (
+            registry.register(subject, writer.text)
+            if self._is_new
+            else self._registered_id(subject, writer)
+        )
         return ID + schema_id.to_bytes(4, "big"), writer
+
+    def _registered_id(self, subject: str, writer: AvroWriter) -> int:
+        schema_id = registry_at(self._location).registered_id(subject, writer.text)
+        if schema_id is None:
+            raise UnreachableError(
+                f"the schema registry at {self._location.address} has no such schema of the "
+                f"subject {subject}: register it, or set register_schemas to true"
+            )
+        return schema_id
 
     def _compiled(self, schema_id: SchemaId) -> CompiledSchema | DecodeError:
         registered = registry_at(self._location).schema(schema_id)
@@ -306,14 +338,16 @@ class RegistryFormat:
         return msgspec.structs.replace(message, value=value, key=key)
 
     def check(self, message: Message) -> None:
-        """Check whether a message has a form in Avro; the registry is not asked.
+        """Check whether a message has a form in Avro, and the registry answers; it is not changed.
 
         Raises:
             EncodeError: As :meth:`frame` does.
+            UnreachableError: The registry does not answer, or the schema must exist and does not.
         """
-        for part in _parts(message):
+        for name, part in _parts(message)._asdict().items():
             if part is not None:
-                self._schemas.unregistered_writer(part.block).datum(part.payload)
+                writer = self._schemas.checked_writer(f"{message.topic}-{name}", part.block)
+                writer.datum(part.payload)
 
     def _avro(self, part: "_JsonPart", subject: str) -> bytes:
         framing, writer = self._schemas.writer_of(subject, part.block)
