@@ -32,7 +32,7 @@ HEARTBEAT_CONTENT: Final = "heartbeat"
 """The content of the logical messages that heartbeats write."""
 HEARTBEAT_TOPIC_PREFIX: Final = "__debezium-heartbeat"
 
-_SERVER_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_SERVER_NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
 _SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
 _PLAIN_CHARACTER: Final = re.compile(r"[A-Za-z0-9_]")
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_]+")

@@ -14,6 +14,7 @@ from changelane.capture.connectors import (
 )
 from changelane.capture.engine_offset import lsn_of, position_text, source_time_ms
 from changelane.errors import ConfigError
+from changelane.pipeline.postgres_source import PostgresSource
 from changelane.schema import TableId
 
 
@@ -66,6 +67,13 @@ def test_a_snapshot_of_the_engine_has_the_rows_and_columns_of_the_log() -> None:
 
 
 NAMES = st.text(min_size=1, max_size=12).filter(lambda name: '"' not in name and "\0" not in name)
+
+
+@pytest.mark.parametrize("database", ["-shop", ".shop", "ü b"])
+def test_every_name_that_a_pipeline_has_by_default_is_one_of_a_server(database: str) -> None:
+    source = PostgresSource(host="db", user="me", database=database, tables=["a.b"], segments="log")
+    name = connector_properties(options(name=source.server_name))["topic.prefix"]
+    assert re.fullmatch(source.topic_pattern, f"{name}.a.b")
 
 
 @given(NAMES, NAMES, NAMES)
