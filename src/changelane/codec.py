@@ -14,7 +14,7 @@ from changelane.formats.contract import nesting
 from changelane.formats.contract.cached_reducer import CachedReducer
 from changelane.formats.contract.capabilities import Carries
 from changelane.formats.contract.consistency import consistent_event
-from changelane.formats.contract.format import Format, StreamDecoder
+from changelane.formats.contract.format import Format, Framing, StreamDecoder
 from changelane.formats.contract.lane import Lanes
 from changelane.formats.contract.losses import DEFAULT, Loss, LossPolicy, OnLoss, refused
 from changelane.formats.contract.options import SECRET_OPTIONS
@@ -37,7 +37,10 @@ class Encoded(msgspec.Struct, frozen=True):
 class Codec:
     """A format with its options under its public name. Frozen, picklable, thread-safe."""
 
-    __slots__ = ("_checked", "_decode", "_encode", "_format", "_options", "_reduce", "name")
+    __slots__ = (
+        *("_checked", "_decode", "_encode", "_format", "_framing", "_options", "_reduce"),
+        "name",
+    )
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self.name = name
@@ -45,6 +48,7 @@ class Codec:
         self._format: Format = formats.load(name, self._options)
         self._decode = self._format.decode
         self._encode = self._format.encode
+        self._framing: Framing | None = getattr(self._format, "framing", None)
         carries = self._format.carries
         self._reduce = CachedReducer(carries)
         self._checked = None if carries.inconsistent else carries
@@ -78,6 +82,11 @@ class Codec:
     def row_writing(self) -> WritingOf | None:
         """How the format writes plain row changes; ``None`` if it does not state it."""
         return getattr(self._format, "row_writing", None)
+
+    @property
+    def framing(self) -> Framing | None:
+        """How messages are framed for a schema registry; ``None`` if they are not."""
+        return self._framing
 
     def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
         """Decode a message into events.
@@ -139,6 +148,23 @@ class Codec:
         Args:
             event: The event.
             on_loss: The policy for losses; the default accepts losses of metadata.
+
+        Raises:
+            UnsupportedError: *on_loss* does not accept one of the losses.
+            EncodeError: The event cannot be encoded.
+            UnreachableError: A schema registry does not answer, or rejects the schema.
+        """
+        encoded = self.encode_unframed(event, on_loss=on_loss)
+        if self._framing is None:
+            return encoded
+        return Encoded(tuple(map(self._framing.frame, encoded.messages)), encoded.losses)
+
+    def encode_unframed(
+        self, event: ChangeEvent, *, on_loss: str | LossPolicy = DEFAULT
+    ) -> Encoded:
+        """Encode an event as :meth:`encode` does, without :attr:`framing`.
+
+        The caller frames the messages when they have the topics to which they are written.
 
         Raises:
             UnsupportedError: *on_loss* does not accept one of the losses.

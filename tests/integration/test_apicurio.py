@@ -114,15 +114,14 @@ def test_a_schema_that_is_not_compatible_is_a_sentence(registry: ApicurioRegistr
     subject = "t-value"
     schema = {"type": "record", "name": "Row", "fields": [{"name": "id", "type": "int"}]}
     client = HttpRegistry(Location(registry.confluent_url))
-    schema_id = client.register(subject, json.dumps(schema), is_new=True)
-    assert client.register(subject, json.dumps(schema), is_new=False) == schema_id
+    schema_id = client.register(subject, json.dumps(schema))
+    assert client.registered_id(subject, json.dumps(schema)) == schema_id
     registry.request(
         "PUT", f"{registry.confluent_url}/config/{subject}", {"compatibility": "BACKWARD"}
     )
     schema["fields"].append({"name": "more", "type": "int"})
     with pytest.raises(UnreachableError, match="not compatible with the subject's earlier ones"):
-        client.register(subject, json.dumps(schema), is_new=True)
-    with pytest.raises(UnreachableError, match="register it, or set register_schemas to true"):
-        client.register(subject, json.dumps(schema), is_new=False)
+        client.register(subject, json.dumps(schema))
+    assert client.registered_id(subject, json.dumps(schema)) is None
     with pytest.raises(DecodeError, match="has no schema"):
         client.schema(SchemaId(IdKind.ID, "999999"))

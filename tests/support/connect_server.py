@@ -13,6 +13,7 @@ class ConnectServer(JsonServer):
         configs: The configurations of the connectors.
         states: The answers about their states; without one, a connector runs.
         offsets: Their offsets.
+        shows_offsets: Whether it shows them, as Kafka Connect 3.5 and newer do.
         errors: The status and the body of the next answers.
         validation_errors: The errors of a configuration, by its keys.
     """
@@ -25,6 +26,7 @@ class ConnectServer(JsonServer):
         self.errors: list[tuple[int, bytes]] = []
         self.validation_errors: dict[str, list[str]] = {}
         self.version = "4.1.0"
+        self.shows_offsets = True
 
     unauthorized = b"<html>login</html>"
     missing = b'{"error_code": 404, "message": "not found"}'
@@ -43,6 +45,8 @@ class ConnectServer(JsonServer):
         match path.split("/"):
             case ["", ""]:
                 return {"version": self.version}
+            case ["", "connectors", _, "offsets"] if not self.shows_offsets:
+                return None
             case ["", "connectors", name, part] if name in self.configs:
                 offset = self.offsets.get(name)
                 entries = [] if offset is None else [{"partition": {}, "offset": offset}]

@@ -20,6 +20,7 @@ from changelane.capture.connect_config import (
     secret_keys,
 )
 from changelane.capture.engine import CaptureError
+from changelane.capture.engine_offset import is_in_snapshot
 from changelane.capture.finding import Finding, reject_errors
 from changelane.capture.postgres.slot_findings import SNAPSHOT
 from changelane.errors import ConfigError
@@ -28,6 +29,8 @@ from changelane.pipeline.database_source import DatabaseSource
 
 _START_S: Final = 120.0
 _PAUSE_S: Final = 0.5
+_CHANGE_S: Final = 15.0
+"""For so long a changed connector may have the state of its former configuration."""
 _CHECK_INTERVAL_S: Final = 10.0
 _ATTEMPTS: Final = 5
 _TABLES: Final = "table.include.list"
@@ -92,7 +95,9 @@ class ConnectCapture:
         elif keys := differing_keys(registered, connector.config):
             if not replaces:
                 raise ConfigError(self._difference_text(keys))
+            former_status = self._cluster.status(self.name)
             self._register(connector, "changed")
+            self._wait_changed(former_status)
         self._wait_running()
 
     def findings(self) -> list[Finding]:
@@ -131,7 +136,11 @@ class ConnectCapture:
             return self._validation_errors(connector) or None
         if keys := differing_keys(registered, connector.config):
             return self._difference_text(keys)
-        return _problem_of(self.name, self._cluster.status(self.name))
+        status = self._cluster.status(self.name)
+        if (problem := _problem_of(self.name, status)) or status is None or status.is_running:
+            return problem
+        text = f"the connector {self.name} does not run ({status.states_text})"
+        return f"{text}: look at the log of its workers"
 
     def _difference_text(self, keys: list[str]) -> str:
         """Return the error for a connector whose properties differ."""
@@ -155,6 +164,14 @@ class ConnectCapture:
         """Return why Kafka Connect would reject a connector; empty if it would not."""
         errors = self._cluster.validation_errors(connector.name, connector.config)
         return f"{self._label} would be rejected: {'; '.join(errors)}" if errors else ""
+
+    def _wait_changed(self, former_status: ConnectorStatus | None) -> None:
+        """Wait until the workers restart what failed with the former configuration."""
+        deadline_s = time.monotonic() + _CHANGE_S
+        while former_status is not None and former_status.failure and time.monotonic() < deadline_s:
+            if self._cluster.status(self.name) != former_status:
+                return
+            time.sleep(_PAUSE_S)
 
     def _wait_running(self) -> None:
         """Wait until the connector and its task run.
@@ -192,11 +209,11 @@ class ConnectCapture:
             check: Called again and again; it raises to stop the wait.
 
         Raises:
-            CaptureError: The connector failed.
+            CaptureError: The connector failed, or somebody deleted it.
             ConfigError: The server rejects the marker.
             UnreachableError: Kafka Connect or the server does not answer.
         """
-        if not self._cluster.has_offsets():
+        if not self._has_offsets():
             self._notify(
                 f"Kafka Connect at {self._cluster.label} is older than 3.5 and shows no offsets: "
                 "the run reads what the topics have now"
@@ -206,10 +223,27 @@ class ConnectCapture:
         while True:
             check()
             offset = self._cluster.offset(self.name)
-            if offset is not None and is_passed(offset):
+            # the position of a snapshot is that of its beginning, while rows are still to be read
+            if offset is not None and not is_in_snapshot(offset) and is_passed(offset):
                 return
-            self._running_status()
+            if self._running_status() is None and (problem := self._missing_text()):
+                raise CaptureError(problem)
             time.sleep(_PAUSE_S)
+
+    def _has_offsets(self) -> bool:
+        """Whether the cluster shows the offset; a worker may know a new connector late."""
+        for _ in range(_ATTEMPTS):
+            if self._cluster.has_offsets(self.name):
+                return True
+            time.sleep(_PAUSE_S)
+        return False
+
+    def _missing_text(self) -> str:
+        """Return the error for a connector that was deleted; empty if it only has no state."""
+        if self._cluster.config(self.name) is not None:
+            return ""
+        advice = "register it with `changelane capture PIPELINE.yaml`"
+        return f"{self._label} does not exist any more: {advice}"
 
     def check(self) -> None:
         """Show a failure of the connector, or of Kafka Connect, once for each reason.
@@ -220,7 +254,8 @@ class ConnectCapture:
             return
         self._next_check_s = time.monotonic() + _CHECK_INTERVAL_S
         try:
-            problem = _problem_of(self.name, self._cluster.status(self.name))
+            status = self._cluster.status(self.name)
+            problem = self._missing_text() if status is None else _problem_of(self.name, status)
         except ConfigError as error:
             problem = str(error)
         if problem and problem != self._shown_problem:
@@ -267,7 +302,11 @@ def _problem_of(name: str, status: ConnectorStatus | None) -> str:
     if status is None:
         return ""
     if status.failure:
-        return f"the connector {name}: {status.failure}"
+        advice = (
+            f"GET /connectors/{name}/status has its whole trace with the cause; restart it then "
+            f"(POST /connectors/{name}/restart?includeTasks=true&onlyFailed=true)"
+        )
+        return f"the connector {name}: {status.failure}; {advice}"
     state = status.connector.state
     if state not in {"PAUSED", "STOPPED"}:
         return ""

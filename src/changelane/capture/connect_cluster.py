@@ -7,7 +7,7 @@ Kafka 3.5 (KIP-875). Requests follow no redirect, which would send the login to 
 
 import time
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -64,6 +64,12 @@ class ConnectorStatus(msgspec.Struct, frozen=True):
                 about = "the connector" if unit.id is None else f"task {unit.id}"
                 return f"{about} failed: {unit.reason or 'without a trace'}"
         return ""
+
+    @property
+    def states_text(self) -> str:
+        """The state of the connector and of each task, as text."""
+        tasks = [f"task {unit.id} is {unit.state.lower()}" for unit in self.tasks]
+        return ", ".join([f"it is {self.connector.state.lower()}", *(tasks or ["it has no task"])])
 
     @property
     def is_running(self) -> bool:
@@ -138,11 +144,12 @@ class ConnectCluster:
         """Return the state of a connector; ``None`` = there is none (yet)."""
         return self._get(f"{_path_of(name)}/status", ConnectorStatus)
 
-    def has_offsets(self) -> bool:
-        """Whether the version of the cluster shows the offsets of connectors."""
-        version = (self._get("/", dict[str, Any]) or {}).get("version", "")
-        numbers = str(version).split(".")[:2]
-        return all(map(str.isdecimal, numbers)) and tuple(map(int, numbers)) >= (3, 5)
+    def has_offsets(self, name: str) -> bool:
+        """Whether the cluster shows the offset of a connector that it has.
+
+        Its version does not decide that, because vendors have numbers of their own.
+        """
+        return self._get(f"{_path_of(name)}/offsets", _Offsets) is not None
 
     def offset(self, name: str) -> EngineOffset | None:
         """Return the offset up to which the topics have everything; ``None`` = there is none."""
@@ -198,7 +205,7 @@ class ConnectCluster:
             return response.status, response.read(_MAX_BYTES)
         except TimeoutError:
             reason = f"no answer in {timeout_s:.0f} s"
-        except (OSError, HTTPException) as error:
+        except (OSError, HTTPException, UnicodeError) as error:  # a host may be no name
             reason = getattr(error, "strerror", None) or type(error).__name__
         finally:
             connection.close()

@@ -19,6 +19,7 @@ from changelane.capture.mysql.connection import SslMode as MysqlSslMode
 from changelane.capture.postgres.connection import PostgresConnection, SslMode
 from changelane.capture.postgres.replication import MARKER_PREFIX, PLUGIN
 from changelane.capture.postgres.sql_text import qualified
+from changelane.capture.reserved_properties import is_reserved
 from changelane.errors import ConfigError
 from changelane.pipeline.secret_options import is_secret_name
 from changelane.schema import TableId
@@ -31,7 +32,7 @@ HEARTBEAT_CONTENT: Final = "heartbeat"
 """The content of the logical messages that heartbeats write."""
 HEARTBEAT_TOPIC_PREFIX: Final = "__debezium-heartbeat"
 
-_SERVER_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_SERVER_NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
 _SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
 _PLAIN_CHARACTER: Final = re.compile(r"[A-Za-z0-9_]")
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_]+")
@@ -185,7 +186,7 @@ def connector_properties(options: ConnectorOptions) -> dict[str, str]:
     if clashes := sorted(properties.keys() & options.properties.keys()):
         msg = f"{', '.join(clashes)}: changelane sets these properties of Debezium itself"
         raise ConfigError(f"{msg}; remove them from debezium")
-    if reserved := sorted(filter(_is_reserved, options.properties)):
+    if reserved := sorted(filter(is_reserved, options.properties)):
         msg = f"{', '.join(reserved)}: these properties would change what the capture log contains"
         raise ConfigError(f"{msg}; remove them from debezium")
     return {**options.properties, **properties, **_excluded_columns(options)}
@@ -228,23 +229,6 @@ def _own_rows(options: ConnectorOptions) -> dict[str, str]:
             for schema, name in parents
         },
     }
-
-
-_RESERVED_PREFIXES: Final = (
-    *("key.converter", "value.converter", "header.converter", "converter."),
-    *("transforms", "predicates", "offset.", "snapshot.mode", "schema.history.internal"),
-    *("topic.", "transaction.", "signal.", "notification.", "flush.lsn", "read.only", "tasks."),
-    # changes would be missing without an error
-    *("log.position.check", "log.mining.transaction.retention"),
-)
-
-
-_TOPIC_CREATION: Final = "topic.creation."
-"""The beginning of properties of Kafka Connect itself, for the topics that it creates."""
-
-
-def _is_reserved(name: str) -> bool:
-    return name.startswith(_RESERVED_PREFIXES) and not name.startswith(_TOPIC_CREATION)
 
 
 def _shared_properties(options: ConnectorOptions) -> dict[str, str]:

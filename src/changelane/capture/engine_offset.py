@@ -31,6 +31,13 @@ def lsn_of(offset: Mapping[str, object]) -> int | None:
     return None
 
 
+def is_in_snapshot(offset: Mapping[str, object]) -> bool:
+    """Whether a snapshot is running at an offset, which could not continue from there."""
+    snapshot = offset.get("snapshot")
+    is_running = snapshot is not None and str(snapshot).lower() not in {"false", "incremental"}
+    return is_running and offset.get("snapshot_completed") is not True
+
+
 def offset_to_continue(product: Product, offset: EngineOffset) -> EngineOffset:
     """Return the offset of a published transaction with which an engine continues behind it.
 

@@ -18,6 +18,7 @@ from changelane.capture.connectors import (
     HEARTBEAT_TOPIC_PREFIX,
     ConnectorOptions,
 )
+from changelane.capture.engine_offset import is_in_snapshot
 from changelane.capture.manifest import CapturedRecord, EngineOffset
 from changelane.capture.postgres.replication import MARKER_PREFIX
 from changelane.errors import ChangelaneError
@@ -69,9 +70,7 @@ class EngineRecord(msgspec.Struct, frozen=True):
     @property
     def is_in_snapshot(self) -> bool:
         """Whether a snapshot is running at its offset, which could not continue from there."""
-        snapshot = self.offset.get("snapshot")
-        is_running = snapshot is not None and str(snapshot).lower() not in {"false", "incremental"}
-        return is_running and self.offset.get("snapshot_completed") is not True
+        return is_in_snapshot(self.offset)
 
     @property
     def is_closed(self) -> bool:

@@ -169,6 +169,8 @@ class EventEncoder:
         address: The topics of messages, if there is no profile.
         partitions_of: Returns the number of partitions of a topic.
         profile: The producer whose rules determine the topics.
+        is_dry_run: Whether no schema is registered: messages stay as they were before their
+            framing, but those that have none are rejected.
     """
 
     def __init__(
@@ -178,9 +180,13 @@ class EventEncoder:
         address: Address,
         partitions_of: PartitionsOf,
         profile: Profile | None = None,
+        *,
+        is_dry_run: bool = False,
     ) -> None:
         self._codec = codec
-        self._encode = partial(codec.encode, on_loss=on_loss)
+        self._encode = partial(codec.encode_unframed, on_loss=on_loss)
+        self._framing = codec.framing
+        self._is_dry_run = is_dry_run
         self._address = address
         self._partitions_of = partitions_of
         self._profile = profile
@@ -193,6 +199,8 @@ class EventEncoder:
                 self.addressed(event, message, origin.message, topic)
                 for message in encoded.messages
             )
+            if self._framing is not None:
+                addressed = tuple(map(self._framed, addressed))
             return Encoded(addressed, encoded.losses)
         if topic is not None:
             raise DestinationError(
@@ -200,10 +208,29 @@ class EventEncoder:
             )
         if self._profile.has_sequence:
             event = with_sequence(event, origin)
-        encoded = self._profile.encode(event, self._encode, self._partitions_of)
+
+        def framed(message: Message) -> Message:
+            self._address.check(message.topic, origin.message, self._partitions_of)
+            return self._framed(message)
+
+        encoded = self._profile.encode(
+            event,
+            self._encode,
+            self._partitions_of,
+            frame=None if self._framing is None else framed,
+        )
         for message in encoded.messages:
             self._address.check(message.topic, origin.message, self._partitions_of)
         return encoded
+
+    def _framed(self, message: Message) -> Message:
+        """Return a message that has its topic with the framing of the format."""
+        if self._framing is None:
+            return message
+        if self._is_dry_run:
+            self._framing.check(message)
+            return message
+        return self._framing.frame(message)
 
     def addressed(
         self, event: ChangeEvent, message: Message, origin: Message, topic: str | None = None

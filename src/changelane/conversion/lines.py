@@ -118,7 +118,10 @@ class Conversion:
         self._fail_fast = fail_fast
         self._failure_count = 0
         self._only_joins = self._collect is None and not patterns and not self._chain.transforms
-        self._encode_event = partial(target.encode, on_loss=summary.on_loss)
+        # a profile decides about the topic, which names the subject of a schema
+        encode = target.encode if profile is None else target.encode_unframed
+        self._encode_event = partial(encode, on_loss=summary.on_loss)
+        self._frame = None if target.framing is None else target.framing.frame
         self.lanes = None
         if lanes and self._collect is None and not self._chain.transforms and profile is None:
             self.lanes = conversion_lanes(source, target, reads_streams=True)
@@ -379,7 +382,9 @@ class Conversion:
     def _encoded(self, event: ChangeEvent) -> Encoded:
         if self._profile is None:
             return self._encode_event(event)
-        return self._profile.encode(event, self._encode_event, lambda _: self._partitions)
+        return self._profile.encode(
+            event, self._encode_event, lambda _: self._partitions, frame=self._frame
+        )
 
     def _fail_to_decode(self, stage: str, error: DecodeError) -> None:
         place = self._place

@@ -22,7 +22,7 @@ SECRETS: Final[dict[str, dict[str, str]]] = {
 }
 """Type of a source or sink -> option -> the usual variable of its value."""
 
-_SECRET_NAME: Final = re.compile(r"password|secret|token|credential", re.IGNORECASE)
+_SECRET_NAME: Final = re.compile(r"passw|passphrase|secret|token|credential|jaas", re.IGNORECASE)
 _VARIABLE: Final = re.compile(r"\$\{[^}]+\}")
 
 

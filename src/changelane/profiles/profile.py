@@ -25,6 +25,9 @@ Formats = Mapping[str, Mapping[str, str]]
 Encode = Callable[[ChangeEvent], Encoded]
 """The ``encode`` of a codec, with a policy for losses."""
 
+Frame = Callable[[Message], Message]
+"""The ``frame`` of a codec's framing (:class:`~changelane.formats.contract.format.Framing`)."""
+
 PartitionsOf = Callable[[str], int | None]
 """Returns the number of partitions of a topic; ``None`` = unknown."""
 
@@ -80,15 +83,28 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         return get_codec(name, **{**self.formats[name], **options})
 
     def encode(
-        self, event: ChangeEvent, encode: Encode, partitions_of: PartitionsOf = lambda _: None
+        self,
+        event: ChangeEvent,
+        encode: Encode,
+        partitions_of: PartitionsOf = lambda _: None,
+        *,
+        frame: Frame | None = None,
     ) -> Encoded:
         """Return the messages of an event with their places, and the losses.
 
         An event without a message of the producer is a counted loss, not an error, because the user
         chose the producer.
 
+        Args:
+            event: The event.
+            encode: Encodes it.
+            partitions_of: Returns the number of partitions of a topic.
+            frame: Frames a message with its topic for a schema registry, before its partition is
+                known, which may depend on the bytes of the key.
+
         Raises:
-            EncodeError: *encode* raises it, or the topic or partition of a message is invalid.
+            EncodeError: *encode* or *frame* raises it, or the topic or partition of a message is
+                invalid.
         """
         kind = str(event.__struct_config__.tag)
         parts = () if kind in self.drops else self.split(event)
@@ -105,10 +121,24 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
                 if message.value is None and not self.tombstones:
                     losses["event:tombstone", f"{self.name} does not write it"] = None
                     continue
+                if frame is not None:
+                    message = self._framed(part, message, partitions_of, frame)  # noqa: PLW2901
                 for placed_message in self.place(part, message, partitions_of):
                     self._check(part, placed_message, partitions_of)
                     placed.append(placed_message)
         return Encoded(tuple(placed), tuple(losses))
+
+    def _framed(
+        self, event: ChangeEvent, message: Message, partitions_of: PartitionsOf, frame: Frame
+    ) -> Message:
+        """Return a message with the framing that it has in the topic of its place."""
+        places = self.place(event, message, partitions_of)
+        for place in places:
+            self._check(event, place, partitions_of)
+        if not places:
+            return message
+        framed = frame(msgspec.structs.replace(message, topic=places[0].topic))
+        return msgspec.structs.replace(framed, topic=message.topic)
 
     def _check(self, event: ChangeEvent, message: Message, partitions_of: PartitionsOf) -> None:
         """Reject an invalid topic or partition, and a place without order.

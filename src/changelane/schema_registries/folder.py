@@ -39,11 +39,16 @@ class FolderRegistry:
         reason = f"the folder of schemas has no {schema_id.text}.avsc"
         raise DecodeError(reason, code=ReasonCode.UNKNOWN_SCHEMA)
 
-    def register(self, subject: str, text: str, *, is_new: bool) -> int:  # noqa: ARG002
+    def register(self, subject: str, text: str) -> int:
         """Reject the schema: messages of a folder of schemas are read only."""
+        del subject, text
         raise UnreachableError(
             "schemas are not registered in a folder: set registry to the address of a registry"
         )
+
+    def registered_id(self, subject: str, text: str) -> int:
+        """Reject the schema, as :meth:`register` does."""
+        return self.register(subject, text)
 
 
 def open_location(location: Location) -> FolderRegistry:

@@ -14,7 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from http.client import HTTPException
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -45,8 +45,10 @@ _REASONS: Final = {
     403: "rejects the credentials: set registry_auth",
     409: "rejects a schema that is not compatible with the subject's earlier ones",
 }
+_WRONG_PATH: Final = " (HTTP status 404): check its address and path"
 _AVRO: Final = "AVRO"
 _NOT_FOUND: Final = 404
+_CONFLICT: Final = 409
 _TOO_MANY: Final = 429
 _SERVER_ERROR: Final = 500
 
@@ -69,7 +71,7 @@ class _Answer(msgspec.Struct):
 
 
 class _Registered(msgspec.Struct):
-    id: int
+    id: Annotated[int, msgspec.Meta(ge=1, lt=1 << 32)]  # messages have four bytes for it
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -110,20 +112,28 @@ class HttpRegistry:
         reason = f"the schema registry at {self._name} has no schema {schema_id.text}"
         raise DecodeError(reason, code=ReasonCode.UNKNOWN_SCHEMA)
 
-    def register(self, subject: str, text: str, *, is_new: bool) -> int:
-        """Return the id of an Avro schema."""
+    def register(self, subject: str, text: str) -> int:
+        """Return the id of an Avro schema, which is registered if the subject does not have it."""
+        schema_id = self._posted_id(subject, text, "/versions")
+        if schema_id is None:
+            raise self._no_registry(_WRONG_PATH)
+        return schema_id
+
+    def registered_id(self, subject: str, text: str) -> int | None:
+        """Return the id of an Avro schema; ``None`` if the subject does not have it."""
+        return self._posted_id(subject, text)
+
+    def _posted_id(self, subject: str, text: str, end: str = "") -> int | None:
+        """Return the id in the answer to a posted schema; ``None`` = the path does not exist."""
         if self._is_apicurio:
             raise UnreachableError(
                 "schemas are registered through Confluent's interface only: set registry to an "
                 "address that ends in /apis/ccompat/v7"
             )
-        path = f"/subjects/{quote(subject, safe='')}" + ("/versions" if is_new else "")
-        body = self._get(path, msgspec.json.encode({"schema": text}))
+        path = f"/subjects/{quote(subject, safe='')}{end}"
+        body = self._get(path, msgspec.json.encode({"schema": text}), subject)
         if body is None:
-            raise UnreachableError(
-                f"the schema registry at {self._name} has no such schema of the subject {subject}: "
-                "register it, or set register_schemas to true"
-            )
+            return None
         try:
             return msgspec.json.decode(body, type=_Registered).id
         except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -199,12 +209,13 @@ class HttpRegistry:
     def _no_registry(self, cause: str = "") -> UnreachableError:
         return UnreachableError(f"{self._name} does not answer as a schema registry{cause}")
 
-    def _get(self, path: str, content: bytes | None = None) -> bytes | None:
+    def _get(self, path: str, content: bytes | None = None, subject: str = "") -> bytes | None:
         """Return the body of an answer; ``None`` if the registry does not have it.
 
         Args:
             path: The path after the address.
             content: The JSON to post; ``None`` for a request without content.
+            subject: The subject of a posted schema, for errors.
 
         Raises:
             UnreachableError: The registry does not answer, or rejects the request.
@@ -222,16 +233,16 @@ class HttpRegistry:
                 is_other = is_missing and not self._is_apicurio and not _is_json(error)
                 error.close()
                 if is_other:
-                    raise self._no_registry(f" ({why}): check its address and path") from None
+                    raise self._no_registry(_WRONG_PATH) from None
                 if is_missing and was_missing:
                     return None
                 was_missing = is_missing
                 if not is_missing and error.code < _SERVER_ERROR and error.code != _TOO_MANY:
                     reason = _REASONS.get(error.code, "rejects the request")
                     msg = f"the schema registry at {self._name} {reason} ({why})"
-                    raise UnreachableError(msg) from None
-            except (OSError, HTTPException) as error:
-                cause = getattr(error, "reason", error)
+                    raise UnreachableError(msg + _advice(subject, error.code)) from None
+            except (OSError, HTTPException, UnicodeError) as error:  # a host may be no name
+                cause = error.reason if isinstance(error, urllib.error.URLError) else error
                 why = type(cause).__name__
             else:
                 if len(body) > _MAX_BYTES:
@@ -247,6 +258,15 @@ def _is_json(error: urllib.error.HTTPError) -> bool:
         return error.read(1 << 10).lstrip().startswith(b"{")
     except (OSError, HTTPException):
         return False
+
+
+def _advice(subject: str, status: int) -> str:
+    """Return the end of the error for a schema that the registry rejects; empty for others."""
+    if not subject or (status in _REASONS and status != _CONFLICT):
+        return ""
+    path = f"/config/{quote(subject, safe='')}"
+    advice = f": PUT {path} sets the compatibility of its schemas" if status == _CONFLICT else ""
+    return f" for the subject {subject}{advice}"
 
 
 def authorization(auth: str) -> str:

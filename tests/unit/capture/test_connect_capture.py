@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from connect_server import ConnectServer
 
-from changelane.capture import connect_cluster
+from changelane.capture import connect_capture, connect_cluster
 from changelane.capture.captured_server import IsPassed, LogLag
 from changelane.capture.connect_capture import ConnectCapture, differing_keys
 from changelane.capture.connect_cluster import ConnectCluster
@@ -94,6 +94,10 @@ def capture(connect: ConnectServer, shop: Shop, notes: list[str] | None = None) 
     return ConnectCapture(source(connect), shop, notify=([] if notes is None else notes).append)
 
 
+def no_wait() -> None:
+    raise AssertionError("it waits for an offset")
+
+
 def failed(trace: str) -> dict[str, Any]:
     task = {"id": 0, "state": "FAILED", "worker_id": "w:1", "trace": trace}
     return {"connector": {"state": "RUNNING", "worker_id": "w:1"}, "tasks": [task]}
@@ -129,6 +133,27 @@ def test_another_configuration_is_changed_only_if_the_user_says_so(connect: Conn
     assert capture(connect, shop).problem() == text
     capture(connect, shop).start(replaces=True)
     assert connect.configs[NAME]["max.queue.size"] != "1"
+
+
+def test_a_change_is_not_judged_by_the_failure_before_it(
+    connect: ConnectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop()
+    capture(connect, shop).start()
+    connect.configs[NAME]["database.hostname"] = "other-host"
+    connect.states[NAME] = failed("no such host")
+
+    def restart(_: float) -> None:  # the workers need a moment for it
+        connect.states.clear()
+
+    monkeypatch.setattr("time.sleep", restart)
+    capture(connect, shop).start(replaces=True)
+    connect.configs[NAME]["database.hostname"] = "other-host"
+    connect.states[NAME] = failed("no such table")
+    monkeypatch.undo()
+    monkeypatch.setattr(connect_capture, "_CHANGE_S", 0.0)
+    with pytest.raises(CaptureError, match="no such table"):
+        capture(connect, shop).start(replaces=True)
 
 
 def test_dropped_tables_are_no_difference_and_new_ones_are(connect: ConnectServer) -> None:
@@ -193,7 +218,11 @@ def test_a_failed_task_is_one_line_without_secrets(connect: ConnectServer) -> No
     connect.states[NAME] = failed(f"ConnectException: no login with {PASSWORD}\n\tat io.debezium")
     with pytest.raises(CaptureError) as raised:
         capture(connect, shop).start()
-    expected = "task 0 failed: ConnectException: no login with ${DB_PASSWORD}"
+    expected = (
+        "task 0 failed: ConnectException: no login with ${DB_PASSWORD}; "
+        f"GET /connectors/{NAME}/status has its whole trace with the cause; restart it then "
+        f"(POST /connectors/{NAME}/restart?includeTasks=true&onlyFailed=true)"
+    )
     assert str(raised.value) == f"the connector {NAME}: {expected}"
     figures = read_connector_figures(source(connect), shop)
     failure = "task 0 failed at w:1: ConnectException: no login with ${DB_PASSWORD}"
@@ -207,6 +236,16 @@ def test_a_failed_task_is_one_line_without_secrets(connect: ConnectServer) -> No
     running._next_check_s = 0
     running.check()
     assert notes == [f"the connector {NAME}: {expected}"]
+
+
+def test_a_connector_that_no_worker_runs_is_a_problem(connect: ConnectServer) -> None:
+    capture(connect, Shop()).start()
+    task = {"id": 0, "state": "UNASSIGNED", "worker_id": "w:1"}
+    connect.states[NAME] = {"connector": {"state": "RUNNING", "worker_id": "w:1"}, "tasks": [task]}
+    problem = capture(connect, Shop()).problem() or ""
+    assert problem.startswith(f"the connector {NAME} does not run (it is running, task 0 is unass")
+    connect.states[NAME]["tasks"] = []
+    assert "it has no task" in (capture(connect, Shop()).problem() or "")
 
 
 def test_a_paused_connector_says_how_to_resume_it(connect: ConnectServer) -> None:
@@ -226,8 +265,34 @@ def test_the_wait_ends_when_the_offset_has_the_marker(connect: ConnectServer) ->
 
     running.wait_until_now(advance)
     assert connect.offsets[NAME]["lsn"] == 7
-    connect.version = "3.4.1"
-    running.wait_until_now()
+
+
+@pytest.mark.parametrize(
+    "offset", [{"snapshot": "INITIAL", "snapshot_completed": False}, {"snapshot": True}]
+)
+def test_the_wait_includes_the_snapshot(connect: ConnectServer, offset: dict[str, Any]) -> None:
+    """An idle database has no position after that at which the snapshot began."""
+    running = capture(connect, Shop())
+    running.start()
+    later_offsets = iter([{"lsn": 7, **offset}, {"lsn": 7, **offset}, {"lsn": 7}])
+
+    def advance() -> None:
+        connect.offsets[NAME] = next(later_offsets)
+
+    running.wait_until_now(advance)
+    assert next(later_offsets, None) is None
+
+
+@pytest.mark.parametrize("version", ["3.4.1", "7.4.0-ccs"])  # the second is Confluent's 3.4
+def test_a_cluster_without_offsets_is_no_endless_wait(
+    connect: ConnectServer, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect_capture, "_PAUSE_S", 0.0)
+    notes = list[str]()
+    running = capture(connect, Shop(), notes)
+    running.start()
+    connect.version, connect.shows_offsets = version, False
+    running.wait_until_now(no_wait)
     assert "older than 3.5" in notes[-1]
 
 
@@ -237,6 +302,22 @@ def test_the_wait_ends_with_a_failure(connect: ConnectServer) -> None:
     connect.states[NAME] = failed("")
     with pytest.raises(CaptureError, match="task 0 failed: without a trace"):
         running.wait_until_now()
+
+
+def test_a_deleted_connector_ends_the_wait_and_is_a_note(connect: ConnectServer) -> None:
+    notes = list[str]()
+    running = capture(connect, Shop(), notes)
+    running.start()
+    checks = iter(range(2))
+
+    def delete() -> None:
+        connect.configs.clear()
+        next(checks)
+
+    with pytest.raises(CaptureError, match="does not exist any more: register it"):
+        running.wait_until_now(delete)
+    running.check()
+    assert "does not exist any more" in notes[-1]
 
 
 def test_an_unregistered_connector_is_a_line(connect: ConnectServer) -> None:
@@ -251,6 +332,9 @@ def test_kafka_connect_that_does_not_answer_is_one_sentence() -> None:
     with pytest.raises(UnreachableError) as raised:
         cluster.status(NAME)
     assert str(raised.value) == (f"Kafka Connect at {address} does not answer (connection refused)")
+    for host in ("a..b", "x" * 64):  # no host has such a name
+        with pytest.raises(UnreachableError, match="does not answer"):
+            ConnectCluster(f"http://{host}:8083").status(NAME)
 
 
 def test_a_login_is_sent_and_never_shown(connect: ConnectServer) -> None:

@@ -11,6 +11,7 @@ import pytest
 from changelane.capture.connect_config import connector_of as connector_in
 from changelane.capture.connect_config import kafka_source_text, secret_keys
 from changelane.capture.connectors import ConnectorOptions, connector_properties
+from changelane.errors import ConfigError
 from changelane.pipeline.kafka_source import KafkaSource
 from changelane.pipeline.mysql_source import MariadbSource
 from changelane.pipeline.postgres_source import PostgresSource
@@ -53,17 +54,20 @@ def test_secrets_are_placeholders() -> None:
     properties = {
         "database.ssl.truststore.password": "another secret",
         "driver.options": f"x={PASSWORD}",
+        "producer.override.sasl.jaas.config": 'Login required password="a third secret";',
         "column.exclude.list": "shop.orders.note",
     }
     connector = connector_of(options("mariadb", properties=properties), has_snapshot=True)
     assert PASSWORD not in str(connector)
     assert "another secret" not in str(connector)
+    assert "a third secret" not in str(connector)
     assert connector.config["column.exclude.list"] == "shop.orders.note"
     assert secret_keys(connector) == [
         "bootstrap.servers",
         "shop-mariadb.database.password",
         "shop-mariadb.database.ssl.truststore.password",
         "shop-mariadb.driver.options",
+        "shop-mariadb.producer.override.sasl.jaas.config",
     ]
 
 
@@ -126,6 +130,17 @@ def test_topics_have_the_defaults_of_the_broker_unless_the_user_sets_others() ->
     assert connector_of(options(), has_snapshot=True).config[partitions] == "-1"
     chosen = options(properties={partitions: "6"})
     assert connector_of(chosen, has_snapshot=True).config[partitions] == "6"
+
+
+def test_the_schema_history_can_be_in_a_secured_kafka() -> None:
+    prefix = "schema.history.internal.producer"
+    login = {f"{prefix}.security.protocol": "SASL_SSL", f"{prefix}.sasl.jaas.config": "secret"}
+    connector = connector_of(options("mysql", properties=login), has_snapshot=True)
+    assert connector.config[f"{prefix}.security.protocol"] == "SASL_SSL"
+    assert f"shop-mysql.{prefix}.sasl.jaas.config" in secret_keys(connector)
+    other = {"schema.history.internal.skip.unparseable": "true"}
+    with pytest.raises(ConfigError, match="would change what the capture log contains"):
+        connector_of(options("mysql", properties=other), has_snapshot=True)
 
 
 def test_secrets_are_in_the_file_that_the_user_names() -> None:

@@ -14,6 +14,7 @@ from changelane.capture.connectors import (
 )
 from changelane.capture.engine_offset import lsn_of, position_text, source_time_ms
 from changelane.errors import ConfigError
+from changelane.pipeline.postgres_source import PostgresSource
 from changelane.schema import TableId
 
 
@@ -68,6 +69,13 @@ def test_a_snapshot_of_the_engine_has_the_rows_and_columns_of_the_log() -> None:
 NAMES = st.text(min_size=1, max_size=12).filter(lambda name: '"' not in name and "\0" not in name)
 
 
+@pytest.mark.parametrize("database", ["-shop", ".shop", "ü b"])
+def test_every_name_that_a_pipeline_has_by_default_is_one_of_a_server(database: str) -> None:
+    source = PostgresSource(host="db", user="me", database=database, tables=["a.b"], segments="log")
+    name = connector_properties(options(name=source.server_name))["topic.prefix"]
+    assert re.fullmatch(source.topic_pattern, f"{name}.a.b")
+
+
 @given(NAMES, NAMES, NAMES)
 def test_table_pattern_matches_one_name_only(schema: str, name: str, another: str) -> None:
     table = TableId(schema=schema, name=name)
@@ -87,6 +95,9 @@ def test_table_pattern_matches_one_name_only(schema: str, name: str, another: st
     [
         ({"properties": {"slot.name": "x"}}, "slot.name: changelane sets these properties"),
         ({"properties": {"transforms": "x"}}, "would change what the capture log contains"),
+        ({"properties": {"unavailable.value.placeholder": "x"}}, "unavailable.value.placeholder: "),
+        ({"properties": {"errors.tolerance": "all"}}, "errors.tolerance: these properties"),
+        ({"properties": {"message.prefix.include.list": "x"}}, "message.prefix.include.list: "),
         ({"tables": (TableId(name="t"),)}, "needs a schema and a name"),
         ({"tables": (TableId(schema="s", name='"'),)}, "contains a double quote"),
         ({"tables": (TableId(schema="s", name="a''b"),)}, "two single quotes or backticks"),

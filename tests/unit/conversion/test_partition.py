@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from registry_server import RegistryServer
 
 from changelane import Message, get_codec, profiles
 from changelane.cli.convert import Conversion
@@ -23,6 +24,7 @@ from changelane.formats.contract.losses import DEFAULT
 from changelane.pipeline.config import load, parse
 from changelane.pipeline.error_budget import Budget
 from changelane.pipeline.kafka_sink import KafkaSink
+from changelane.profiles.partitioners import kafka_partition
 from changelane.transforms.chain import Chain
 from changelane.transforms.registry import transforms_of
 
@@ -240,6 +242,41 @@ def test_a_profile_sets_topic_key_and_partition_and_missing_topics_are_reported(
                 assert one.topic in known
                 assert one.partition is not None
                 assert EVENT_ID in dict(one.headers)
+
+
+def test_schemas_are_registered_for_the_topic_of_their_message() -> None:
+    """The topic of the source may have a producer, whose schemas the registry compares with."""
+    with RegistryServer() as registry:
+        options = {"serde": "avro-registry", "registry": registry.address}
+        codec = get_codec("debezium-json", **options)
+        write = EventEncoder(codec, "warn", Address("cdc.{database}.{table}"), {}.get)
+        target = Delivery(get_codec(NATIVE), write, counts=empty_counts())
+        assert refused(target.push(told(0))) == ["no_topic"]
+        assert not registry.subjects
+        write = EventEncoder(codec, "warn", Address("cdc.{database}.{table}"), lambda _: 2)
+        target = Delivery(get_codec(NATIVE), write, counts=empty_counts())
+        (one,) = sent(target.push(told(0)))
+        assert one.topic == "cdc.shop.orders"
+        assert set(registry.subjects) == {"cdc.shop.orders-key", "cdc.shop.orders-value"}
+        (event,) = codec.decode(one)
+        assert event.after == {"id": 1}
+
+
+def test_a_profile_has_the_topic_of_the_schema_and_the_partition_of_the_framed_key() -> None:
+    with RegistryServer() as registry:
+        profile = profiles.load("flink", {"topic": "flink.{table}"})
+        options = {"serde": "avro-registry", "registry": registry.address}
+        codec = profile.codec("plain-json", options)
+        for known in ({}, {"flink.orders": 7}):
+            write = EventEncoder(codec, "warn", Address(""), known.get, profile)
+            found = Delivery(get_codec(NATIVE), write, counts=empty_counts()).push(told(0))
+            assert bool(registry.subjects) == bool(known)
+        (one,) = sent(found)
+        assert set(registry.subjects) == {"flink.orders-key", "flink.orders-value"}
+        assert one.topic == "flink.orders"
+        assert one.key is not None
+        assert one.key.startswith(b"\0")
+        assert one.partition == kafka_partition(one.key, 7)
 
 
 @pytest.mark.parametrize(

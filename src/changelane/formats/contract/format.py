@@ -24,13 +24,41 @@ class StreamDecoder(Protocol):
         ...
 
 
+class Framing(Protocol):
+    """Frames messages with the id of their schema in a registry."""
+
+    def frame(self, message: Message) -> Message:
+        """Return a message in the serde of the registry, which may register its schema.
+
+        Args:
+            message: A message as the format encodes it, with the topic to which it is written: the
+                topic names the subject of the schema.
+
+        Raises:
+            EncodeError: The message has no topic, or no form in the serde.
+            UnreachableError: The registry does not answer, or rejects the schema.
+        """
+        ...
+
+    def check(self, message: Message) -> None:
+        """Check whether a message has a form in the serde; no schema is registered.
+
+        Raises:
+            EncodeError: As :meth:`frame` does.
+            UnreachableError: The registry does not answer, or lacks a schema that must exist.
+        """
+        ...
+
+
 class Format(Protocol):
     """One envelope. Implementations are frozen, picklable and thread-safe.
 
     A format's ``decode`` and ``encode`` are pure: the same message always gives the same events.
     A format may have an attribute ``lanes`` (:class:`~changelane.formats.contract.lane.Lanes`), and
     one ``row_writing`` (:data:`~changelane.formats.contract.row_writing.WritingOf`). A format whose
-    messages depend on earlier ones has a method ``open_stream() -> StreamDecoder``.
+    messages depend on earlier ones has a method ``open_stream() -> StreamDecoder``. One whose
+    messages are framed for a registry has an attribute ``framing`` (:class:`Framing`); its
+    ``encode`` returns them without.
     """
 
     @property

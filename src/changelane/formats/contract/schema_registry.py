@@ -84,16 +84,19 @@ class SchemaRegistry(Protocol):
         """
         ...
 
-    def register(self, subject: str, text: str, *, is_new: bool) -> int:
-        """Return the id of an Avro schema.
-
-        Args:
-            subject: The subject.
-            text: The schema.
-            is_new: Register the schema, if the subject does not have it.
+    def register(self, subject: str, text: str) -> int:
+        """Return the id of an Avro schema, which is registered if the subject does not have it.
 
         Raises:
             UnreachableError: The registry does not answer, or rejects the schema.
+        """
+        ...
+
+    def registered_id(self, subject: str, text: str) -> int | None:
+        """Return the id of an Avro schema; ``None`` if the subject does not have it.
+
+        Raises:
+            UnreachableError: The registry does not answer, or rejects the request.
         """
         ...
 

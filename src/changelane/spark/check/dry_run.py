@@ -346,7 +346,12 @@ def delivery_findings(
                     delivery.add_counts()
                 partition = message.partition
                 delivery = delivery_of(
-                    source, sink, partitions, pipeline.pure_steps, delivery_counts
+                    source,
+                    sink,
+                    partitions,
+                    pipeline.pure_steps,
+                    delivery_counts,
+                    is_dry_run=True,
                 )
             converted = delivery.push(message)
             good_count += not any(isinstance(outcome, RejectedMessage) for outcome in converted)

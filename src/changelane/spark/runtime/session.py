@@ -108,8 +108,8 @@ _OWN_JARS: Final = frozenset(
     {"spark.jars", "spark.jars.packages", "spark.jars.ivy", "spark.driver.extraClassPath"}
 )
 _JARS_OF_SUBMIT: Final = re.compile(r"--(jars|packages|driver-class-path|properties-file)|spark\.")
-_SECRET_NAME: Final = re.compile(r"passw|access\.?key|account\.key|jaas", re.IGNORECASE)
-"""The names of Spark's, Hadoop's and Kafka's secrets beside those of :func:`is_secret_name`."""
+_SECRET_NAME: Final = re.compile(r"access\.?key|account\.key", re.IGNORECASE)
+"""The names of Spark's and Hadoop's secrets beside those of :func:`is_secret_name`."""
 _FETCHED_FILES: Final = ("spark.jars", "spark.files", "spark.archives", "spark.submit.pyFiles")
 _REMOTE_FILE: Final = re.compile(r"\b(?!file:)\w+://")
 

@@ -85,6 +85,8 @@ def delivery_of(
     partitions: Mapping[str, int],
     transforms: Sequence[Transform],
     counts: Counts,
+    *,
+    is_dry_run: bool = False,
 ) -> Delivery:
     """Return the converter of the messages of one partition after the other.
 
@@ -94,6 +96,7 @@ def delivery_of(
         partitions: The number of partitions of each of its topics.
         transforms: The transforms.
         counts: The counters that the converter updates.
+        is_dry_run: Whether nothing is registered in a schema registry.
 
     Raises:
         ConfigError: A name or an option is wrong.
@@ -106,7 +109,7 @@ def delivery_of(
     profile, target = sink_codec(sink)
     return Delivery(
         get_codec(source.format, **source.format_options),
-        EventEncoder(target, sink.on_loss, address, partitions.get, profile),
+        EventEncoder(target, sink.on_loss, address, partitions.get, profile, is_dry_run=is_dry_run),
         chain=Chain(transforms),
         event_id=sink.event_id,
         blocks_keys=sink.block_keys_on_error,

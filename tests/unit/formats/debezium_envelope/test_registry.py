@@ -308,12 +308,28 @@ def test_schemas_that_exist_are_looked_up(server):
 
 def test_what_a_registry_rejects_stops_the_run(server):
     server.statuses[:] = [409]
-    with pytest.raises(UnreachableError, match="not compatible"):
+    with pytest.raises(UnreachableError, match="not compatible") as error:
+        written(event_of("other"), server)
+    assert "for the subject s.other-value: PUT /config/s.other-value sets the" in str(error.value)
+    server.statuses[:] = [422]
+    with pytest.raises(
+        UnreachableError, match=r"\(HTTP status 422\) for the subject s\.other-value$"
+    ):
+        written(event_of("other"), server)
+    server.statuses[:] = [404, 404]  # the path of another service, which has JSON for it
+    with pytest.raises(UnreachableError, match="check its address and path"):
         written(event_of("other"), server)
     with pytest.raises(UnreachableError, match="not registered in a folder"):
         written(event_of("other"), Path("/tmp"))
     with pytest.raises(UnreachableError, match="ccompat"):
         written(event_of("other"), server, registry=f"{server.address}/apis/registry/v2")
+
+
+@pytest.mark.parametrize("schema_id", [-1, 0, 1 << 32, "7", None])
+def test_an_id_that_no_message_can_have_stops_the_run(server, monkeypatch, schema_id):
+    monkeypatch.setattr(server, "respond", lambda *_: {"id": schema_id})
+    with pytest.raises(UnreachableError, match="does not answer as a schema registry"):
+        written(event_of("wide"), server)
 
 
 def test_an_event_without_avro_form_is_rejected(server):
@@ -604,6 +620,10 @@ def test_a_registry_that_fails_stops_the_stream_instead_of_rejecting_messages(se
         codec.decode(Message(value))
     with pytest.raises(UnreachableError, match="does not answer"):
         get_codec("debezium-json", serde="avro-registry", registry="http://127.0.0.1:1").decode(
+            Message(value)
+        )
+    with pytest.raises(UnreachableError, match="does not answer"):
+        get_codec("debezium-json", serde="avro-registry", registry="http://a..b:1").decode(
             Message(value)
         )
     with pytest.raises(UnreachableError, match="does not exist"):

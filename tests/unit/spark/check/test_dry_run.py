@@ -4,9 +4,10 @@ import json
 from typing import Any
 
 import pytest
+from registry_server import RegistryServer
 
 from changelane import Message
-from changelane.errors import DecodeError
+from changelane.errors import DecodeError, UnreachableError
 from changelane.pipeline.config import parse
 from changelane.pipeline.config_checks import Finding
 from changelane.pipeline.kafka_sink import KafkaSink
@@ -240,6 +241,24 @@ def test_what_the_target_cannot_carry_is_set_aside_or_told_as_lost() -> None:
     data = {"after": {"id": "NaN"}, "schema": [{"name": "id", "type": "float64"}]}
     found = lines(topics(told(1, **data), format="canal-json", topic="out", on_loss="warn"))
     assert found[-3].startswith("warning  sink: canal-json would lose data: 1 value:float (NaN")
+
+
+def test_no_schema_is_registered_and_names_that_avro_lacks_are_found() -> None:
+    with RegistryServer() as registry:
+        options = {"serde": "avro-registry", "registry": registry.address}
+        avro = {"format": "debezium-json", "format_options": options, "on_loss": "warn"}
+        found = lines(topics(told(1), **avro))
+        assert "ok       sink: they would be 1 debezium-json messages in out (1)" in found
+        row = {"after": {"id": 1, "a b": "x"}}
+        row |= {"schema": [FIELDS[0], {"name": "a b", "type": "string"}]}
+        (refused,) = lines(topics(told(1, **row), **avro))
+        assert "set avro_names to unicode" in refused
+        assert set(registry.requests) == {"POST /subjects/out-value", "POST /subjects/out-key"}
+        assert not registry.schemas
+        with pytest.raises(UnreachableError, match="no such schema of the subject out-value"):
+            topics(told(1), **avro | {"format_options": {**options, "register_schemas": False}})
+    with pytest.raises(UnreachableError, match="does not answer"):
+        topics(told(1, table={"name": "t"}), **avro)
 
 
 def test_a_producer_that_needs_a_key_is_a_conflict_with_messages_that_have_none() -> None:

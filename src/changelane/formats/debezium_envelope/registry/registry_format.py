@@ -7,14 +7,14 @@ same schema block. So one decoder reads both, and the values of both are equal.
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from changelane.errors import ConfigError, DecodeError, EncodeError
+from changelane.errors import ConfigError, DecodeError, EncodeError, UnreachableError
 from changelane.event import ChangeEvent
 from changelane.formats.contract.bounded_cache import BoundedCache
-from changelane.formats.contract.format import Format, Report
+from changelane.formats.contract.format import Format, Framing, Report
 from changelane.formats.contract.lane import Lanes
 from changelane.formats.contract.options import changed_options
 from changelane.formats.contract.schema_registry import (
@@ -100,6 +100,8 @@ class _RegisteredSchemas:
         self._is_new = is_new
         self._writers: BoundedCache[tuple[str, bytes], tuple[bytes, AvroWriter] | EncodeError]
         self._writers = BoundedCache(_MAX_SCHEMAS)
+        self._unregistered: BoundedCache[tuple[str, bytes], AvroWriter]
+        self._unregistered = BoundedCache(_MAX_SCHEMAS)
         self._schemas: BoundedCache[SchemaId, CompiledSchema | DecodeError]
         self._schemas = BoundedCache(_MAX_SCHEMAS)
 
@@ -135,22 +137,61 @@ class _RegisteredSchemas:
             raise EncodeError(*writer.args)
         return writer
 
-    def _registered_writer(
-        self, subject: str, block: bytes
-    ) -> tuple[bytes, AvroWriter] | EncodeError:
+    def checked_writer(self, subject: str, block: bytes) -> AvroWriter:
+        """Return the writer of a schema's messages; the schema is not registered.
+
+        Raises:
+            EncodeError: The schema has no Avro form.
+            UnreachableError: The registry does not answer, or the schema must exist and does not.
+        """
+        writer = self._unregistered.get((subject, block))
+        if writer is None:
+            writer = self._writer(block)
+            if self._is_new:
+                registry_at(self._location).registered_id(subject, writer.text)
+            else:
+                self._registered_id(subject, writer)
+            self._unregistered.add((subject, block), writer)
+        return writer
+
+    def _writer(self, block: bytes) -> AvroWriter:
+        """Return the writer of a schema's messages.
+
+        Raises:
+            EncodeError: The schema has no Avro form.
+        """
         try:
-            writer = avro_writer(
+            return avro_writer(
                 parse(block),
                 escapes_names=self._restores_names,
                 style=self._style,
             )
+        except (DecodeError, *NOT_A_PAYLOAD):
+            raise EncodeError("the schema block of the message has no Avro form") from None
+
+    def _registered_writer(
+        self, subject: str, block: bytes
+    ) -> tuple[bytes, AvroWriter] | EncodeError:
+        try:
+            writer = self._writer(block)
         except EncodeError as error:
             return error
-        except (DecodeError, *NOT_A_PAYLOAD):
-            return EncodeError("the schema block of the message has no Avro form")
         registry = registry_at(self._location)
-        schema_id = registry.register(subject, writer.text, is_new=self._is_new)
+        schema_id = (
+            registry.register(subject, writer.text)
+            if self._is_new
+            else self._registered_id(subject, writer)
+        )
         return ID + schema_id.to_bytes(4, "big"), writer
+
+    def _registered_id(self, subject: str, writer: AvroWriter) -> int:
+        schema_id = registry_at(self._location).registered_id(subject, writer.text)
+        if schema_id is None:
+            raise UnreachableError(
+                f"the schema registry at {self._location.address} has no such schema of the "
+                f"subject {subject}: register it, or set register_schemas to true"
+            )
+        return schema_id
 
     def _compiled(self, schema_id: SchemaId) -> CompiledSchema | DecodeError:
         registered = registry_at(self._location).schema(schema_id)
@@ -179,6 +220,45 @@ def _schemas_of(
         is_new=is_new,
         style=style,
     )
+
+
+class _JsonPart(NamedTuple):
+    """The key or the value of a message, as Connect's JSON converter writes it."""
+
+    block: bytes
+    payload: bytes
+
+
+class _JsonParts(NamedTuple):
+    """The parts of a message that a registry has schemas of; ``None`` = it has no such part."""
+
+    value: _JsonPart | None
+    key: _JsonPart | None
+
+
+def _parts(message: Message) -> _JsonParts:
+    """Return the parts of a message.
+
+    Raises:
+        EncodeError: The message has no topic, or no schema blocks.
+    """
+    if message.topic is None:
+        raise EncodeError("the message has no topic, which names the subject of its schema")
+    key = message.key
+    has_key = key is not None and key.lstrip()[:1] == b"{"  # other keys are not of a converter
+    return _JsonParts(
+        _json_part(message.value) if message.value else None,
+        _json_part(key) if has_key and key else None,
+    )
+
+
+def _json_part(data: bytes) -> _JsonPart:
+    block, payload = unwrap(data) or (None, data)
+    if block is None:
+        reason = "the message has no schema block, from which its Avro schema is made"
+        advice = "the event needs the types of its columns, which only changes of rows have"
+        raise EncodeError(f"{reason}: {advice}")
+    return _JsonPart(block, payload)
 
 
 class RegistryFormat:
@@ -229,33 +309,49 @@ class RegistryFormat:
         return self._inner.decode(self._json_message(message))
 
     def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
-        """Encode an event in Avro with the framing of Confluent v0.
+        """Encode an event as JSON with schema blocks, of which :meth:`frame` makes Avro.
 
         Raises:
-            EncodeError: The event cannot be encoded, or has no types.
-            UnreachableError: The registry does not answer, or rejects the schema.
+            EncodeError: The event cannot be encoded.
         """
         if not self._is_avro:
             raise EncodeError("messages are not written with the serde json-schema-registry")
-        return tuple(map(self._avro_message, self._inner.encode(event, report=report)))
+        return self._inner.encode(event, report=report)
 
-    def _avro_message(self, message: Message) -> Message:
-        if message.topic is None:
-            raise EncodeError("the message has no topic, which names the subject of its schema")
+    @property
+    def framing(self) -> Framing:
+        """The framing of its messages: the format itself."""
+        return self
+
+    def frame(self, message: Message) -> Message:
+        """Return a message in Avro with the framing of Confluent v0.
+
+        Raises:
+            EncodeError: The message has no topic, no types, or no form in Avro.
+            UnreachableError: The registry does not answer, or rejects the schema.
+        """
         value, key = message.value, message.key
-        if value:
-            value = self._avro(value, f"{message.topic}-value")
-        if key is not None and key.lstrip()[:1] == b"{":  # other keys are not of a converter
-            key = self._avro(key, f"{message.topic}-key")
+        if (parts := _parts(message)).value is not None:
+            value = self._avro(parts.value, f"{message.topic}-value")
+        if parts.key is not None:
+            key = self._avro(parts.key, f"{message.topic}-key")
         return msgspec.structs.replace(message, value=value, key=key)
 
-    def _avro(self, data: bytes, subject: str) -> bytes:
-        block, payload = unwrap(data) or (None, data)
-        if block is None:
-            reason = "the message has no schema block, from which its Avro schema is made"
-            raise EncodeError(f"{reason}: the event needs the types of its columns")
-        framing, writer = self._schemas.writer_of(subject, block)
-        return framing + writer.datum(payload)
+    def check(self, message: Message) -> None:
+        """Check whether a message has a form in Avro, and the registry answers; it is not changed.
+
+        Raises:
+            EncodeError: As :meth:`frame` does.
+            UnreachableError: The registry does not answer, or the schema must exist and does not.
+        """
+        for name, part in _parts(message)._asdict().items():
+            if part is not None:
+                writer = self._schemas.checked_writer(f"{message.topic}-{name}", part.block)
+                writer.datum(part.payload)
+
+    def _avro(self, part: "_JsonPart", subject: str) -> bytes:
+        framing, writer = self._schemas.writer_of(subject, part.block)
+        return framing + writer.datum(part.payload)
 
     def detects(self, message: Message) -> bool:
         """Return whether a message is of this format."""
