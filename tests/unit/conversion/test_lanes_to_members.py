@@ -49,6 +49,12 @@ TARGETS: dict[str, tuple[dict[str, Any], ...]] = {
         {"before_image": "full", "timestamps": "connect", "lob_nulls": "null"},
         {"placeholder": "a"},
     ),
+    "lindorm-json": (
+        {},
+        {"tables": "sql", "keys": {"t": ["note"]}, "version": "v9"},
+        {"schema": "empty", "order": "offset", "tables": "hbase"},
+        {"schema": "none", "tables": "sql"},
+    ),
 }
 SOURCES: dict[str, tuple[dict[str, Any], ...]] = {
     "canal-json": ({},),
@@ -274,3 +280,21 @@ def test_values_that_readers_take_as_the_placeholder(writer: str) -> None:
     # a message that is not plain opens the lane again
     count = plain_count(sent, policy=OnLoss.WARN, **arguments)
     assert count == (2 if writer == "cdl-json" else 4)
+
+
+@WITH_LANES
+def test_rows_without_types(writer: str) -> None:
+    values = (1, 2**31, 2**63, -5, "a", None, True, 1.5, [1, "a"], {"a": [None]}, "")
+    sent = [
+        Message(msgspec.json.encode(line), None, (), "t")
+        for value in values
+        for other in (value, 7)
+        for line in (
+            {"data": {"id": 1, "note": value, "x": other}, "op": "+I"},
+            {"data": {"x": other, "note": value, "id": 1}, "op": "-D"},
+        )
+        for _ in range(3)
+    ]
+    arguments: dict[str, Any] = {"source": "changelog-json", "writer": writer}
+    for target in TARGETS[writer]:
+        assert plain_count(sent, None, target, policy=OnLoss.WARN, **arguments) > len(values)

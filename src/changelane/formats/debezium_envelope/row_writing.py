@@ -68,7 +68,7 @@ def row_writing(
             row = dict(writer.ordered(image))
         else:
             row = dict(zip(names, astuple(image), strict=True))
-        if placeholder.may_be_in(row):
+        if placeholder.forms and placeholder.may_be_in(row):
             raise NotPlainError  # readers may take a value as the placeholder
         return row
 
