@@ -192,6 +192,7 @@ PRODUCTS = {
     "postgresql": PostgresPosition(2**63 + 5, 11),
     "oracle": ScnPosition(7),
 }
+BLOCKS = {"mysql": MYSQL, "postgresql": PG}
 TIME = 1_700_000_000_123_456_789
 
 
@@ -232,6 +233,9 @@ def test_chosen_rows(source: str, options: dict[str, Any], product: str, writer:
     sent = [written(source, change(name, product), **options) for name in CHANGES]
     sent.append(written(source, change("insert", product, source_time_ns=None, position=None)))
     sent.append(written(source, change("update", product, key=None, transaction=None)))
+    if source == "debezium-json" and product in BLOCKS:
+        # a message without the number of its transaction or server has details
+        sent = [[with_source(one, BLOCKS[product]) for one in messages] for messages in sent]
     total = 0
     for target in TARGETS[writer]:
         for policy in (OnLoss.WARN, DEFAULT):
@@ -239,7 +243,7 @@ def test_chosen_rows(source: str, options: dict[str, Any], product: str, writer:
             for messages in sent:
                 plain_count(messages * 4, None, target, **arguments)
             total += plain_count([one for m in sent for one in m * 4], None, target, **arguments)
-    assert total > 0 or source == "debezium-json"
+    assert total > 0 or (source, product) == ("debezium-json", "oracle")
 
 
 @WITH_LANES
