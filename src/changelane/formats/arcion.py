@@ -40,6 +40,8 @@ from changelane.event import (
 from changelane.formats.contract import json
 from changelane.formats.contract.capabilities import Carries, Extreme, SchemaDetail
 from changelane.formats.contract.format import Format, Report
+from changelane.formats.contract.lane import NotPlainError
+from changelane.formats.contract.row_writing import RowWriting
 from changelane.formats.debezium_envelope.envelope_reader import (
     Draft,
     Member,
@@ -59,6 +61,7 @@ from changelane.formats.debezium_envelope.envelope_writer import (
 from changelane.formats.debezium_envelope.member_format import MemberFormat
 from changelane.formats.debezium_envelope.member_lanes import MemberLanes
 from changelane.formats.debezium_envelope.options import Tombstones
+from changelane.formats.debezium_envelope.row_writing import row_writing
 from changelane.formats.debezium_envelope.rows.connect_schema import parse, unwrap
 from changelane.formats.debezium_envelope.rows.modes import (
     DecimalFormat,
@@ -66,7 +69,9 @@ from changelane.formats.debezium_envelope.rows.modes import (
     TimePrecisionMode,
     modes_of,
 )
+from changelane.formats.debezium_envelope.rows.placeholders import NO_PLACEHOLDER
 from changelane.formats.debezium_envelope.rows.raw_json import NO_SCHEMA
+from changelane.formats.debezium_envelope.rows.row_writer import Images
 from changelane.formats.debezium_envelope.source_block import binlog_position, sanitised
 from changelane.message import Message
 from changelane.position import MySqlPosition
@@ -277,7 +282,30 @@ class Encoder:
             case _:
                 raise EncodeError("arcion-json has row changes and tombstones only")
 
+    def row_writing(self, change: DataChange) -> RowWriting:
+        """Return how the messages of plain changes are written (:data:`WritingOf`).
+
+        Raises:
+            NotPlainError: Messages such as that of this change are not plain: with the option
+                ``after_image``, columns are written if their values differ.
+        """
+        if self._options.after_image is AfterImage.UPDATED:
+            raise NotPlainError
+        writer = self._writer.row_writer(change)
+
+        def messages_of(event: DataChange, _images: Images, report: Report) -> tuple[Message, ...]:
+            event, parts = self._parts(event, report)
+            images = Images(writer, event.before, event.after)
+            return self._messages(event, images, parts, report)
+
+        return row_writing(change, writer, NO_PLACEHOLDER, messages_of)
+
     def _change(self, event: DataChange, report: Report) -> tuple[Message, ...]:
+        event, parts = self._parts(event, report)
+        return self._messages(event, self._writer.images(event, report), parts, report)
+
+    def _parts(self, event: DataChange, report: Report) -> tuple[DataChange, Parts]:
+        """Return an event with the parts that its message has, and the parts beside its rows."""
         options, table = self._options, event.table
         snapshot = _snapshot(event, report)
         if snapshot is not None:
@@ -307,7 +335,13 @@ class Encoder:
             block=NO_SCHEMA,
             key=option_for_table(options.row_identifier_key, table),
         )
-        message = self._writer.change(self._with_written_columns(event, report), parts, report)
+        return self._with_written_columns(event, report), parts
+
+    def _messages(
+        self, event: DataChange, images: Images, parts: Parts, report: Report
+    ) -> tuple[Message, ...]:
+        """Return the message of a change with encoded images, and its tombstone."""
+        message = self._writer.message(event, images, parts, report)
         if event.op is Op.DELETE and self._adds_tombstone(event):
             return message, Message(None, message.key, topic=message.topic)
         return (message,)
@@ -403,14 +437,15 @@ class _Named(msgspec.Struct):
 
 def make(options: Options) -> Format:
     """Return the format."""
-    reader = MemberReader(_member(options))
+    reader, encoder = MemberReader(_member(options)), Encoder(options)
     return MemberFormat(
         make,
         options,
         carries=_CARRIES,
         decode=reader.decode,
-        encode=Encoder(options).encode,
+        encode=encoder.encode,
         may_match=partial(_may_match, options=options),
         # a lane would take the columns of a message for all columns of the table
         lanes=None if options.after_image is AfterImage.UPDATED else MemberLanes(reader),
+        row_writing=encoder.row_writing,
     )

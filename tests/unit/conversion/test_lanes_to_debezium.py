@@ -8,16 +8,20 @@ import pytest
 from conversion_checks import delivered, plain_count
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lane_checks import goldens
+from lane_checks import GOLDEN, goldens
+from lane_messages import read
 from mutated_messages import in_frames, mutations
 
 from changelane import get_codec
 from changelane.codec import OnLoss
 from changelane.conversion.message_files import LineFormat
 from changelane.errors import EncodeError
+from changelane.event import DataChange, Key, Op
 from changelane.message import Message
+from changelane.schema import Column, TableId, TableSchema
 from changelane.testing.conformance import EFFORT
 from changelane.testing.event_strategies import data_changes
+from changelane.types import Integer
 
 pytestmark = pytest.mark.usefixtures("early_lanes")
 
@@ -147,3 +151,23 @@ def test_columns_have_the_order_of_their_schema() -> None:
     arguments: dict[str, Any] = {"source": "changelog-json", "writer": "debezium-json"}
     rows = [row("+I", {"note": "a", "id": 1}), *[row("+I", {"id": 1, "note": "a"})] * 3]
     assert plain_count([*rows, rows[0]], options, **arguments) == 3
+
+
+def test_null_in_a_key_of_unknown_nullability() -> None:
+    # the message that opens a lane has another schema than those after it
+    codec, schema = get_codec("native-json"), TableSchema((Column("id", Integer(64)),))
+    events = [
+        DataChange(Op.CREATE, TableId(name="t"), Key(("id",)), None, {"id": number}, schema)
+        for number in (None, 1, 2, 3, 4)
+    ]
+    lines = [Message(codec.encode(one).messages[0].value, None, (), "t") for one in events]
+    arguments: dict[str, Any] = {"source": "native-json", "writer": "debezium-json"}
+    assert plain_count(lines, policy=OnLoss.WARN, **arguments) == 2
+
+
+@pytest.mark.parametrize("name", ["postgres-schema", "postgres-noschema"])
+def test_deletes_with_unavailable_values(name: str) -> None:
+    path = GOLDEN / "debezium-json" / "captured" / f"debezium-{name}.jsonl"
+    arguments: dict[str, Any] = {"writer": "cdl-debezium-json", "policy": OnLoss.WARN}
+    # the encoder lists their columns
+    assert sum(plain_count([one] * 4, **arguments) for one in read(path)) > 90

@@ -23,11 +23,17 @@ MessagesOf = Callable[[DataChange, Images, Report], tuple[Message, ...]]
 JSON, too.
 """
 
+_DELETE: Final = Op.DELETE.value
 _OPERATIONS: Final = {op.value: op for op in Op}
 
 
 def row_writing(
-    change: DataChange, writer: RowWriter, placeholder: Placeholder, messages_of: MessagesOf
+    change: DataChange,
+    writer: RowWriter,
+    placeholder: Placeholder,
+    messages_of: MessagesOf,
+    *,
+    has_lobs: bool = False,
 ) -> RowWriting:
     """Return how messages such as that of a reduced change are written.
 
@@ -36,16 +42,19 @@ def row_writing(
         writer: The writer of its rows.
         placeholder: The placeholder of unavailable values.
         messages_of: The encoder.
+        has_lobs: The encoder lists unavailable columns. A delete that lacks columns is not plain
+            then, because the columns that a lane omits may be unavailable.
 
     Raises:
-        NotPlainError: The change has details.
+        NotPlainError: The change has details, or NULL in its key.
     """
-    if change.details:
+    if change.details or _has_null_key(change):
         raise NotPlainError
     names = tuple(writer.fields)
+    listed_names = frozenset((names or change.after or change.before or ()) if has_lobs else ())
     key_names = () if change.key is None else change.key.columns
     columns = tuple(
-        # the schema of a message depends on NULL in its key
+        # the schema of a message, and so the writer, depends on NULL in its key
         ColumnWriting(writer.encoder_of(name), None, name not in key_names, is_text=False)
         for name in names
     )
@@ -59,7 +68,7 @@ def row_writing(
             row = dict(writer.ordered(image))
         else:
             row = dict(zip(names, astuple(image), strict=True))
-        if placeholder.may_be_in(row):
+        if placeholder.forms and placeholder.may_be_in(row):
             raise NotPlainError  # readers may take a value as the placeholder
         return row
 
@@ -68,6 +77,8 @@ def row_writing(
     ) -> tuple[Message, ...]:
         position, transaction, source_ns, process_ns = coordinates
         old, new = row_of(before), row_of(after)
+        if op == _DELETE and not (old or {}).keys() >= listed_names:
+            raise NotPlainError
         event = DataChange(
             _OPERATIONS[op],
             change.table,
@@ -86,3 +97,9 @@ def row_writing(
         return messages_of(event, Images(writer, old, new), report)
 
     return RowWriting(columns, write)
+
+
+def _has_null_key(change: DataChange) -> bool:
+    names = () if change.key is None else change.key.columns
+    images = [image for image in (change.before, change.after) if image is not None]
+    return any(name in image and image[name] is None for image in images for name in names)

@@ -28,6 +28,8 @@ from changelane.event import ChangeEvent, Completeness, DataChange, Key, KeyOrig
 from changelane.formats.contract import json
 from changelane.formats.contract.capabilities import AbsentMeans, Carries, Extreme, SchemaDetail
 from changelane.formats.contract.format import Format, Report
+from changelane.formats.contract.lane import NotPlainError
+from changelane.formats.contract.row_writing import RowWriting
 from changelane.formats.debezium_envelope.envelope_reader import (
     Draft,
     Member,
@@ -43,16 +45,22 @@ from changelane.formats.debezium_envelope.envelope_writer import (
     milliseconds,
 )
 from changelane.formats.debezium_envelope.member_format import MemberFormat
+from changelane.formats.debezium_envelope.row_writing import row_writing
 from changelane.formats.debezium_envelope.rows.connect_schema import unwrap
 from changelane.formats.debezium_envelope.rows.modes import Modes
+from changelane.formats.debezium_envelope.rows.placeholders import NO_PLACEHOLDER
+from changelane.formats.debezium_envelope.rows.row_writer import Images, RowWriter
 from changelane.formats.lindorm.lanes import LindormLanes
-from changelane.formats.lindorm.options import AbsentAfter, Options, Order, SchemaBlock
+from changelane.formats.lindorm.options import AbsentAfter, Options, Order, SchemaBlock, TableKind
 from changelane.formats.lindorm.rows import (
     ROW,
     HBase,
+    as_text,
     field_schemas,
     hbase_schema,
+    is_written_as_text,
     position_at,
+    report_types,
     schema_of_images,
     with_schema_types,
     without_deleted_columns,
@@ -194,38 +202,96 @@ class Encoder:
         """Return the messages of an event."""
         if not isinstance(event, DataChange):
             raise EncodeError("lindorm-json has row changes only")
-        options, table = self._options, event.table
         is_hbase = self._hbase.is_written(event)
         wire_event = self._hbase.write(event, report) if is_hbase else event
-        wire_event = without_deleted_columns(with_schema_types(wire_event, report), report)
-        if isinstance(event.position, TimePosition) and (
-            event.position.time_ms != milliseconds(event.source_time_ns)
-        ):
-            report(("position", "its time differs from the source time"))
-        block = None if options.schema is SchemaBlock.NONE else _EMPTY_BLOCK
-        if event.schema is None and options.schema is SchemaBlock.FULL:
-            schema = schema_of_images(wire_event.before, wire_event.after)
-            wire_event = msgspec.structs.replace(wire_event, schema=schema)
-        source_fields = {
-            "version": options.version or ("v2.0" if is_hbase else "v1.0"),
-            "db": table.database,
-            "namespace": table.schema,
-            "table": table.name,
-            "ts_ms": milliseconds(event.source_time_ns),
-        }
-        parts = Parts(
-            source=source_fields,
-            has_schema=options.schema is SchemaBlock.FULL,
-            block=block,
-            key=option_for_table(options.keys, table),
-            topic=None,
-        )
+        report_types(wire_event.schema, wire_event, report)
+        wire_event = without_deleted_columns(with_schema_types(wire_event), report)
+        wire_event = self._with_schema(wire_event)
         if not is_hbase and any(
             image is not None and ROW in image and self._hbase.is_read_as_hbase(image)
             for image in (wire_event.before, wire_event.after)
         ):
             report(("value", "read as a row of an HBase table; set the option tables"))
-        return (self._writer.change(wire_event, parts, report),)
+        images = self._writer.images(wire_event, report)
+        return (self._message(wire_event, images, report, is_hbase=is_hbase),)
+
+    def row_writing(self, change: DataChange) -> RowWriting:
+        """Return how the messages of plain changes are written (:data:`WritingOf`).
+
+        Raises:
+            NotPlainError: Messages such as that of this change are not plain: the row may be that
+                of an HBase table.
+        """
+        schema = change.schema
+        names = (change.after or change.before or {}).keys() if schema is None else schema.names
+        if ROW in names and self._options.tables is not TableKind.SQL:
+            raise NotPlainError
+        wire_change = with_schema_types(change)
+        writer = self._writer.row_writer(wire_change)
+
+        def messages_of(event: DataChange, _images: Images, report: Report) -> tuple[Message, ...]:
+            report_types(schema, event, report)
+            event = without_deleted_columns(event, report)
+            images = Images(writer, event.before, event.after)
+            if schema is None:
+                event = self._with_schema(event)
+                images = _untyped_images(event, self._writer.row_writer(event))
+            return (self._message(event, images, report, is_hbase=False),)
+
+        return _with_texts(row_writing(wire_change, writer, NO_PLACEHOLDER, messages_of), schema)
+
+    def _with_schema(self, event: DataChange) -> DataChange:
+        """Return an event with a schema for its block, inferred from its values if it has none."""
+        if event.schema is not None or self._options.schema is not SchemaBlock.FULL:
+            return event
+        schema = schema_of_images(event.before, event.after)
+        return msgspec.structs.replace(event, schema=schema)
+
+    def _message(
+        self, event: DataChange, images: Images, report: Report, *, is_hbase: bool
+    ) -> Message:
+        """Return the message of a change with encoded images."""
+        options, table, source_ms = self._options, event.table, milliseconds(event.source_time_ns)
+        if isinstance(event.position, TimePosition) and event.position.time_ms != source_ms:
+            report(("position", "its time differs from the source time"))
+        source_fields = {
+            "version": options.version or ("v2.0" if is_hbase else "v1.0"),
+            "db": table.database,
+            "namespace": table.schema,
+            "table": table.name,
+            "ts_ms": source_ms,
+        }
+        parts = Parts(
+            source=source_fields,
+            has_schema=options.schema is SchemaBlock.FULL,
+            block=None if options.schema is SchemaBlock.NONE else _EMPTY_BLOCK,
+            key=option_for_table(options.keys, table),
+            topic=None,
+        )
+        return self._writer.message(event, images, parts, report)
+
+
+def _untyped_images(event: DataChange, writer: RowWriter) -> Images:
+    """Return the images of an event with an inferred schema: its values are their own JSON."""
+    before, after = (
+        None if image is None else writer.ordered(image) for image in (event.before, event.after)
+    )
+    if not (before if event.op is Op.DELETE else after):
+        raise NotPlainError
+    return Images(writer, before, after)
+
+
+def _with_texts(writing: RowWriting, schema: TableSchema | None) -> RowWriting:
+    """Return how rows are written, with the columns of a schema that are written as text."""
+    columns = tuple(
+        msgspec.structs.replace(column_writing, write=as_text)
+        if is_written_as_text(column)
+        else column_writing
+        for column_writing, column in zip(
+            writing.columns, () if schema is None else schema.columns, strict=True
+        )
+    )
+    return msgspec.structs.replace(writing, columns=columns)
 
 
 class _Probe(msgspec.Struct):
@@ -252,15 +318,16 @@ def _may_match(value: bytes) -> bool:
 
 def make(options: Options) -> Format:
     """Return the format."""
-    reader = MemberReader(_member(options))
+    reader, encoder = MemberReader(_member(options)), Encoder(options)
     is_partial = options.absent_after is AbsentAfter.UNCHANGED
     return MemberFormat(
         make,
         options,
         carries=_CARRIES,
         decode=reader.decode,
-        encode=Encoder(options).encode,
+        encode=encoder.encode,
         may_match=_may_match,
         # a lane would take the columns of a message for all columns of the table
         lanes=None if is_partial else LindormLanes(reader, options),
+        row_writing=encoder.row_writing,
     )

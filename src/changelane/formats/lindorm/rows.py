@@ -215,20 +215,52 @@ def without_deleted_columns(event: DataChange, report: Report) -> DataChange:
 # -- schemas from payloads -----------------------------------------------------------------------
 
 
+_TOO_LARGE: Final = 0
+_Form = type | int
+"""The class of a value; for a whole number the bits that it needs."""
+
+
 def schema_of_images(before: Image | None, after: Image | None) -> TableSchema | None:
     """Return a schema inferred from the values of a row without types, if all are exact.
 
     Whole numbers are ``int32`` if they fit, else ``int64``; a column that is NULL in all images is
     an optional string. Numbers with a fraction, arrays and objects have no exact type.
     """
+    return _schema_of_forms(
+        tuple(
+            [
+                tuple(
+                    [
+                        (name, _bits(value) if value.__class__ is int else value.__class__)
+                        for name, value in image.items()
+                    ]
+                )
+                for image in (before, after)
+                if image is not None
+            ]
+        )
+    )
+
+
+def _bits(value: int) -> int:
+    if -_INT32 <= value < _INT32:
+        return 32
+    return 64 if -_INT64 <= value < _INT64 else _TOO_LARGE
+
+
+@lru_cache(maxsize=1024)
+def _schema_of_forms(row_forms: tuple[tuple[tuple[str, _Form], ...], ...]) -> TableSchema | None:
+    """Return the schema of images whose values have these forms."""
+    forms: dict[str, set[_Form]] = {}
+    for row in row_forms:
+        for name, form in row:
+            forms.setdefault(name, set()).add(form)
     columns: list[Column] = []
-    images = [image for image in (before, after) if image is not None]
-    for name in dict.fromkeys(name for image in images for name in image):
-        values = [image[name] for image in images if name in image]
-        kind = _kind([value for value in values if value is not None])
+    for name, column_forms in forms.items():
+        kind = _kind(column_forms - {type(None)})
         if kind is None:
             return None
-        columns.append(Column(name, kind, nullable=None in values))
+        columns.append(Column(name, kind, nullable=type(None) in column_forms))
     return _schema_of(tuple(columns))
 
 
@@ -238,19 +270,16 @@ def _schema_of(columns: tuple[Column, ...]) -> TableSchema:
     return TableSchema(columns)
 
 
-def _kind(values: list[Any]) -> LogicalType | None:
-    if not values:
+def _kind(forms: set[_Form]) -> LogicalType | None:
+    if not forms:
         return String()
-    kinds = set(map(type, values))
-    if kinds == {bool}:
+    if forms == {bool}:
         return Boolean()
-    if kinds == {str}:
+    if forms == {str}:
         return String()
-    if kinds == {int}:
-        if all(-_INT32 <= value < _INT32 for value in values):
-            return Integer(32)
-        return Integer(64) if all(-_INT64 <= value < _INT64 for value in values) else None
-    return None
+    if forms == {32}:
+        return Integer(32)
+    return Integer(64) if forms <= {32, 64} else None
 
 
 _LITERALS: Final[Mapping[LogicalType, str]] = {
@@ -284,16 +313,29 @@ def field_schemas(schema: TableSchema) -> dict[str, Any]:
 _UNSIGNED64: Final = Integer(64, unsigned=True)
 
 
-def with_schema_types(event: DataChange, report: Report) -> DataChange:
+def report_types(schema: TableSchema | None, event: DataChange, report: Report) -> None:
+    """Report the losses of a row's types and columns.
+
+    Args:
+        schema: The columns before :func:`with_schema_types`.
+        event: The event with its row.
+        report: Called for each loss.
+    """
+    if schema is None:
+        return
+    names = _column_names(event)
+    for loss in _losses(schema, names):
+        report(loss)
+    if event.op is Op.UPDATE and not schema.names <= names:
+        report(PARTIAL_ROW)
+
+
+def with_schema_types(event: DataChange) -> DataChange:
     """Return an event with types that a schema block has; ``uint64`` becomes text."""
     schema = event.schema
     if schema is None:
         return event
-    for loss in _losses(schema, _column_names(event)):
-        report(loss)
-    if event.op is Op.UPDATE and not schema.names <= _column_names(event):
-        report(PARTIAL_ROW)
-    texts = {column.name for column in schema.columns if column.type == _UNSIGNED64}
+    texts = {column.name for column in schema.columns if is_written_as_text(column)}
     if not texts:
         return event
     columns = tuple(
@@ -303,13 +345,20 @@ def with_schema_types(event: DataChange, report: Report) -> DataChange:
     before, after = (
         None
         if image is None
-        else {
-            name: str(value) if name in texts and isinstance(value, int) else value
-            for name, value in image.items()
-        }
+        else {name: as_text(value) if name in texts else value for name, value in image.items()}
         for image in (event.before, event.after)
     )
     return msgspec.structs.replace(event, schema=TableSchema(columns), before=before, after=after)
+
+
+def is_written_as_text(column: Column) -> bool:
+    """Return whether no type of a schema block has the values of a column."""
+    return column.type == _UNSIGNED64
+
+
+def as_text(value: Any) -> Any:
+    """Return a whole number as text, and any other value unchanged."""
+    return str(value) if isinstance(value, int) else value
 
 
 def _column_names(event: DataChange) -> frozenset[str]:

@@ -81,7 +81,7 @@ class Encoder:
             return (self._message(event, images, (), report),)
 
         writer = self._writer.row_writer(change)
-        return row_writing(change, writer, self._placeholder, messages_of)
+        return row_writing(change, writer, self._placeholder, messages_of, has_lobs=True)
 
     def _change(self, event: DataChange, report: Report) -> Message:
         _check_product(event)

@@ -66,15 +66,16 @@ def _carries(options: Options) -> Carries:
 
 def make(options: Options) -> Format:
     """Return the format."""
-    decoder = Decoder(options)
+    decoder, encoder = Decoder(options), Encoder(options)
     return MemberFormat(
         make,
         options,
         carries=_carries(options),
         decode=decoder.decode,
-        encode=Encoder(options).encode,
+        encode=encoder.encode,
         may_match=_may_match,
         lanes=CdlLanes(decoder),
+        row_writing=encoder.row_writing,
     )
 
 

@@ -27,10 +27,13 @@ from changelane.formats.cdl.json.options import (
     modes_of,
 )
 from changelane.formats.contract import json
+from changelane.formats.contract.bounded_cache import BoundedCache
 from changelane.formats.contract.format import Report
+from changelane.formats.contract.row_writing import RowWriting
 from changelane.formats.debezium_envelope import blocks
 from changelane.formats.debezium_envelope.fillers import may_have_fillers, report_possible_fillers
 from changelane.formats.debezium_envelope.row_writers import RowWriters
+from changelane.formats.debezium_envelope.row_writing import row_writing
 from changelane.formats.debezium_envelope.rows.columns import field_of
 from changelane.formats.debezium_envelope.rows.connect_schema import UNSET, Schema, struct
 from changelane.formats.debezium_envelope.rows.modes import Modes, TimePrecisionMode
@@ -43,7 +46,7 @@ from changelane.formats.debezium_envelope.rows.raw_json import (
     wrapped_key,
 )
 from changelane.formats.debezium_envelope.rows.row_reader import plain_json
-from changelane.formats.debezium_envelope.rows.row_writer import RowWriter
+from changelane.formats.debezium_envelope.rows.row_writer import Images, RowWriter
 from changelane.message import Message
 from changelane.position import Position, PostgresPosition, ScnPosition
 from changelane.schema import TableSchema
@@ -51,6 +54,7 @@ from changelane.types import UNAVAILABLE, Time, Timestamp
 
 _MICROS: Final = Modes(TimePrecisionMode.ADAPTIVE)
 _INT64: Final = 1 << 63
+_LIMIT: Final = 1024
 _NOTHING: Final[Mapping[str, Any]] = {}
 _OPERATIONS: Final = {op: word for word, op in OPERATIONS.items()}
 _OWN_DETAILS: Final = frozenset(
@@ -78,19 +82,43 @@ class Encoder:
     def __init__(self, options: Options) -> None:
         self._options = options
         modes = modes_of(options)
-        self._writers = RowWriters(lambda _: modes, Placeholder(options.placeholder), self._fields)
+        self._placeholder = Placeholder(options.placeholder)
+        self._writers = RowWriters(lambda _: modes, self._placeholder, self._fields)
+        self._blocks: BoundedCache[tuple[object, ...], tuple[bytes, bytes | None]]
+        self._blocks = BoundedCache(_LIMIT)
 
     def encode(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
         """Return the messages of an event."""
         return encode_event(event, report, self._change)
 
+    def row_writing(self, change: DataChange) -> RowWriting:
+        """Return how the messages of plain changes are written (:data:`WritingOf`).
+
+        Raises:
+            NotPlainError: Messages such as that of this change are not plain.
+        """
+
+        def messages_of(event: DataChange, images: Images, report: Report) -> tuple[Message, ...]:
+            return (self._message(event, images, (), report),)
+
+        writer = self._writers.of(change)
+        return row_writing(change, writer, self._placeholder, messages_of, has_lobs=True)
+
     def _change(self, event: DataChange, report: Report) -> Message:
-        details = event.details
-        if not details.keys() <= _OWN_DETAILS:
+        if not event.details.keys() <= _OWN_DETAILS:
             report(("details", "further fields of other producers are not written"))
-        writer = self._writers.of(event)
+        images, lobs = self._images(event, report)
+        return self._message(event, images, lobs, report)
+
+    def _message(
+        self, event: DataChange, images: Images, lobs: tuple[str, ...], report: Report
+    ) -> Message:
+        """Return the message of a change with encoded images."""
+        details, (writer, before, after) = event.details, images
+        if before is not None and self._may_have_fillers(event):
+            has_schema = event.schema is not None
+            report_possible_fillers(event, before, writer, report, has_schema=has_schema)
         owner = _owner(event, self._options.owner, report)
-        before, after, lobs = self._images(event, writer, report)
         row = after if after is not None else before
         unique = unique_of(event, row, report)
         image = details.get("image")
@@ -134,10 +162,9 @@ class Encoder:
     def _fields(self, schema: TableSchema | None, raw: Mapping[str, Any]) -> Mapping[str, Any]:
         return {**_finer(schema, self._options), **raw}
 
-    def _images(
-        self, event: DataChange, writer: RowWriter, report: Report
-    ) -> tuple[Row | None, Row | None, tuple[str, ...]]:
+    def _images(self, event: DataChange, report: Report) -> tuple[Images, tuple[str, ...]]:
         """Return the JSON of both images, and the columns in LOB_COLUMNS."""
+        writer = self._writers.of(event)
         placeholders: Any = event.details.get("placeholders", _NOTHING)
         before = after = None
         lobs: tuple[str, ...] = ()
@@ -149,14 +176,10 @@ class Encoder:
             if event.op is Op.DELETE and fillers is None:
                 image, lobs = without_lobs(event, image, placeholders, self._options.lob_nulls)
             before = writer.write(image, report, placeholders, fillers)
-            if self._may_have_fillers(event):
-                report_possible_fillers(
-                    event, before, writer, report, has_schema=event.schema is not None
-                )
         if event.after is not None:
             image, lobs = without_lobs(event, event.after, placeholders, self._options.lob_nulls)
             after = writer.write(image, report, placeholders)
-        return before, after, lobs
+        return Images(writer, before, after), lobs
 
     def _may_have_fillers(self, event: DataChange) -> bool:
         """Return whether a reader uses only the key of a before image."""
@@ -174,30 +197,39 @@ class Encoder:
         details = event.details
         owner, table = payload["SEG_OWNER"], payload["TABLE_NAME"]
         name = str(details.get("name", ".".join(part for part in (owner, table) if part)))
-        unique, extra = payload["unique"], tuple(payload.items())[13:]
+        columns = payload["unique"] or (() if event.key is None else event.key.columns)
         unique_fields: Any = details.get("unique_fields", _NOTHING)
-        members = tuple(
-            msgspec.convert(unique_fields[column], Schema)
-            if column in unique_fields
-            else writer.fields[column]
-            for column in unique or (() if event.key is None else event.key.columns)
-            if column in writer.fields
-        )
         shape = (
             writer,
             name,
-            tuple(member.member for member in members),
-            *(payload[field] is None for field in _REQUIRED),
-            tuple((field, type(value)) for field, value in extra),
-            json.dumps(details.get("unique_fields")),
+            tuple(columns),
+            *[payload[field] is None for field in _REQUIRED],
+            _extra_types(payload),
+            b"" if unique_fields is _NOTHING else json.dumps(unique_fields),
         )
-        key = struct(members, name="unique")
-        block = self._writers.blocks.get(shape)
-        if block is None:
-            block = self._writers.add_block(shape, _envelope(name, writer, payload, key))
-        return block, json.dumps(key) if members else None
+        described = self._blocks.get(shape)
+        if described is None:
+            members = tuple(
+                msgspec.convert(unique_fields[column], Schema)
+                if column in unique_fields
+                else writer.fields[column]
+                for column in columns
+                if column in writer.fields
+            )
+            key = struct(members, name="unique")
+            block = json.dumps(_envelope(name, writer, payload, key))
+            described = self._blocks.add(shape, (block, json.dumps(key) if members else None))
+        return described
 
 
+def _extra_types(payload: Row) -> tuple[tuple[str, type], ...]:
+    """Return the names and types of the fields after CDL's own."""
+    if len(payload) == _USUAL_FIELDS:
+        return ()
+    return tuple((field, type(value)) for field, value in tuple(payload.items())[_USUAL_FIELDS:])
+
+
+_USUAL_FIELDS: Final = 13
 _IMAGES: Final = ("data", "before")
 _REQUIRED: Final = ("DATA_STORE", "SEG_OWNER", "TABLE_NAME", "TIMESTAMP", "message_type")
 
@@ -221,7 +253,10 @@ def _envelope(name: str, writer: RowWriter, payload: Row, unique: Schema) -> Sch
         text("message_version"),
         text("message_type"),
         text("HEARTBEAT_IDENTIFIER", optional=True),
-        *(blocks.schema_of_value(field, payload[field]) for field in tuple(payload)[13:]),
+        *(
+            blocks.schema_of_value(field, payload[field])
+            for field in tuple(payload)[_USUAL_FIELDS:]
+        ),
     )
     return struct(fields, name=name or UNSET)
 
