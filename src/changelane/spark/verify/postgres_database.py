@@ -87,10 +87,13 @@ class PostgresDatabase:
     def _table(self, captured_table: CapturedTable) -> VerifiedTable:
         relation, key = captured_table.relation, captured_table.primary_key
         hidden = "row-level security hides rows from the user"
+        published = self._publication.tables.get((relation.schema, relation.name))
+        listed = published.columns if published and published.columns else captured_table.columns
         return VerifiedTable(
             id=TableId(self._source.database, relation.schema, relation.name),
             relation=relation,
             primary_key=() if key is None else tuple(key.names),
+            unpublished=frozenset(captured_table.columns) - frozenset(listed),
             refusal=hidden if captured_table.has_row_security else "",
         )
 

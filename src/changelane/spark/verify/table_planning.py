@@ -3,7 +3,7 @@
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from changelane.errors import ConfigError
@@ -22,6 +22,8 @@ _MESSAGE_KEY: Final = "message.key.columns"
 """The property of Debezium that replaces primary keys."""
 _VALUE_PROPERTIES: Final = ("column.mask.", "column.truncate.")
 """The beginnings of properties of Debezium that change values; some contain a secret."""
+_EXCLUDED_COLUMNS: Final = "column.exclude.list"
+_INCLUDED_COLUMNS: Final = "column.include.list"
 STATE_COLUMNS: Final = frozenset({ORDER, COLUMNS, DELETED})
 """The columns of a table that are no columns of the source."""
 _ROW_OPERATIONS: Final = frozenset({"create", "update", "delete", "read", "truncate"})
@@ -57,6 +59,7 @@ def table_plan(
     primary_key: Sequence[str],
     source_types: Mapping[str, ColumnType],
     lake_types: Mapping[str, str],
+    unpublished: Collection[str] = (),
 ) -> TablePlan:
     """Return the plan of a table.
 
@@ -66,6 +69,7 @@ def table_plan(
         primary_key: The columns of its primary key; empty = it has none.
         source_types: The types of its columns at the source, by name.
         lake_types: Spark's types of its columns in the lake, by name.
+        unpublished: Its columns that the database leaves out of the log.
 
     Raises:
         UnverifiableError: Its rows have no key that both sides write equally.
@@ -97,6 +101,13 @@ def table_plan(
             has_all_columns = False
         elif lake_name is None:
             unproven_columns[name] = "the table of the lake lacks it"
+        elif name in unpublished or (
+            # a key is in each message
+            name not in primary_key and _is_excluded_by_debezium(pipeline, target.source, name)
+        ):
+            # the lake has values from before; a repair would add those of the source
+            unproven_columns[name] = "the capture excludes it"
+            has_all_columns = False
         elif text is None:
             unproven_columns[name] = f"no exact comparison of {source_type.shown} with {lake_type}"
             has_all_columns = False
@@ -123,28 +134,43 @@ def table_plan(
 
 
 def _is_changed_by_debezium(pipeline: Pipeline, table_id: TableId, column: str) -> bool:
-    """Whether a property of the connector may change the values of a column in the log.
+    """Whether a property of the connector may change the values of a column in the log."""
+    return any(
+        _is_match(patterns, table_id, column) is not False
+        for name, patterns in _connector_properties(pipeline).items()
+        if name.startswith(_VALUE_PROPERTIES)
+    )
 
-    Its regular expressions match the full name of the column in any case. One that is invalid in
-    Python may match all columns.
-    """
+
+def _is_excluded_by_debezium(pipeline: Pipeline, table_id: TableId, column: str) -> bool:
+    """Whether a property of the connector may leave a column out of the log."""
+    properties = _connector_properties(pipeline)
+    if (patterns := properties.get(_INCLUDED_COLUMNS)) is not None:
+        return _is_match(patterns, table_id, column) is not True
+    return _is_match(properties.get(_EXCLUDED_COLUMNS, ""), table_id, column) is not False
+
+
+def _connector_properties(pipeline: Pipeline) -> Mapping[str, str]:
+    """Return the properties of the connector that the user has set."""
     source = pipeline.source
-    if not isinstance(source, DatabaseSource):
-        return False
+    return source.debezium if isinstance(source, DatabaseSource) else {}
+
+
+def _is_match(patterns: str, table_id: TableId, column: str) -> bool | None:
+    """Whether some of Debezium's regular expressions match the full name of a column, in any case.
+
+    ``None`` = unknown: one of them is invalid in Python, and may match all columns.
+    """
     parts = (table_id.database, table_id.schema, table_id.name, column)
     names = [".".join(filter(None, parts[start:])) for start in (0, 1)]
-    patterns = [
-        pattern.strip()
-        for name, value in source.debezium.items()
-        if name.startswith(_VALUE_PROPERTIES)
-        for pattern in value.split(",")
-    ]
     try:
         return any(
-            re.fullmatch(pattern, name, re.IGNORECASE) for pattern in patterns for name in names
+            re.fullmatch(pattern.strip(), name, re.IGNORECASE)
+            for pattern in patterns.split(",")
+            for name in names
         )
     except re.error:
-        return True
+        return None
 
 
 def _key_columns(

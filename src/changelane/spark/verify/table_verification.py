@@ -384,6 +384,7 @@ class TableVerification:
             primary_key=self._table.primary_key,
             source_types=types.source,
             lake_types=types.lake,
+            unpublished=self._table.unpublished,
         )
         if self._bounds and len(self._bounds[0]) != len(plan.ranges):
             raise UnverifiableError("its key changed during the verification")

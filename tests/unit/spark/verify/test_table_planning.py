@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is compared, and what is named as not proven: types, transforms, keys and modes."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ def plan(
     primary_key: tuple[str, ...] = ("id",),
     transforms: list[dict[str, Any]] = [],  # noqa: B006 - never changed
     debezium: dict[str, str] = {},  # noqa: B006 - never changed
+    unpublished: Collection[str] = (),
     **options: Any,
 ) -> TablePlan:
     config = {
@@ -56,6 +58,7 @@ def plan(
         primary_key=primary_key,
         source_types={"id": INT, **source_types},
         lake_types={"id": "int", **lake_types, "_changelane_order": "binary"},
+        unpublished=unpublished,
     )
 
 
@@ -120,7 +123,7 @@ def test_types_without_an_exact_comparison_are_not_proven(tmp_path: Path) -> Non
         ("column.mask.with.10.chars", "public.other.a, PUBLIC[.]orders[.]a", True),
         ("column.mask.hash.v2.SHA-256.with.salt.s3cret", r"shop\.public\.orders\.(a|b)", True),
         ("column.truncate.to.5.chars", "public.orders.aa,orders.a", False),
-        ("column.exclude.list", "public.orders.a", False),
+        ("column.propagate.source.type", "public.orders.a", False),
     ],
 )
 def test_columns_that_debezium_masks_are_neither_compared_nor_repaired(
@@ -131,6 +134,38 @@ def test_columns_that_debezium_masks_are_neither_compared_nor_repaired(
     reasons = {"a": "Debezium masks or truncates its values"} if is_masked else {}
     assert made.unproven_columns == reasons
     assert made.has_all_columns is not is_masked
+
+
+@pytest.mark.parametrize(
+    ("name", "patterns", "is_excluded"),
+    [
+        ("column.exclude.list", "public.other.a, PUBLIC[.]orders[.]a", True),
+        ("column.exclude.list", "public.orders.b", False),
+        ("column.exclude.list", r"\Qpublic.orders.b\E", True),  # a pattern of Java, of any column
+        ("column.include.list", "public.orders.id,public.orders.b", True),
+        ("column.include.list", "public[.]orders[.].*", False),
+        ("column.include.list", r"\Qpublic.orders.a\E", True),
+    ],
+)
+def test_columns_that_debezium_excludes_are_neither_compared_nor_repaired(
+    tmp_path: Path, name: str, patterns: str, is_excluded: bool
+) -> None:
+    """The lake has their values from before, and a repair would write those of the source."""
+    made = plan(tmp_path, {"a": TEXT}, {"a": "string"}, debezium={name: patterns})
+    assert made.unproven_columns == ({"a": "the capture excludes it"} if is_excluded else {})
+    assert made.has_all_columns is not is_excluded
+    assert [column.name for column in made.key_columns] == ["id"]
+    # a lake that never had them can be repaired
+    made = plan(tmp_path, {"a": TEXT}, {}, debezium={name: patterns})
+    assert made.has_all_columns
+
+
+def test_columns_that_the_database_does_not_publish_are_neither_compared_nor_repaired(
+    tmp_path: Path,
+) -> None:
+    made = plan(tmp_path, {"a": TEXT}, {"a": "string"}, unpublished={"a"})
+    assert made.unproven_columns == {"a": "the capture excludes it"}
+    assert not made.has_all_columns
 
 
 def test_keys_that_may_contain_null_are_no_ranges(tmp_path: Path) -> None:
