@@ -24,6 +24,8 @@ _VALUE_PROPERTIES: Final = ("column.mask.", "column.truncate.")
 """The beginnings of properties of Debezium that change values; some contain a secret."""
 _EXCLUDED_COLUMNS: Final = "column.exclude.list"
 _INCLUDED_COLUMNS: Final = "column.include.list"
+_CONVERTERS: Final = "converters"
+"""The property of Debezium that changes types and values by code of the user."""
 STATE_COLUMNS: Final = frozenset({ORDER, COLUMNS, DELETED})
 """The columns of a table that are no columns of the source."""
 _ROW_OPERATIONS: Final = frozenset({"create", "update", "delete", "read", "truncate"})
@@ -75,9 +77,11 @@ def table_plan(
         UnverifiableError: Its rows have no key that both sides write equally.
     """
     columns: dict[str, ComparedColumn] = {}
+    other_columns: list[ComparedColumn] = []
     ranges: dict[str, RangeTexts] = {}
     unproven_columns: dict[str, str] = {}
     has_all_columns = True
+    ignores_columns = pipeline.options.schema_changes == "ignore"
     computed_names = {
         name.lower()
         for step in pipeline.expressions
@@ -91,6 +95,15 @@ def table_plan(
         lake_name = lake_names.pop(moved_name.lower(), None)
         lake_type = "" if lake_name is None else lake_types[lake_name]
         text = source_type.text(lake_type)
+        is_in_log = name not in unpublished and (
+            # a key is in each message
+            name in primary_key or not _is_excluded_by_debezium(pipeline, target.source, name)
+        )
+        if is_in_log and (resolved.moved is None or (lake_name is None and ignores_columns)):
+            if (column := _other_column(pipeline, target.source, name, source_type)) is not None:
+                other_columns.append(column)
+            else:
+                has_all_columns = False
         if resolved.moved is None:
             unproven_columns[name] = "a transform drops it"
         elif resolved.converts or moved_name.lower() in computed_names:
@@ -101,10 +114,7 @@ def table_plan(
             has_all_columns = False
         elif lake_name is None:
             unproven_columns[name] = "the table of the lake lacks it"
-        elif name in unpublished or (
-            # a key is in each message
-            name not in primary_key and _is_excluded_by_debezium(pipeline, target.source, name)
-        ):
+        elif not is_in_log:
             # the lake has values from before; a repair would add those of the source
             unproven_columns[name] = "the capture excludes it"
             has_all_columns = False
@@ -130,7 +140,22 @@ def table_plan(
         ranges=_ranges(key_columns, ranges),
         unproven_columns=unproven_columns,
         has_all_columns=has_all_columns,
+        other_columns=tuple(other_columns),
     )
+
+
+def _other_column(
+    pipeline: Pipeline, table_id: TableId, name: str, source_type: ColumnType
+) -> ComparedColumn | None:
+    """Return a column of the log that the lake does not take; ``None`` = its values are unknown."""
+    has_other_values = _CONVERTERS in _connector_properties(pipeline)
+    if has_other_values or _is_changed_by_debezium(pipeline, table_id, name):
+        return None
+    log_type = source_type.log_type
+    text = None if log_type is None else source_type.text(log_type)
+    if log_type is None or text is None:
+        return None
+    return ComparedColumn(name=name, lake_name="", lake_type=log_type, text=text)
 
 
 def _is_changed_by_debezium(pipeline: Pipeline, table_id: TableId, column: str) -> bool:

@@ -209,7 +209,7 @@ class TableVerification:
             table = RepairedTable(
                 id=self._table.id,
                 source=self._verification.database.event_source,
-                columns_plan=self.columns_plan,
+                columns_plan=self.columns_plan.of_whole_rows,
             )
             time_ms = int(time.time() * 1000)
             for number, difference in enumerate(differences, 1):
@@ -298,7 +298,7 @@ class TableVerification:
         return self._verification.database.open_snapshot(self._table)
 
     def _texts(self, snapshot: Snapshot, row_keys: frozenset[Key]) -> Mapping[Key, list[RowTexts]]:
-        """Return the texts of rows of a snapshot.
+        """Return the texts of whole rows of a snapshot.
 
         Raises:
             UnverifiableError: A statement changed the table.
@@ -306,7 +306,8 @@ class TableVerification:
         self._lock(snapshot)
         if self._types is None or self._source_types() != self._types.source:
             raise UnverifiableError(_CHANGED_COLUMNS)
-        return self._source_rows().texts(row_keys)
+        columns_plan = self.columns_plan.of_whole_rows
+        return self._verification.database.rows(self._table, columns_plan).texts(row_keys)
 
     @staticmethod
     def _lock(snapshot: Snapshot) -> None:

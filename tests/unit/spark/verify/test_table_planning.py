@@ -87,6 +87,74 @@ def test_columns_that_transforms_change_are_not_proven(tmp_path: Path) -> None:
     }
 
 
+def test_repaired_rows_have_the_columns_that_only_other_pipelines_store(tmp_path: Path) -> None:
+    """They would be NULL in the tables of these: a repaired row is a whole row."""
+    drop: list[dict[str, Any]] = [{"type": "project", "drop": ["a", "d"]}]
+    types = {"a": TEXT, "b": TEXT, "d": PostgresType("numeric", (10 << 16 | 3) + 4)}
+    made = plan(tmp_path, types, {}, transforms=drop)
+    assert [(column.name, column.lake_type) for column in made.other_columns] == [
+        ("a", "string"),
+        ("d", "decimal(10,3)"),
+    ]
+    assert made.has_all_columns
+    assert [column.name for column in made.of_whole_rows.columns] == ["id", "a", "d"]
+    ignored = plan(tmp_path, types, {}, transforms=drop, schema_changes="ignore")
+    assert [column.name for column in ignored.other_columns] == ["a", "b", "d"]
+    # their values are in no form that the log has
+    for changes in (
+        {"source_types": {"a": PostgresType("interval")}},
+        {"debezium": {"column.mask.with.3.chars": "public.orders.a"}},
+        {"debezium": {"converters": "own"}},
+    ):
+        refused = plan(
+            tmp_path, **{"source_types": types, "lake_types": {}, "transforms": drop, **changes}
+        )
+        assert not refused.has_all_columns
+    excluded = plan(
+        tmp_path, types, {}, transforms=drop, debezium={"column.exclude.list": "public.orders.a"}
+    )
+    assert excluded.has_all_columns
+    assert [column.name for column in excluded.other_columns] == ["d"]
+
+
+@pytest.mark.parametrize(
+    ("column_type", "log_type"),
+    [
+        (INT, "int"),
+        (PostgresType("int2"), "smallint"),
+        (PostgresType("oid"), "bigint"),
+        (PostgresType("numeric"), "string"),
+        (PostgresType("numeric", (38 << 16 | 38) + 4), "decimal(38,38)"),
+        (PostgresType("numeric", (39 << 16 | 2) + 4), "string"),
+        (PostgresType("numeric", (2 << 16 | 5) + 4), "string"),
+        (PostgresType("bit", 1), "boolean"),
+        (PostgresType("bit", 8), "string"),
+        (PostgresType("mood", is_enum=True), "string"),
+        (PostgresType("timestamptz"), "timestamp"),
+        (PostgresType("_date", element=PostgresType("date")), "array<date>"),
+        (PostgresType("interval"), None),
+        (PostgresType("_interval", element=PostgresType("interval")), None),
+        (MysqlType("tinyint"), "smallint"),
+        (MysqlType("int", is_unsigned=True), "bigint"),
+        (MysqlType("bigint", is_unsigned=True), "decimal(20,0)"),
+        (MysqlType("decimal", precision=38, scale=4), "decimal(38,4)"),
+        (MysqlType("decimal", precision=65, scale=30), "string"),
+        (MysqlType("double"), "double"),
+        (MysqlType("float"), None),
+        (MysqlType("bit", precision=1), "boolean"),
+        (MysqlType("bit", precision=3), "string"),
+        (MysqlType("set"), "string"),
+        (MysqlType("datetime"), "timestamp_ntz"),
+        (MysqlType("geometry"), None),
+    ],
+)
+def test_columns_have_the_types_of_the_log(
+    column_type: PostgresType | MysqlType, log_type: str | None
+) -> None:
+    assert column_type.log_type == log_type
+    assert log_type is None or column_type.text(log_type) is not None
+
+
 def test_types_without_an_exact_comparison_are_not_proven(tmp_path: Path) -> None:
     made = plan(
         tmp_path,
