@@ -17,7 +17,7 @@ from changelane.pipeline.config import Pipeline
 from changelane.pipeline.database_source import DatabaseSource
 from changelane.position import encode_order
 from changelane.spark.lake.interface import Lake, types_of
-from changelane.spark.runtime.sql import folder_name
+from changelane.spark.runtime.sql import DELETED, folder_name
 from changelane.spark.verify.canonical_text import ColumnType
 from changelane.spark.verify.comparison import (
     Chunk,
@@ -50,6 +50,7 @@ _POLL_S: Final = 0.2
 _TRUNCATED_READINGS: Final = 3
 """The number of readings in sequence that a truncate or a rewrite may make useless."""
 _CHANGED_COLUMNS: Final = "its columns changed during the verification"
+_KEPT_ROWS: Final = "several rows have the key in a table that keeps deleted rows"
 _ROWS_PER_REPAIR: Final = 1000
 """The rows of one file for the capture process."""
 
@@ -214,13 +215,17 @@ class TableVerification:
             time_ms = int(time.time() * 1000)
             for number, difference in enumerate(differences, 1):
                 rows = texts.get(difference.key, [])
+                is_repeated = difference.kind == "repeated" and bool(rows)
+                if is_repeated and self._keeps_deleted_rows:
+                    results[difference.key] = f"not repaired: {_KEPT_ROWS}"
+                    continue
                 earlier, later = map(snapshot.repair_position, (2 * number - 1, 2 * number))
                 try:
                     records[difference.key] = table.record(difference, rows, later, time_ms)
                 except RepairError as error:
                     results[difference.key] = f"not repaired: {error}"
                     continue
-                if difference.kind == "repeated" and rows:
+                if is_repeated:
                     deletes[difference.key] = table.record(difference, (), earlier, time_ms)
         results |= self._doubts(texts, row_keys, writers) if writers else {}
         repaired = row_keys - results.keys()
@@ -238,6 +243,10 @@ class TableVerification:
         results |= dict.fromkeys(repaired, REPAIRED)
         results |= dict.fromkeys(remaining, "not repaired: the table still differs")
         return results
+
+    @property
+    def _keeps_deleted_rows(self) -> bool:
+        return self._types is not None and DELETED in self._types.lake
 
     def _doubts(
         self,

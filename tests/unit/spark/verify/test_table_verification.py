@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from pyspark.sql.types import StructType
 
-from changelane.capture.repairs import read_repair
+from changelane.capture.repairs import read_repair, repair_names
 from changelane.capture.storage import LocalFolder
 from changelane.errors import ChangelaneError
 from changelane.event import Source
@@ -212,6 +212,20 @@ def test_a_repaired_row_has_the_columns_that_only_other_pipelines_store(
     (image,) = images
     assert list(image) == ["id", "n", "secret"]
     assert image["secret"] == image["n"]
+
+
+def test_several_rows_of_a_key_stay_if_the_table_keeps_deleted_rows(
+    pipeline: Pipeline, lake: SimpleNamespace
+) -> None:
+    """A delete only marks them, and a read would restore each of them."""
+    lake.types = StructType([*LAKE_TYPES.fields]).add("_changelane_deleted", "boolean")
+    assert isinstance(pipeline.source, PostgresSource)
+    made = table(pipeline, Database())
+    made.comparison()
+    assert made.repair([Difference("1:7", "repeated")]) == {
+        "1:7": "not repaired: several rows have the key in a table that keeps deleted rows"
+    }
+    assert repair_names(LocalFolder(pipeline.source.segments)) == []
 
 
 def test_a_reading_of_a_chunk_leaves_out_its_own_keys_only(
