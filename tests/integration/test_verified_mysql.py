@@ -14,8 +14,13 @@ from typing import Any, Final, NamedTuple
 import pytest
 from mariadb_server import MariadbServer
 
+from changelane.capture.mysql.captured_mysql import CapturedMysql
 from changelane.capture.mysql.connection import MysqlConnection, connect, read_rows
-from changelane.capture.mysql.position import BinlogPosition, begin_locked_snapshot
+from changelane.capture.mysql.position import (
+    BinlogPosition,
+    begin_locked_snapshot,
+    current_position,
+)
 from changelane.capture.mysql.tables import read_all_tables
 from changelane.pipeline.mysql_source import MariadbSource
 from changelane.spark.verify.canonical_text import key_field, values_of
@@ -272,6 +277,43 @@ def test_a_snapshot_is_not_intact_after_statements_that_hide_its_rows(
         with database.open_snapshot(table) as snapshot:
             shop.run(statement)
             assert snapshot.is_intact() is is_intact
+
+
+def test_the_last_statement_of_a_log_has_been_read_when_the_offset_counts_its_events(
+    shop: Shop,
+) -> None:
+    """No event follows it, so that the engine reports no later position."""
+    login = MysqlConnection(
+        host=shop.source.host,
+        port=shop.source.port,
+        user=shop.source.user,
+        password=shop.source.password,
+    )
+    shop.run("CREATE TABLE t (id int PRIMARY KEY)")
+
+    def end() -> BinlogPosition:
+        with contextlib.closing(connect(login)) as connection:
+            return current_position(connection)
+
+    def offset(position: BinlogPosition, **more: int) -> dict[str, str | int | bool | None]:
+        return {"file": position.file, "pos": position.offset, "gtids": position.gtid, **more}
+
+    first = end()
+    shop.run("ALTER TABLE t ADD v text")
+    second = end()
+    is_passed = CapturedMysql(shop.source).marker()
+    assert not is_passed(offset(first)), "nothing shows that the statement has been read"
+    assert is_passed(offset(first, event=1))
+    assert is_passed(offset(second))
+    shop.run("TRUNCATE t")
+    is_passed = CapturedMysql(shop.source).marker()
+    assert not is_passed(offset(first, event=1)), "another statement follows"
+    assert is_passed(offset(second, event=1))
+    third = end()
+    shop.run("INSERT INTO t VALUES (1, 'x')")
+    is_passed = CapturedMysql(shop.source).marker()
+    assert not is_passed(offset(second, event=1))
+    assert not is_passed(offset(third, event=1)), "rows follow"
 
 
 def test_a_snapshot_under_a_lock_has_an_exact_position(shop: Shop) -> None:

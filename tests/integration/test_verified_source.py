@@ -195,6 +195,33 @@ def test_rows_that_the_publication_leaves_out_are_not_compared(
             assert len(table.fields(frozenset([*keys, "1:Y1:A1:1"]))) == 9
 
 
+def test_columns_that_the_publication_leaves_out_are_named(
+    postgres_server: PostgresServer,
+) -> None:
+    with postgres_server.new_database("verify") as database:
+        with postgres_server.connect(database) as connection:
+            connection.execute(
+                "CREATE TABLE t (id int PRIMARY KEY, a int, secret text, "
+                "g int GENERATED ALWAYS AS (id + 1) STORED)"
+            )
+            connection.execute("CREATE TABLE whole (id int PRIMARY KEY, a int)")
+            connection.execute("CREATE PUBLICATION part FOR TABLE t (id, a), whole")
+        source = PostgresSource(
+            host=postgres_server.host,
+            port=postgres_server.port,
+            database=database,
+            user=postgres_server.user,
+            password=postgres_server.password,
+            tables=["public.*"],
+            segments="capture",
+            publication="part",
+        )
+        with open_postgres(source) as postgres_database:
+            tables = postgres_database.tables()
+        unpublished = {table.id.name: table.unpublished for table in tables}
+        assert unpublished == {"t": {"g", "secret"}, "whole": frozenset()}
+
+
 def _plan(types: dict[str, PostgresType]) -> TablePlan:
     columns = []
     for name in ("b", "a %", "n"):

@@ -3,6 +3,7 @@
 
 from collections.abc import Collection
 from contextlib import closing
+from functools import cache
 from typing import Final, Literal
 
 from changelane.capture.captured_server import IsPassed, LogLag
@@ -13,7 +14,11 @@ from changelane.capture.log_origin import LogOrigin
 from changelane.capture.manifest import EngineOffset
 from changelane.capture.mysql.check import check_server, read_time_s, read_variables
 from changelane.capture.mysql.connection import READ_TIMEOUT_S, MysqlConnection, connect
-from changelane.capture.mysql.log_content import log_content_findings, read_log_mark
+from changelane.capture.mysql.log_content import (
+    is_one_statement,
+    log_content_findings,
+    read_log_mark,
+)
 from changelane.capture.mysql.position import (
     BinlogPosition,
     contains_gtids,
@@ -37,6 +42,10 @@ _SSL_MODES: Final[
     "verify-ca": "verify_ca",
     "verify-full": "verify_identity",
 }
+
+
+_EVENT: Final = "event"
+"""The field of an offset that has read events behind its position."""
 
 
 class CapturedMysql:
@@ -166,16 +175,23 @@ class CapturedMysql:
         """Return a function for the end of the log: all committed changes are below it.
 
         The engine reports a position with the next event only: a change, or a heartbeat of the
-        server. After a statement, GTIDs alone show that it has been read: the position is
-        that of its beginning, and after a restart that of the file's.
+        server. After a statement, the position is that of its beginning, and after a restart
+        that of the file's: GTIDs show that it has been read, or the number of its events.
         """
         with closing(connect(self._connection)) as connection:
             end = current_position(connection)
 
+        @cache
+        def is_begin_of_last_statement(begin: BinlogPosition) -> bool:
+            with closing(connect(self._connection)) as connection:
+                return is_one_statement(connection, begin, end)
+
         def is_passed(offset: EngineOffset) -> bool:
             position = position_of(offset)
             return position is not None and (
-                position.order >= end.order or contains_gtids(position.gtid, end.gtid)
+                position.order >= end.order
+                or contains_gtids(position.gtid, end.gtid)
+                or (_EVENT in offset and is_begin_of_last_statement(position))
             )
 
         return is_passed

@@ -7,7 +7,8 @@ position, and its first changes would be lost.
 """
 
 import hashlib
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -53,18 +54,35 @@ def read_log_mark(connection: Connection) -> LogMark | None:
 
 
 def _mark_of(connection: Connection, file: str, event_count: int) -> LogMark | None:
-    name = file.replace("\\", "\\\\").replace("'", "''")
-    try:
-        with database_errors("the events of the log"):
-            events = read_if_allowed(
-                connection, f"SHOW BINLOG EVENTS IN '{name}' LIMIT {event_count}"
-            )
-    except UnicodeDecodeError:  # a statement in the character set of another client
-        return None
+    events = _events(connection, file, f"LIMIT {event_count}")
     if not events:
         return None
     digest = hashlib.sha256(repr([event[1:] for event in events]).encode("utf-8", "replace"))
     return LogMark(file, len(events), digest.hexdigest())
+
+
+def is_one_statement(connection: Connection, begin: BinlogPosition, end: BinlogPosition) -> bool:
+    """Whether the log has exactly one statement between two positions; false if unknown.
+
+    Raises:
+        UnreachableError: The connection is lost.
+    """
+    if begin.file != end.file:
+        return False
+    events = _events(connection, begin.file, f"FROM {begin.offset} LIMIT 2")
+    # a transaction with rows ends after more events
+    return len(events) == 2 and events[1][2] == "Query" and events[1][4] == end.offset
+
+
+def _events(connection: Connection, file: str, which: str) -> Sequence[tuple[Any, ...]]:
+    """Return events of a file of the log; empty = unknown."""
+    name = file.replace("\\", "\\\\").replace("'", "''")
+    try:
+        with database_errors("the events of the log"):
+            events = read_if_allowed(connection, f"SHOW BINLOG EVENTS IN '{name}' {which}")
+    except UnicodeDecodeError:  # a statement in the character set of another client
+        return ()
+    return events or ()
 
 
 def log_content_findings(

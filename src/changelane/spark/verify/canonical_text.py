@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 DECIMAL: Final = "decimal("
 """The beginning of Spark's types of decimals."""
+DECIMAL_DIGITS: Final = 38
+"""The most digits of a decimal of Spark."""
 INTEGERS: Final = frozenset({"tinyint", "smallint", "int", "bigint"})
 """Spark's types of integers."""
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -62,6 +64,11 @@ class ColumnType(Protocol):
 
         ``None`` = canonical texts of the type have no such SQL.
         """
+        ...
+
+    @property
+    def log_type(self) -> str | None:
+        """Spark's type of a column with the values of the log; ``None`` = it is not known here."""
         ...
 
     def text(self, lake: str) -> CanonicalText | None:

@@ -60,6 +60,11 @@ class LakeType(msgspec.Struct, frozen=True):
         """``None``: tables have no index."""
         return None
 
+    @property
+    def log_type(self) -> str | None:
+        """``None``: a comparison of two lakes repairs nothing."""
+        return None
+
     def text(self, lake: str) -> CanonicalText | None:
         """Return the canonical text of a column: equal types, or whole numbers of any size."""
         if _is_whole(self.name) and _is_whole(lake):

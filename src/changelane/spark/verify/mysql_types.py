@@ -12,6 +12,7 @@ import msgspec
 
 from changelane.spark.verify.canonical_text import (
     DECIMAL,
+    DECIMAL_DIGITS,
     INTEGERS,
     CanonicalText,
     KeyText,
@@ -73,6 +74,21 @@ class MysqlType(msgspec.Struct, frozen=True):
             # without both, another text than those of the character set would be an error
             return f"CONVERT({{}} USING {self.charset}) COLLATE {self.collation}"
         return _KEY_CASTS.get(self.name)
+
+    @property
+    def log_type(self) -> str | None:
+        """Spark's type of a column with the values of the log; that of ``float`` depends."""
+        match self.name:
+            case "decimal":
+                is_decimal = self.precision <= DECIMAL_DIGITS
+                return f"{DECIMAL}{self.precision},{self.scale})" if is_decimal else "string"
+            case "double":
+                return "double"
+            case "bit":
+                return "boolean" if self.precision == 1 else "string"
+        if (types := _INTEGER_LOG_TYPES.get(self.name)) is not None:
+            return types[self.is_unsigned]
+        return _TEXTS.get(self.name, (None, None))[0]
 
     def text(self, lake: str) -> CanonicalText | None:
         """Return the canonical text of a column."""
@@ -231,6 +247,15 @@ _TEXTS: Final[Mapping[str, tuple[str, CanonicalText | None]]] = {
     "year": ("int", CanonicalText(_UNSIGNED, "CAST({} AS STRING)")),
 }
 """Type -> the type of Spark that it is compared with, and the text."""
+
+_INTEGER_LOG_TYPES: Final[Mapping[str, tuple[str, str]]] = {
+    "tinyint": ("smallint", "smallint"),
+    "smallint": ("smallint", "int"),
+    "mediumint": ("int", "int"),
+    "int": ("int", "bigint"),
+    "bigint": ("bigint", "decimal(20,0)"),
+}
+"""Type -> Spark's types of the values in the log: with a sign, and ``UNSIGNED``."""
 
 _KEY_TEXTS: Final[Mapping[str, KeyText]] = {
     **dict.fromkeys((*_TEXT_TYPES, "uuid", "year"), str),

@@ -9,7 +9,11 @@ from changelane.capture.engine_offset import lsn_of
 from changelane.capture.manifest import EngineOffset
 from changelane.capture.postgres.captured_postgres import login_of
 from changelane.capture.postgres.connection import connect, database_errors
-from changelane.capture.postgres.publication import Publication, read_publication
+from changelane.capture.postgres.publication import (
+    Publication,
+    read_publication,
+    unpublished_columns,
+)
 from changelane.capture.postgres.replication import emit_marker
 from changelane.capture.postgres.snapshot_tables import table_versions
 from changelane.capture.postgres.sql_text import lsn_text
@@ -87,10 +91,15 @@ class PostgresDatabase:
     def _table(self, captured_table: CapturedTable) -> VerifiedTable:
         relation, key = captured_table.relation, captured_table.primary_key
         hidden = "row-level security hides rows from the user"
+        published = self._publication.tables.get((relation.schema, relation.name))
+        columns = {*captured_table.columns, *captured_table.generated, *captured_table.virtual}
+        listed = published.columns if published and published.columns else columns
         return VerifiedTable(
             id=TableId(self._source.database, relation.schema, relation.name),
             relation=relation,
             primary_key=() if key is None else tuple(key.names),
+            unpublished=frozenset(columns - {*listed})
+            | {*unpublished_columns(captured_table, self._publication)},
             refusal=hidden if captured_table.has_row_security else "",
         )
 

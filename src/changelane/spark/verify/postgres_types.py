@@ -8,6 +8,7 @@ import msgspec
 
 from changelane.spark.verify.canonical_text import (
     DECIMAL,
+    DECIMAL_DIGITS,
     INTEGERS,
     CanonicalText,
     KeyText,
@@ -61,6 +62,23 @@ class PostgresType(msgspec.Struct, frozen=True):
     def key_cast(self) -> str | None:
         """The SQL of a value whose rows an index finds."""
         return _KEY_CASTS.get(self.name)
+
+    @property
+    def log_type(self) -> str | None:
+        """Spark's type of a column with the values of the log."""
+        if self.element is not None:
+            element_type = self.element.log_type
+            return None if element_type is None else f"{_ARRAY}{element_type}>"
+        match self.name:
+            case "numeric":
+                precision, scale = (self.modifier - 4) >> 16 & 0xFFFF, self.scale
+                is_decimal = scale is not None and 0 <= scale <= precision <= DECIMAL_DIGITS
+                return f"{DECIMAL}{precision},{scale})" if is_decimal else "string"
+            case "bit" if self.modifier == 1:
+                return "boolean"
+            case "bit" | "time":
+                return "string"
+        return "string" if self.is_enum else _LOG_TYPES.get(self.name)
 
     def text(self, lake: str) -> CanonicalText | None:
         """Return the canonical text of a column."""
@@ -156,6 +174,14 @@ _TEXTS: Final[Mapping[str, tuple[frozenset[str], CanonicalText]]] = {
     ),
 }
 """Type of PostgreSQL -> the types of Spark that it is compared with, and the text."""
+
+_LOG_TYPES: Final[Mapping[str, str]] = {
+    **{name: kind for name, (types, _) in _TEXTS.items() for kind in types},
+    "int2": "smallint",
+    "int4": "int",
+    "int8": "bigint",
+    "oid": "bigint",
+}
 
 
 def _numeric_text(numeric: PostgresType, lake: str) -> CanonicalText | None:

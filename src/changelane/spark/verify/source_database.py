@@ -28,12 +28,14 @@ class VerifiedTable(msgspec.Struct, frozen=True, kw_only=True):
         id: Its name in events.
         relation: What the module of its database knows about it.
         primary_key: The columns of its primary key, in order; empty = it has none.
+        unpublished: The columns that the database leaves out of the log.
         refusal: Why it cannot be verified; empty = nothing prevents it.
     """
 
     id: TableId
     relation: Any
     primary_key: tuple[str, ...] = ()
+    unpublished: frozenset[str] = frozenset()
     refusal: str = ""
 
 

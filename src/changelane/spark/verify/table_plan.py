@@ -65,7 +65,9 @@ class TablePlan(msgspec.Struct, frozen=True, kw_only=True):
         ranges: The first columns of the key whose values both sides order equally; empty = the
             table is one chunk.
         unproven_columns: Columns that are not compared, and the reasons.
-        has_all_columns: The values of all columns that the lake has from the source are compared.
+        has_all_columns: The values of all columns are known that a repaired row needs.
+        other_columns: Columns of the log that the table of the lake does not take. Repaired rows
+            have them, because other pipelines may read the log.
     """
 
     key_columns: tuple[ComparedColumn, ...]
@@ -73,6 +75,12 @@ class TablePlan(msgspec.Struct, frozen=True, kw_only=True):
     ranges: tuple[RangeColumn, ...]
     unproven_columns: dict[str, str]
     has_all_columns: bool = True
+    other_columns: tuple[ComparedColumn, ...] = ()
+
+    @property
+    def of_whole_rows(self) -> "TablePlan":
+        """The same plan with all columns of the log."""
+        return msgspec.structs.replace(self, columns=self.columns + self.other_columns)
 
 
 class LakeSql:

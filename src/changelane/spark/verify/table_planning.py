@@ -3,7 +3,7 @@
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from changelane.errors import ConfigError
@@ -22,6 +22,10 @@ _MESSAGE_KEY: Final = "message.key.columns"
 """The property of Debezium that replaces primary keys."""
 _VALUE_PROPERTIES: Final = ("column.mask.", "column.truncate.")
 """The beginnings of properties of Debezium that change values; some contain a secret."""
+_EXCLUDED_COLUMNS: Final = "column.exclude.list"
+_INCLUDED_COLUMNS: Final = "column.include.list"
+_CONVERTERS: Final = "converters"
+"""The property of Debezium that changes types and values by code of the user."""
 STATE_COLUMNS: Final = frozenset({ORDER, COLUMNS, DELETED})
 """The columns of a table that are no columns of the source."""
 _ROW_OPERATIONS: Final = frozenset({"create", "update", "delete", "read", "truncate"})
@@ -57,6 +61,7 @@ def table_plan(
     primary_key: Sequence[str],
     source_types: Mapping[str, ColumnType],
     lake_types: Mapping[str, str],
+    unpublished: Collection[str] = (),
 ) -> TablePlan:
     """Return the plan of a table.
 
@@ -66,14 +71,17 @@ def table_plan(
         primary_key: The columns of its primary key; empty = it has none.
         source_types: The types of its columns at the source, by name.
         lake_types: Spark's types of its columns in the lake, by name.
+        unpublished: Its columns that the database leaves out of the log.
 
     Raises:
         UnverifiableError: Its rows have no key that both sides write equally.
     """
     columns: dict[str, ComparedColumn] = {}
+    other_columns: list[ComparedColumn] = []
     ranges: dict[str, RangeTexts] = {}
     unproven_columns: dict[str, str] = {}
     has_all_columns = True
+    ignores_columns = pipeline.options.schema_changes == "ignore"
     computed_names = {
         name.lower()
         for step in pipeline.expressions
@@ -87,6 +95,15 @@ def table_plan(
         lake_name = lake_names.pop(moved_name.lower(), None)
         lake_type = "" if lake_name is None else lake_types[lake_name]
         text = source_type.text(lake_type)
+        is_in_log = name not in unpublished and (
+            # a key is in each message
+            name in primary_key or not _is_excluded_by_debezium(pipeline, target.source, name)
+        )
+        if is_in_log and (resolved.moved is None or (lake_name is None and ignores_columns)):
+            if (column := _other_column(pipeline, target.source, name, source_type)) is not None:
+                other_columns.append(column)
+            else:
+                has_all_columns = False
         if resolved.moved is None:
             unproven_columns[name] = "a transform drops it"
         elif resolved.converts or moved_name.lower() in computed_names:
@@ -97,6 +114,10 @@ def table_plan(
             has_all_columns = False
         elif lake_name is None:
             unproven_columns[name] = "the table of the lake lacks it"
+        elif not is_in_log:
+            # the lake has values from before; a repair would add those of the source
+            unproven_columns[name] = "the capture excludes it"
+            has_all_columns = False
         elif text is None:
             unproven_columns[name] = f"no exact comparison of {source_type.shown} with {lake_type}"
             has_all_columns = False
@@ -119,32 +140,62 @@ def table_plan(
         ranges=_ranges(key_columns, ranges),
         unproven_columns=unproven_columns,
         has_all_columns=has_all_columns,
+        other_columns=tuple(other_columns),
     )
 
 
-def _is_changed_by_debezium(pipeline: Pipeline, table_id: TableId, column: str) -> bool:
-    """Whether a property of the connector may change the values of a column in the log.
+def _other_column(
+    pipeline: Pipeline, table_id: TableId, name: str, source_type: ColumnType
+) -> ComparedColumn | None:
+    """Return a column of the log that the lake does not take; ``None`` = its values are unknown."""
+    has_other_values = _CONVERTERS in _connector_properties(pipeline)
+    if has_other_values or _is_changed_by_debezium(pipeline, table_id, name):
+        return None
+    log_type = source_type.log_type
+    text = None if log_type is None else source_type.text(log_type)
+    if log_type is None or text is None:
+        return None
+    return ComparedColumn(name=name, lake_name="", lake_type=log_type, text=text)
 
-    Its regular expressions match the full name of the column in any case. One that is invalid in
-    Python may match all columns.
-    """
+
+def _is_changed_by_debezium(pipeline: Pipeline, table_id: TableId, column: str) -> bool:
+    """Whether a property of the connector may change the values of a column in the log."""
+    return any(
+        _is_match(patterns, table_id, column) is not False
+        for name, patterns in _connector_properties(pipeline).items()
+        if name.startswith(_VALUE_PROPERTIES)
+    )
+
+
+def _is_excluded_by_debezium(pipeline: Pipeline, table_id: TableId, column: str) -> bool:
+    """Whether a property of the connector may leave a column out of the log."""
+    properties = _connector_properties(pipeline)
+    if (patterns := properties.get(_INCLUDED_COLUMNS)) is not None:
+        return _is_match(patterns, table_id, column) is not True
+    return _is_match(properties.get(_EXCLUDED_COLUMNS, ""), table_id, column) is not False
+
+
+def _connector_properties(pipeline: Pipeline) -> Mapping[str, str]:
+    """Return the properties of the connector that the user has set."""
     source = pipeline.source
-    if not isinstance(source, DatabaseSource):
-        return False
+    return source.debezium if isinstance(source, DatabaseSource) else {}
+
+
+def _is_match(patterns: str, table_id: TableId, column: str) -> bool | None:
+    """Whether some of Debezium's regular expressions match the full name of a column, in any case.
+
+    ``None`` = unknown: one of them is invalid in Python, and may match all columns.
+    """
     parts = (table_id.database, table_id.schema, table_id.name, column)
     names = [".".join(filter(None, parts[start:])) for start in (0, 1)]
-    patterns = [
-        pattern.strip()
-        for name, value in source.debezium.items()
-        if name.startswith(_VALUE_PROPERTIES)
-        for pattern in value.split(",")
-    ]
     try:
         return any(
-            re.fullmatch(pattern, name, re.IGNORECASE) for pattern in patterns for name in names
+            re.fullmatch(pattern.strip(), name, re.IGNORECASE)
+            for pattern in patterns.split(",")
+            for name in names
         )
     except re.error:
-        return True
+        return None
 
 
 def _key_columns(

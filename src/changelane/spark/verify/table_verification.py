@@ -17,7 +17,7 @@ from changelane.pipeline.config import Pipeline
 from changelane.pipeline.database_source import DatabaseSource
 from changelane.position import encode_order
 from changelane.spark.lake.interface import Lake, types_of
-from changelane.spark.runtime.sql import folder_name
+from changelane.spark.runtime.sql import DELETED, folder_name
 from changelane.spark.verify.canonical_text import ColumnType
 from changelane.spark.verify.comparison import (
     Chunk,
@@ -50,6 +50,7 @@ _POLL_S: Final = 0.2
 _TRUNCATED_READINGS: Final = 3
 """The number of readings in sequence that a truncate or a rewrite may make useless."""
 _CHANGED_COLUMNS: Final = "its columns changed during the verification"
+_KEPT_ROWS: Final = "several rows have the key in a table that keeps deleted rows"
 _ROWS_PER_REPAIR: Final = 1000
 """The rows of one file for the capture process."""
 
@@ -209,18 +210,22 @@ class TableVerification:
             table = RepairedTable(
                 id=self._table.id,
                 source=self._verification.database.event_source,
-                columns_plan=self.columns_plan,
+                columns_plan=self.columns_plan.of_whole_rows,
             )
             time_ms = int(time.time() * 1000)
             for number, difference in enumerate(differences, 1):
                 rows = texts.get(difference.key, [])
+                is_repeated = difference.kind == "repeated" and bool(rows)
+                if is_repeated and self._keeps_deleted_rows:
+                    results[difference.key] = f"not repaired: {_KEPT_ROWS}"
+                    continue
                 earlier, later = map(snapshot.repair_position, (2 * number - 1, 2 * number))
                 try:
                     records[difference.key] = table.record(difference, rows, later, time_ms)
                 except RepairError as error:
                     results[difference.key] = f"not repaired: {error}"
                     continue
-                if difference.kind == "repeated" and rows:
+                if is_repeated:
                     deletes[difference.key] = table.record(difference, (), earlier, time_ms)
         results |= self._doubts(texts, row_keys, writers) if writers else {}
         repaired = row_keys - results.keys()
@@ -238,6 +243,10 @@ class TableVerification:
         results |= dict.fromkeys(repaired, REPAIRED)
         results |= dict.fromkeys(remaining, "not repaired: the table still differs")
         return results
+
+    @property
+    def _keeps_deleted_rows(self) -> bool:
+        return self._types is not None and DELETED in self._types.lake
 
     def _doubts(
         self,
@@ -298,7 +307,7 @@ class TableVerification:
         return self._verification.database.open_snapshot(self._table)
 
     def _texts(self, snapshot: Snapshot, row_keys: frozenset[Key]) -> Mapping[Key, list[RowTexts]]:
-        """Return the texts of rows of a snapshot.
+        """Return the texts of whole rows of a snapshot.
 
         Raises:
             UnverifiableError: A statement changed the table.
@@ -306,7 +315,8 @@ class TableVerification:
         self._lock(snapshot)
         if self._types is None or self._source_types() != self._types.source:
             raise UnverifiableError(_CHANGED_COLUMNS)
-        return self._source_rows().texts(row_keys)
+        columns_plan = self.columns_plan.of_whole_rows
+        return self._verification.database.rows(self._table, columns_plan).texts(row_keys)
 
     @staticmethod
     def _lock(snapshot: Snapshot) -> None:
@@ -384,6 +394,7 @@ class TableVerification:
             primary_key=self._table.primary_key,
             source_types=types.source,
             lake_types=types.lake,
+            unpublished=self._table.unpublished,
         )
         if self._bounds and len(self._bounds[0]) != len(plan.ranges):
             raise UnverifiableError("its key changed during the verification")

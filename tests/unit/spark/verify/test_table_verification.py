@@ -2,6 +2,7 @@
 """The readings of a table: statements that change it meanwhile, and keys of other chunks."""
 
 import contextlib
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,12 @@ import msgspec
 import pytest
 from pyspark.sql.types import StructType
 
+from changelane.capture.repairs import read_repair, repair_names
+from changelane.capture.storage import LocalFolder
+from changelane.errors import ChangelaneError
+from changelane.event import Source
 from changelane.pipeline.config import Pipeline, load
+from changelane.pipeline.postgres_source import PostgresSource
 from changelane.position import PostgresPosition
 from changelane.schema import TableId
 from changelane.spark.verify import table_verification, verify
@@ -19,7 +25,7 @@ from changelane.spark.verify.comparison import Difference
 from changelane.spark.verify.lake_rows import LakeTable, LakeVersion, TruncatedError
 from changelane.spark.verify.postgres_types import PostgresType
 from changelane.spark.verify.source_database import Snapshot, VerifiedTable
-from changelane.spark.verify.table_plan import Bound
+from changelane.spark.verify.table_plan import Bound, TablePlan
 from changelane.spark.verify.table_planning import UnverifiableError, verified_target
 from changelane.spark.verify.table_verification import (
     TableVerification,
@@ -27,6 +33,7 @@ from changelane.spark.verify.table_verification import (
     VerifyOptions,
 )
 from changelane.spark.verify.verify import verify_table
+from changelane.transforms.project_rename import Project
 
 TABLE = VerifiedTable(id=TableId("shop", "public", "orders"), relation=None, primary_key=("id",))
 LAKE_TYPES = StructType().add("id", "integer").add("n", "decimal(10,2)")
@@ -64,11 +71,16 @@ class Database:
         assert table is TABLE
         return self.has_table_rows
 
-    def rows(self, *_: Any) -> Any:
+    def rows(self, _: VerifiedTable, columns_plan: TablePlan, *__: Any) -> Any:
         nothing = dict.fromkeys(("sums", "fields"), lambda *_: {})
-        return SimpleNamespace(chunk_bounds=lambda _: (), **nothing)
+        texts = ["7" if column.name == "id" else "1.50" for column in columns_plan.columns]
+        return SimpleNamespace(
+            chunk_bounds=lambda _: (),
+            texts=lambda row_keys: {key: [texts] for key in row_keys},
+            **nothing,
+        )
 
-    event_source = None
+    event_source = Source("postgresql", "debezium", "shop", "changelane")
 
 
 @pytest.fixture
@@ -171,6 +183,49 @@ def test_rows_of_a_table_that_changed_since_the_comparison_are_not_repaired(
     assert made.repair([Difference("1:7", "extra")]) == {
         "1:7": "not repaired: a statement truncated or altered it during the verification"
     }
+
+
+def test_a_repaired_row_has_the_columns_that_only_other_pipelines_store(
+    pipeline: Pipeline, lake: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without them, the tables of these would have NULL there."""
+    del lake
+    assert isinstance(pipeline.source, PostgresSource)
+    folder = LocalFolder(pipeline.source.segments)
+    project = Project(drop=("secret",))
+    pipeline = msgspec.structs.replace(pipeline, transforms=(project,))
+    database = Database()
+    database.types["secret"] = PostgresType("numeric", (10 << 16 | 2) + 4)
+    made = table(pipeline, database)
+    made.comparison()
+    images = []
+
+    def delete(_: Any, name: str) -> None:
+        repair = read_repair(folder, name)
+        assert repair is not None
+        images.extend(json.loads(r.value or "")["payload"]["after"] for r in repair.records)
+
+    monkeypatch.setattr(table_verification, "delete_repair", delete)
+    made._verification = made._verification._replace(options=VerifyOptions(timeout_s=0.1))
+    with pytest.raises(ChangelaneError, match="did not take the repaired rows"):
+        made.repair([Difference("1:7", "columns", ("n",))])
+    (image,) = images
+    assert list(image) == ["id", "n", "secret"]
+    assert image["secret"] == image["n"]
+
+
+def test_several_rows_of_a_key_stay_if_the_table_keeps_deleted_rows(
+    pipeline: Pipeline, lake: SimpleNamespace
+) -> None:
+    """A delete only marks them, and a read would restore each of them."""
+    lake.types = StructType([*LAKE_TYPES.fields]).add("_changelane_deleted", "boolean")
+    assert isinstance(pipeline.source, PostgresSource)
+    made = table(pipeline, Database())
+    made.comparison()
+    assert made.repair([Difference("1:7", "repeated")]) == {
+        "1:7": "not repaired: several rows have the key in a table that keeps deleted rows"
+    }
+    assert repair_names(LocalFolder(pipeline.source.segments)) == []
 
 
 def test_a_reading_of_a_chunk_leaves_out_its_own_keys_only(
