@@ -361,7 +361,7 @@ def _configure(session: SparkSession) -> None:
 
 
 _ESCAPED: Final = re.compile("_x([0-9A-F]{4,6})_")
-_LIKE_ESCAPED: Final = re.compile("_(?=x[0-9A-F]{4,6}_)", re.IGNORECASE)
+_LIKE_ESCAPED: Final = re.compile("_x[0-9A-F]{4,6}_", re.IGNORECASE)
 
 
 def physical(name: str) -> str:
@@ -370,14 +370,18 @@ def physical(name: str) -> str:
     >>> physical("order no.")
     'order_x0020_no_x002E_'
     """
-    name = _LIKE_ESCAPED.sub("_x005F_", name)
-    if name.lower().startswith(_META):
-        name = "_x005F_" + name[1:]
-    if name[:1].isdigit():
-        name = f"_x{ord(name[0]):04X}_" + name[1:]
-    return "".join(
-        character if _is_plain(character) else f"_x{ord(character):04X}_" for character in name
-    )
+    stored = ""
+    for character in reversed(name):
+        # the end of an escape may follow from the next character of the name
+        is_kept = _is_plain(character) and not _LIKE_ESCAPED.match(character + stored)
+        stored = (character if is_kept else _escaped(character)) + stored
+    if stored[:1].isdigit() or stored.lower().startswith(_META):
+        return _escaped(stored[0]) + stored[1:]
+    return stored
+
+
+def _escaped(character: str) -> str:
+    return f"_x{ord(character):04X}_"
 
 
 def _is_plain(character: str) -> bool:
