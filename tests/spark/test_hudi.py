@@ -109,6 +109,30 @@ def test_keys_that_hudi_would_mix_up_stay_apart_and_deleted_rows_stay_gone(
     assert list(hudi(spark, lake).columns(NAME)) == [*told, *stored.columns[-2:]]
 
 
+def test_integers_are_widened_and_rows_in_old_files_stay(spark: SparkSession, lake: str) -> None:
+    table, key = TableId("shop", None, "numbers"), Key(("id",))
+    narrow, wide = (
+        TableSchema((Column("id", Integer(bits)), Column("v", Integer(bits)))) for bits in (32, 64)
+    )
+
+    def insert(schema: TableSchema, row: int, value: int) -> DataChange:
+        image = {"id": row, "v": value}
+        return DataChange(Op.CREATE, table, key, None, image, schema, SequencePosition(row + 1))
+
+    rows = [(number, -number) for number in range(8)]
+    reports = lake_tables.land(spark, lake, [[insert(narrow, *row) for row in rows]])
+    # one bucket of two gets the row, and the other one still has a file of the narrow type
+    rows.append((1 << 40, (1 << 31) + 1))
+    reports += lake_tables.land(spark, lake, [[insert(wide, *rows[-1])]], first=1)
+    assert [report.quarantined for report in reports] == [{}, {}]
+    found = lake_tables.table_of(spark, lake, table).select("id", "v")
+    assert sorted(found.collect()) == rows
+    assert found.where("id = 1 OR v = 2147483649").count() == 2
+    # a number that would be 1 in 32 bits
+    assert found.where(f"id = {(1 << 32) + 1}").isEmpty()
+    assert {kind for _, kind in found.dtypes} == {"bigint"}
+
+
 def test_two_rows_for_one_row_of_the_table_stop_the_commit(spark: SparkSession, lake: str) -> None:
     lake_of = hudi(spark, lake)
     lake_of.create("tables/t", {"id": "int", "v": "int"}, {})

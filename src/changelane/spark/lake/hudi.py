@@ -215,7 +215,7 @@ class Hudi:
     def widens(self, current: str, wanted_type: str) -> bool:
         # Hudi converts float to double through text, which changes the number; decimals stay
         return current == wanted_type or (
-            wanted_type in {"int", "bigint"} and widens(current, wanted_type)
+            wanted_type.lower() in {"int", "bigint"} and widens(current, wanted_type)
         )
 
     def widen_columns(self, table: str, columns: Mapping[str, str]) -> None:
