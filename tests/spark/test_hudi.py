@@ -6,6 +6,7 @@ Collected where Spark is 3.5 (`make test-hudi`); the tests of all formats run th
 import datetime as dt
 import decimal
 import json
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -149,7 +150,9 @@ def test_two_rows_for_one_row_of_the_table_stop_the_commit(spark: SparkSession, 
     assert lake_of.last_batch("tables/t", marker) == 0
 
 
-def test_every_commit_repeats_the_last_batch_of_each_stream(spark: SparkSession, lake: str) -> None:
+def test_every_commit_repeats_the_last_batch_of_each_stream(
+    spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lake_of = hudi(spark, lake)
     lake_of.create("tables/t", {"id": "int"}, {})
     one, other = Marker("a", "q", 4), Marker("a", "another", 1)
@@ -167,6 +170,12 @@ def test_every_commit_repeats_the_last_batch_of_each_stream(spark: SparkSession,
     age_s = dt.datetime.now(dt.UTC).timestamp() - commit.time_ms / 1000
     assert -5 < age_s < 600
     assert lake_of.read("tables/t").collect() == [(1, None), (1, None)]
+    # Hudi archives all commits but the newest ones
+    commits = Hudi._commits
+    monkeypatch.setattr(Hudi, "_commits", lambda self, table: islice(commits(self, table), 1))
+    assert list(lake_of.marked_commits("tables/t")) == []
+    assert lake_of.last_commit("tables/t") == commit
+    assert [lake_of.last_batch("tables/t", marker) for marker in (one, other)] == [4, 1]
 
 
 def test_a_death_while_properties_are_written_loses_none(spark: SparkSession, lake: str) -> None:
