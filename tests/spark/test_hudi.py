@@ -19,9 +19,10 @@ from pyspark.sql import SparkSession
 from test_seed_jobs import JOBS
 
 from changelane.cli import main
-from changelane.event import DataChange, Key, Op
-from changelane.position import SequencePosition
+from changelane.event import DataChange, Key, Op, SchemaChange, Source
+from changelane.position import MySqlPosition, SequencePosition
 from changelane.schema import Column, TableId, TableSchema
+from changelane.spark.evolution.evolution_state import Evolution
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.hudi import Hudi
 from changelane.spark.lake.interface import Marker
@@ -132,6 +133,30 @@ def test_integers_are_widened_and_rows_in_old_files_stay(spark: SparkSession, la
     # a number that would be 1 in 32 bits
     assert found.where(f"id = {(1 << 32) + 1}").isEmpty()
     assert {kind for _, kind in found.dtypes} == {"bigint"}
+
+
+def test_a_table_that_stops_at_a_drop_continues_with_dropped_columns_keep(
+    spark: SparkSession, lake: str
+) -> None:
+    def insert(position: int, row: dict[str, int]) -> DataChange:
+        table, place = TableId("shop", None, "dropped"), MySqlPosition("b.000001", position)
+        schema = TableSchema(tuple(Column(name, Integer()) for name in row))
+        return DataChange(Op.CREATE, table, Key(("id",)), None, row, schema, place)
+
+    first = insert(1, {"id": 1, "a": 1})
+    source, place = Source(product="mysql"), MySqlPosition("b.000001", 2)
+    statement = "ALTER TABLE dropped DROP COLUMN a"
+    drop = SchemaChange(first.table, "alter", statement, position=place, source=source)
+    lake_tables.apply(spark, lake, [first])
+    batch = [drop, insert(3, {"id": 2})]
+    drops, keeps = Evolution(dropped_columns="drop"), Evolution(dropped_columns="keep")
+    report = lake_tables.apply(spark, lake, batch, batch=1, evolution=drops)
+    assert report.quarantined == {"schema_change": 1}
+    assert "set `dropped_columns: keep`" in report.tables[0].note
+    report = lake_tables.apply(spark, lake, batch, batch=2, evolution=keeps)
+    assert report.quarantined == {}
+    found = lake_tables.table_of(spark, lake, first.table).select("id", "a")
+    assert sorted(found.collect()) == [(1, 1), (2, None)]
 
 
 def test_two_rows_for_one_row_of_the_table_stop_the_commit(spark: SparkSession, lake: str) -> None:
