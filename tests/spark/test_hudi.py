@@ -243,6 +243,12 @@ def test_cdl_lands_with_unique_as_record_key(spark: SparkSession, tmp_path: Path
         assert rows == expected
 
 
+def test_what_hudi_prints_is_not_in_the_output_of_a_command(spark: SparkSession) -> None:
+    """It measures objects with JOL, which prints warnings to stdout."""
+    system = spark._jvm.java.lang.System
+    assert system.out.equals(system.err)
+
+
 def test_a_run_that_is_killed_between_two_tables_ends_like_the_oracle(
     spark: SparkSession, tmp_path: Path
 ) -> None:
