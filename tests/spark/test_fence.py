@@ -23,6 +23,8 @@ from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
 from changelane.spark.apply.dispatch import MergeSchedule, TableDispatcher
 from changelane.spark.apply.planning import BatchPlanner
+from changelane.spark.evolution.evolution_state import Evolution
+from changelane.spark.evolution.suggest import SchemaPlanner
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker, is_commit_conflict
 from changelane.spark.lake.modes import APPEND, Modes, TableMode
@@ -69,6 +71,16 @@ def test_an_older_run_stops_when_a_newer_one_began(spark: SparkSession, lake: st
     with pytest.raises(FencedError):
         write(spark, older, insert(1, 4), 2)
     assert rows(spark, lake) == [(1, 1), (2, 3)]
+
+
+def test_schema_apply_stops_an_active_run(spark: SparkSession, lake: str) -> None:
+    active = run(spark, lake)
+    write(spark, active, insert(1, 1), 0)
+    tables = open_lake(spark, lake, Path(lake).name)
+    SchemaPlanner(spark, tables, Evolution(), Modes(), pipeline="shop").apply()
+    with pytest.raises(FencedError):
+        write(spark, active, insert(2, 2), 1)
+    assert rows(spark, lake) == [(1, 1)]
 
 
 def test_a_table_fences_off_a_run_that_passed_the_first_check(

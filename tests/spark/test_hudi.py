@@ -6,6 +6,7 @@ Collected where Spark is 3.5 (`make test-hudi`); the tests of all formats run th
 import datetime as dt
 import decimal
 import json
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -18,9 +19,10 @@ from pyspark.sql import SparkSession
 from test_seed_jobs import JOBS
 
 from changelane.cli import main
-from changelane.event import DataChange, Key, Op
-from changelane.position import SequencePosition
+from changelane.event import DataChange, Key, Op, SchemaChange, Source
+from changelane.position import MySqlPosition, SequencePosition
 from changelane.schema import Column, TableId, TableSchema
+from changelane.spark.evolution.evolution_state import Evolution
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.hudi import Hudi
 from changelane.spark.lake.interface import Marker
@@ -109,6 +111,54 @@ def test_keys_that_hudi_would_mix_up_stay_apart_and_deleted_rows_stay_gone(
     assert list(hudi(spark, lake).columns(NAME)) == [*told, *stored.columns[-2:]]
 
 
+def test_integers_are_widened_and_rows_in_old_files_stay(spark: SparkSession, lake: str) -> None:
+    table, key = TableId("shop", None, "numbers"), Key(("id",))
+    narrow, wide = (
+        TableSchema((Column("id", Integer(bits)), Column("v", Integer(bits)))) for bits in (32, 64)
+    )
+
+    def insert(schema: TableSchema, row: int, value: int) -> DataChange:
+        image = {"id": row, "v": value}
+        return DataChange(Op.CREATE, table, key, None, image, schema, SequencePosition(row + 1))
+
+    rows = [(number, -number) for number in range(8)]
+    reports = lake_tables.land(spark, lake, [[insert(narrow, *row) for row in rows]])
+    # one bucket of two gets the row, and the other one still has a file of the narrow type
+    rows.append((1 << 40, (1 << 31) + 1))
+    reports += lake_tables.land(spark, lake, [[insert(wide, *rows[-1])]], first=1)
+    assert [report.quarantined for report in reports] == [{}, {}]
+    found = lake_tables.table_of(spark, lake, table).select("id", "v")
+    assert sorted(found.collect()) == rows
+    assert found.where("id = 1 OR v = 2147483649").count() == 2
+    # a number that would be 1 in 32 bits
+    assert found.where(f"id = {(1 << 32) + 1}").isEmpty()
+    assert {kind for _, kind in found.dtypes} == {"bigint"}
+
+
+def test_a_table_that_stops_at_a_drop_continues_with_dropped_columns_keep(
+    spark: SparkSession, lake: str
+) -> None:
+    def insert(position: int, row: dict[str, int]) -> DataChange:
+        table, place = TableId("shop", None, "dropped"), MySqlPosition("b.000001", position)
+        schema = TableSchema(tuple(Column(name, Integer()) for name in row))
+        return DataChange(Op.CREATE, table, Key(("id",)), None, row, schema, place)
+
+    first = insert(1, {"id": 1, "a": 1})
+    source, place = Source(product="mysql"), MySqlPosition("b.000001", 2)
+    statement = "ALTER TABLE dropped DROP COLUMN a"
+    drop = SchemaChange(first.table, "alter", statement, position=place, source=source)
+    lake_tables.apply(spark, lake, [first])
+    batch = [drop, insert(3, {"id": 2})]
+    drops, keeps = Evolution(dropped_columns="drop"), Evolution(dropped_columns="keep")
+    report = lake_tables.apply(spark, lake, batch, batch=1, evolution=drops)
+    assert report.quarantined == {"schema_change": 1}
+    assert "set `dropped_columns: keep`" in report.tables[0].note
+    report = lake_tables.apply(spark, lake, batch, batch=2, evolution=keeps)
+    assert report.quarantined == {}
+    found = lake_tables.table_of(spark, lake, first.table).select("id", "a")
+    assert sorted(found.collect()) == [(1, 1), (2, None)]
+
+
 def test_two_rows_for_one_row_of_the_table_stop_the_commit(spark: SparkSession, lake: str) -> None:
     lake_of = hudi(spark, lake)
     lake_of.create("tables/t", {"id": "int", "v": "int"}, {})
@@ -125,7 +175,9 @@ def test_two_rows_for_one_row_of_the_table_stop_the_commit(spark: SparkSession, 
     assert lake_of.last_batch("tables/t", marker) == 0
 
 
-def test_every_commit_repeats_the_last_batch_of_each_stream(spark: SparkSession, lake: str) -> None:
+def test_every_commit_repeats_the_last_batch_of_each_stream(
+    spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lake_of = hudi(spark, lake)
     lake_of.create("tables/t", {"id": "int"}, {})
     one, other = Marker("a", "q", 4), Marker("a", "another", 1)
@@ -143,6 +195,12 @@ def test_every_commit_repeats_the_last_batch_of_each_stream(spark: SparkSession,
     age_s = dt.datetime.now(dt.UTC).timestamp() - commit.time_ms / 1000
     assert -5 < age_s < 600
     assert lake_of.read("tables/t").collect() == [(1, None), (1, None)]
+    # Hudi archives all commits but the newest ones
+    commits = Hudi._commits
+    monkeypatch.setattr(Hudi, "_commits", lambda self, table: islice(commits(self, table), 1))
+    assert list(lake_of.marked_commits("tables/t")) == []
+    assert lake_of.last_commit("tables/t") == commit
+    assert [lake_of.last_batch("tables/t", marker) for marker in (one, other)] == [4, 1]
 
 
 def test_a_death_while_properties_are_written_loses_none(spark: SparkSession, lake: str) -> None:
@@ -183,6 +241,12 @@ def test_cdl_lands_with_unique_as_record_key(spark: SparkSession, tmp_path: Path
         names = next(iter(expected.values())).keys()
         rows = {row["id"]: {name: row[name] for name in names} for row in found.collect()}
         assert rows == expected
+
+
+def test_what_hudi_prints_is_not_in_the_output_of_a_command(spark: SparkSession) -> None:
+    """It measures objects with JOL, which prints warnings to stdout."""
+    system = spark._jvm.java.lang.System
+    assert system.out.equals(system.err)
 
 
 def test_a_run_that_is_killed_between_two_tables_ends_like_the_oracle(

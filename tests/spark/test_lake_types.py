@@ -7,6 +7,7 @@ from pathlib import Path
 from lake_types_page import column_types, hudi_type, iceberg_type
 from pyspark.sql import SparkSession
 
+from changelane.spark import apply_changes
 from changelane.spark.lake import lake as open_lake
 
 TABLE = "tables/shop.types"
@@ -45,3 +46,18 @@ def test_properties_are_those_that_were_set(spark: SparkSession, lake: str) -> N
     assert found["schema"] == '["url", "password"]'
     assert found["odd"] == "'\\=: ü\n"
     assert (found["order"], found["token"]) == ("AAACUrLg", "my secret")
+
+
+def test_nested_columns_take_the_events_of_later_batches(spark: SparkSession, lake: str) -> None:
+    """Iceberg and Hudi store an array of smallint as one of int, and tables quote no fields."""
+    columns = "small array<smallint>, pair struct<a: smallint, B: array<decimal(5,2)>>"
+    for number in (1, 2):
+        row = (1, number, [number, None], (number, [None]))
+        rows = spark.createDataFrame([row], f"id int, seq int, {columns}")
+        table_format = Path(lake).name
+        report = apply_changes(
+            rows, lake, target="t", table_format=table_format, keys=["id"], sequence_by="seq"
+        )
+        assert report.quarantined == {}
+    found = open_lake(spark, lake, table_format).read("tables/t").select("small", "pair")
+    assert found.collect() == [([2, None], (2, [None]))]

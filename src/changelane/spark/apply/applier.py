@@ -56,7 +56,7 @@ from changelane.spark.rows.schema import table_id_of
 from changelane.spark.runtime.computed import persisted
 from changelane.spark.state import tombstones
 from changelane.spark.state.change_log import unapplied_rows
-from changelane.spark.state.fencing import ALL_PIPELINES, FencingToken, create_fencing_token
+from changelane.spark.state.fencing import FencingToken, create_fencing_token, owner_of
 from changelane.spark.state.history_tombstones import HistoryTombstones
 from changelane.spark.state.quarantine import Quarantine
 from changelane.spark.state.tombstones import TableTombstones, TombstoneTable
@@ -128,18 +128,12 @@ class Applier:
     def acquire_fencing_token(self, pipeline: str) -> None:
         """Begin a run of a pipeline: earlier runs of the pipeline stop when they next write.
 
-        If the table format allows one writer only, earlier runs of all pipelines stop, because
-        they share the tombstone table.
+        If the table format allows one writer only, earlier runs of all pipelines stop.
 
         Raises:
             FencedError: Other runs begin at the same moment, again and again.
         """
-        owner = self._owner_of(pipeline)
-        self._fencing_token = create_fencing_token(self._lake, tombstones.NAME, owner)
-
-    def _owner_of(self, pipeline: str) -> str:
-        """Return the name of a pipeline in fencing tokens."""
-        return ALL_PIPELINES if self._lake.has_one_writer else pipeline
+        self._fencing_token = create_fencing_token(self._lake, tombstones.NAME, pipeline)
 
     def check_fencing_token(self) -> None:
         """Check that no newer run of the pipeline writes the tables.
@@ -170,7 +164,7 @@ class Applier:
             self._tombstones,
             limits,
             purge_after_s=tombstone_retention_s,
-            pipeline=None if pipeline is None else self._owner_of(pipeline),
+            pipeline=None if pipeline is None else owner_of(self._lake, pipeline),
             fencing_token=self._fencing_token,
             lake_table_ids=self.evolver.lake_table_ids,
         )

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from changelane.apply.column_mapping import ColumnBackfill
-from changelane.spark.lake.interface import Lake, retry_conflicts, widens
+from changelane.spark.lake.interface import Lake, retry_conflicts
+from changelane.spark.lake.type_texts import fits
 from changelane.spark.rows.schema import RowColumn
 from changelane.spark.runtime.sql import COLUMNS, ORDER, quoted, sql_literal
 
@@ -62,7 +63,7 @@ def backfill_column(
     )
     column_order = f"coalesce(try_element_at({COLUMNS}, {sql_literal(column)}), {ORDER})"
     added_at = f"unhex('{backfill.order.hex()}')"
-    if value is not None and value.fixed is not None and widens(value.fixed[1], kind):
+    if value is not None and value.fixed is not None and fits(value.fixed[1], kind):
         typed = f"from_json({sql_literal(value.fixed[0])}, {sql_literal('v ' + value.fixed[1])}).v"
         sets = {column: f"CAST({typed} AS {kind})"}
         is_older = f"{column_order} < {added_at} AND length({column_order}) > 0"

@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 from changelane.pipeline.lake_sinks import OWN_PREFIX
 from changelane.reason_codes import ReasonCode
 from changelane.spark.evolution.evolution_state import KEY_CHANGED, Evolution, EvolutionState
-from changelane.spark.lake.interface import widens
 from changelane.spark.lake.layout import Layouts
 from changelane.spark.lake.modes import APPEND, HISTORY, Modes, TableMode
+from changelane.spark.lake.type_texts import fits
 from changelane.spark.rows.batch_stats import TableBatch
 from changelane.spark.rows.schema import RowColumn, RowSchema
 from changelane.spark.state.quarantine import RejectedRows, TableRejectedError
@@ -194,12 +194,12 @@ class SchemaCompatibility:
                 if self._may_add(column):
                     column_types[column.name] = column.spark
             elif column.fixed is not None:
-                if not widens(column.spark, table_type):
+                if not fits(column.spark, table_type):
                     reason = f"the default of column {column.name!r} is {column.spark}"
                     raise TableRejectedError(
                         ReasonCode.SCHEMA_MISMATCH, f"{reason} and {table_type} in the table{CAST}"
                     )
-            elif widens(column.spark, table_type):
+            elif fits(column.spark, table_type):
                 continue
             elif self._may_widen(column.name.lower(), table_type, column.spark):
                 column_types[column.name] = column.spark
@@ -238,7 +238,7 @@ class SchemaCompatibility:
     def _may_widen(self, name: str, table_type: str, kind: str) -> bool:
         """Return whether a column can be widened; record it if the options do not allow it."""
         if name not in self._existing:
-            return widens(table_type, kind)
+            return fits(table_type, kind)
         if not self._can_widen(table_type, kind):
             return False
         if self._policy.evolution.schema_changes != "evolve":
@@ -247,7 +247,7 @@ class SchemaCompatibility:
         return True
 
     def _record_lacking(self, name: str, kind: str) -> None:
-        if name not in self.lacking or widens(self.lacking[name], kind):
+        if name not in self.lacking or fits(self.lacking[name], kind):
             self.lacking[name] = kind
 
 

@@ -26,7 +26,8 @@ from changelane.spark.evolution.evolution_state import (
     IN_PARTITION,
     KEY_CHANGED,
     NO_CHANGES,
-    NOT_IN_FORMAT,
+    NO_DROPS,
+    NO_RENAMES,
     NOT_IN_MODE,
     EvolutionHalt,
     EvolutionState,
@@ -386,7 +387,8 @@ class SchemaEvolver:
         if mode_of(properties).name != UPSERT:
             return EvolutionHalt(order, ReasonCode.MODE_CONFLICT, NOT_IN_MODE)
         if not self._lake.can_rename:
-            return EvolutionHalt(order, ReasonCode.SCHEMA_CHANGE, NOT_IN_FORMAT)
+            reason = NO_RENAMES if alteration.renamed else NO_DROPS
+            return EvolutionHalt(order, ReasonCode.SCHEMA_CHANGE, reason)
         partitions = layout_of(properties).columns
         if names := [column for column in alteration.dropped if column.lower() in partitions]:
             reason = IN_PARTITION.format(", ".join(names))

@@ -21,9 +21,13 @@ IN_PARTITION: Final = (
     "the table is partitioned by {}, and no table format drops a column of the partitions: set "
     "`dropped_columns: keep`, or load the table again into another folder"
 )
-NOT_IN_FORMAT: Final = (
-    "Hudi cannot rename or drop a column safely: remove the table's folder and load it again from "
-    "a snapshot"
+NO_RENAMES: Final = (
+    "Hudi cannot rename a column safely: remove the table's folder and load it again from a "
+    "snapshot"
+)
+NO_DROPS: Final = (
+    "Hudi cannot drop a column safely: set `dropped_columns: keep`, and replay the quarantined "
+    "events"
 )
 
 

@@ -38,9 +38,10 @@ from changelane.spark.evolution.table_rejections import (
     split_by_server,
     uncomparable_truncates,
 )
-from changelane.spark.lake.interface import Lake, widens
+from changelane.spark.lake.interface import Lake
 from changelane.spark.lake.layout import Layout, NoColumnError, layout_of
 from changelane.spark.lake.modes import APPEND, DEDUPLICATION_COLUMNS, TableMode, mode_of
+from changelane.spark.lake.type_texts import fits
 from changelane.spark.rows.added_columns import additions_of, note_of
 from changelane.spark.rows.batch_stats import TableBatch
 from changelane.spark.rows.schema import RowSchema, table_id_of
@@ -307,7 +308,7 @@ def _record_missing_columns(
     new = {
         column: kind
         for column, kind in columns.items()
-        if column not in recorded or (recorded[column] != kind and widens(recorded[column], kind))
+        if column not in recorded or (recorded[column] != kind and fits(recorded[column], kind))
     }
     if not new:
         return properties

@@ -18,8 +18,9 @@ from changelane.spark.evolution.evolution_state import Evolution, EvolutionHalt
 from changelane.spark.evolution.prepare import MISSING_COLUMNS
 from changelane.spark.evolution.table_properties import newest_position
 from changelane.spark.lake import table_sql
-from changelane.spark.lake.interface import Lake, widens
+from changelane.spark.lake.interface import Lake
 from changelane.spark.lake.modes import Modes
+from changelane.spark.lake.type_texts import fits
 from changelane.spark.rows.schema import table_id_of
 from changelane.spark.state import tombstones
 from changelane.spark.state.fencing import create_fencing_token, is_of_others
@@ -184,7 +185,7 @@ class SchemaPlanner:
             column: kind
             for column, kind in lacking.items()
             if (table_type := types_by_lower.get(column.lower())) is not None
-            and not widens(kind, table_type)
+            and not fits(kind, table_type)
             and self._lake.widens(table_type, kind)
         }
         return added, widened

@@ -60,6 +60,8 @@ _COMMIT: Final = PREFIX + "commit."
 """The prefix of write options that Hudi stores in the commit; no property has this prefix."""
 _BATCHES: Final = _COMMIT + "batches"
 _DETAILS: Final = _COMMIT + "details"
+_LAST: Final = _COMMIT + "last"
+"""The newest commit with a marker, in commits without one."""
 _APP: Final = PREFIX + "app"
 _BATCH: Final = PREFIX + "batch"
 _BUCKETS: Final = "hoodie.bucket.index.num.buckets"
@@ -215,7 +217,7 @@ class Hudi:
     def widens(self, current: str, wanted_type: str) -> bool:
         # Hudi converts float to double through text, which changes the number; decimals stay
         return current == wanted_type or (
-            wanted_type in {"int", "bigint"} and widens(current, wanted_type)
+            wanted_type.lower() in {"int", "bigint"} and widens(current, wanted_type)
         )
 
     def widen_columns(self, table: str, columns: Mapping[str, str]) -> None:
@@ -267,24 +269,29 @@ class Hudi:
             instant = instants.next()
             yield instant, dict(timeline.readCommitMetadata(instant).getExtraMetadata())
 
-    def _batches(self, table: str) -> dict[str, int]:
-        """Return the last batch of each stream; each commit of changelane repeats all of them."""
-        for _, details in self._commits(table):
-            if _BATCHES in details:
-                return msgspec.json.decode(details[_BATCHES], type=dict[str, int])
-        return {}
+    def _newest_commit(self, table: str) -> tuple[dict[str, int], Commit | None]:
+        """Return the last batch of each stream, and the newest commit with a marker.
+
+        Each commit of changelane repeats them, because Hudi archives old commits.
+        """
+        for instant, commit_details in self._commits(table):
+            if _BATCHES in commit_details:
+                batches = msgspec.json.decode(commit_details[_BATCHES], type=dict[str, int])
+                if _LAST in commit_details:
+                    return batches, msgspec.json.decode(commit_details[_LAST], type=Commit)
+                return batches, _marked_commit(instant, commit_details)
+        return {}, None
 
     def last_batch(self, table: str, marker: Marker) -> int | None:
-        return self._batches(table).get(marker.app) if self.exists(table) else None
+        return self._newest_commit(table)[0].get(marker.app) if self.exists(table) else None
 
     def marked_commits(self, table: str) -> Iterator[Commit]:
         for instant, commit_details in self._commits(table):
-            if _DETAILS in commit_details:
-                details = msgspec.json.decode(commit_details[_DETAILS], type=dict[str, Any])
-                yield Commit(_time_ms(instant.getCompletionTime()), details)
+            if (commit := _marked_commit(instant, commit_details)) is not None:
+                yield commit
 
     def last_commit(self, table: str) -> Commit | None:
-        return next(self.marked_commits(table), None)
+        return self._newest_commit(table)[1] or next(self.marked_commits(table), None)
 
     def commit_session(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
         session = separate_session(self.spark)
@@ -334,7 +341,7 @@ class Hudi:
 
     def _write(self, session: SparkSession, table: str, rows: DataFrame, operation: str) -> None:
         parallelism = str(session.conf.get("spark.sql.shuffle.partitions"))
-        batches = self._batches(table)
+        batches, last_commit = self._newest_commit(table)
         options = {
             **OPTIONS,
             "hoodie.table.name": _table_name(table),
@@ -349,6 +356,8 @@ class Hudi:
                 return  # of a newer run, whose later deletes the rows of this one lack
             batches[app] = batch
             options[_DETAILS] = str(session.conf.get(_DETAILS))
+        elif last_commit is not None:
+            options[_LAST] = msgspec.json.encode(last_commit).decode()
         options[_BATCHES] = msgspec.json.encode(batches).decode()
         rows.write.format("hudi").options(**options).mode("append").save(self.path(table))
 
@@ -361,7 +370,7 @@ def _configure(session: SparkSession) -> None:
 
 
 _ESCAPED: Final = re.compile("_x([0-9A-F]{4,6})_")
-_LIKE_ESCAPED: Final = re.compile("_(?=x[0-9A-F]{4,6}_)", re.IGNORECASE)
+_LIKE_ESCAPED: Final = re.compile("_x[0-9A-F]{4,6}_", re.IGNORECASE)
 
 
 def physical(name: str) -> str:
@@ -370,14 +379,18 @@ def physical(name: str) -> str:
     >>> physical("order no.")
     'order_x0020_no_x002E_'
     """
-    name = _LIKE_ESCAPED.sub("_x005F_", name)
-    if name.lower().startswith(_META):
-        name = "_x005F_" + name[1:]
-    if name[:1].isdigit():
-        name = f"_x{ord(name[0]):04X}_" + name[1:]
-    return "".join(
-        character if _is_plain(character) else f"_x{ord(character):04X}_" for character in name
-    )
+    stored = ""
+    for character in reversed(name):
+        # the end of an escape may follow from the next character of the name
+        is_kept = _is_plain(character) and not _LIKE_ESCAPED.match(character + stored)
+        stored = (character if is_kept else _escaped(character)) + stored
+    if stored[:1].isdigit() or stored.lower().startswith(_META):
+        return _escaped(stored[0]) + stored[1:]
+    return stored
+
+
+def _escaped(character: str) -> str:
+    return f"_x{ord(character):04X}_"
 
 
 def _is_plain(character: str) -> bool:
@@ -407,6 +420,14 @@ def _physical(rows: DataFrame) -> DataFrame:
 def _table_name(table: str) -> str:
     """Return the name of a table in a form that catalogs accept."""
     return re.sub(r"\W", "_", table.rpartition("/")[2], flags=re.ASCII)
+
+
+def _marked_commit(instant: Any, commit_details: Mapping[str, str]) -> Commit | None:
+    """Return a commit from its extra metadata; ``None`` = it has no marker."""
+    if _DETAILS not in commit_details:
+        return None
+    details = msgspec.json.decode(commit_details[_DETAILS], type=dict[str, Any])
+    return Commit(_time_ms(instant.getCompletionTime()), details)
 
 
 def _time_ms(instant: str) -> int:

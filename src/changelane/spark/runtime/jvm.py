@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyspark
 
@@ -123,6 +123,15 @@ def stderr_into(path: Path | None) -> Iterator[None]:
         sys.stderr.flush()
         os.dup2(terminal, 2)
         os.close(terminal)
+
+
+def print_to_stderr(spark_jvm: Any) -> None:
+    """Let libraries in a JVM print to its stderr: stdout has the output of a command.
+
+    Hudi measures objects with JOL, which prints warnings.
+    """
+    system = spark_jvm.java.lang.System
+    system.setOut(system.err)
 
 
 @contextlib.contextmanager

@@ -198,6 +198,8 @@ def session(
             stderr = jvm.stderr_into(None if submitted else log)
             with jvm.in_utf8(), jvm.class_path(jars), stderr:
                 spark = _create_session(builder, None if submitted else all_settings)
+        if not submitted:
+            jvm.print_to_stderr(spark._jvm)
     keep_names(spark._jvm)
     check(spark)
     set_partitioning(spark)

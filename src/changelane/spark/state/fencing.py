@@ -88,8 +88,16 @@ def is_of_others(properties: Mapping[str, str], pipeline: str) -> bool:
     return bool(writers) and not writers & own
 
 
+def owner_of(lake: Lake, pipeline: str) -> str:
+    """Return the name of a pipeline in the fencing tokens of a lake."""
+    return ALL_PIPELINES if lake.has_one_writer else pipeline
+
+
 def create_fencing_token(lake: Lake, table: str, pipeline: str) -> FencingToken:
     """Record a new run, whose number is greater than that of every earlier run; return its token.
+
+    If the table format allows one writer only, the earlier runs of all pipelines stop, because they
+    share the table.
 
     Args:
         lake: The tables.
@@ -99,8 +107,9 @@ def create_fencing_token(lake: Lake, table: str, pipeline: str) -> FencingToken:
     Raises:
         FencedError: Other runs record theirs at the same moment, again and again.
     """
+    owner = owner_of(lake, pipeline)
     for _ in range(_ATTEMPTS):
-        key = FencingToken(pipeline, 0).key
+        key = FencingToken(owner, 0).key
         newest = int(lake.properties(table).get(key, "0").partition(":")[0])
         token = uuid.uuid4().hex
         run_property = f"{newest + 1}:{token}"
@@ -111,6 +120,6 @@ def create_fencing_token(lake: Lake, table: str, pipeline: str) -> FencingToken:
                 raise
             continue
         if lake.properties(table).get(key) == run_property:
-            return FencingToken(pipeline, newest + 1, token)
+            return FencingToken(owner, newest + 1, token)
     msg = "several runs of this pipeline start at the same moment: start only one"
     raise FencedError(msg)

@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 
 from changelane.spark.lake.hudi import logical, physical
 
-LIKELY = st.text("_x0123456789ABCDEFabcdef hoodie.`\"'é名😀²\x00", max_size=20)
+_ONE = st.sampled_from([*"_x0123456789ABCDEFabcdef hoodie.`\"'é名😀²\x00"])
+# several characters that look like an escape, or like the begin of one
+_SEVERAL = st.sampled_from(["_x0020", "_x005f", "_x1F600", "_x0041_", "_hoodie_"])
+LIKELY = st.lists(_ONE | _SEVERAL, max_size=20).map("".join)
 
 
 @pytest.mark.parametrize(
@@ -20,6 +23,8 @@ LIKELY = st.text("_x0123456789ABCDEFabcdef hoodie.`\"'é名😀²\x00", max_size
         ("1st", "_x0031_st"),
         ("a`; DROP TABLE b", "a_x0060__x003B__x0020_DROP_x0020_TABLE_x0020_b"),
         ("_x0041_", "_x005F_x0041_"),
+        ("_x0041.", "_x005F_x0041_x002E_"),
+        ("_x0041_x", "_x005F_x0041_x"),
         ("_hoodie_is_deleted", "_x005F_hoodie_is_deleted"),
         ("_Hoodie_Commit_Time", "_x005F_Hoodie_Commit_Time"),
         ("😀", "_x1F600_"),

@@ -5,18 +5,14 @@ from typing import Any
 
 import pytest
 
-from changelane.spark.state.fencing import (
-    ALL_PIPELINES,
-    FencedError,
-    create_fencing_token,
-    is_of_others,
-)
+from changelane.spark.state.fencing import FencedError, create_fencing_token, is_of_others
 
 
 class Properties:
     """Properties of one table, read by a run before another one's are written."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_one_writer: bool = False) -> None:
+        self.has_one_writer = has_one_writer
         self.held: dict[str, str] = {}
         self.meanwhile: Any = None
 
@@ -46,13 +42,19 @@ def test_a_run_whose_number_another_one_took_stops():
 
 
 @pytest.mark.parametrize(
-    ("writer", "is_other"),
-    [("shop", False), ("other", True), (ALL_PIPELINES, False), (None, False)],
+    ("writer", "has_one_writer", "is_other"),
+    [
+        ("shop", False, False),
+        ("other", False, True),
+        ("shop", True, False),
+        ("other", True, False),
+        (None, False, False),
+    ],
 )
 def test_a_table_of_a_folder_with_one_number_is_of_each_pipeline(
-    writer: str | None, is_other: bool
+    writer: str | None, has_one_writer: bool, is_other: bool
 ):
-    lake: Any = Properties()
+    lake: Any = Properties(has_one_writer=has_one_writer)
     token = None if writer is None else create_fencing_token(lake, "side", writer)
     properties = {"table": "t"} | ({} if token is None else token.properties)
     assert is_of_others(properties, "shop") == is_other
