@@ -102,17 +102,22 @@ class MariadbServer:
         digest = hashlib.sha1(hashlib.sha1(self.password.encode()).digest()).hexdigest()
         admin_file.write_text(ADMIN_SQL.format(user=self.user, password=f"*{digest.upper()}"))
         _give(self.folder, admin_file)
+        # in a shared tmpdir, the start of another server deletes the temporary tables of this one
         arguments = ["--no-defaults", f"--datadir={self.folder / 'data'}", "--skip-test-db"]
         arguments += ["--auth-root-authentication-method=normal", "--skip-log-bin"]
-        arguments += ["--innodb-log-file-size=16M"]
-        subprocess.run(
+        arguments += ["--innodb-log-file-size=16M", f"--tmpdir={self.folder}"]
+        installation = subprocess.run(
             [*as_user("mysql"), self._install_program, *arguments],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             cwd=self.folder,
             env=_environment(),
-            check=True,
+            check=False,
         )
+        if installation.returncode != 0:
+            end = installation.stdout.decode(errors="replace")[-3000:]
+            msg = f"mariadb-install-db failed ({installation.returncode}):\n{end}"
+            raise RuntimeError(msg)
         if tls != "off":
             self.certificate = create_server_certificate(self.folder)
             _give(self.certificate.key, self.certificate.certificate)
@@ -132,7 +137,6 @@ class MariadbServer:
         arguments = ["--no-defaults", f"--datadir={self.folder / 'data'}", f"--port={self.port}"]
         arguments += [f"--socket={self.folder / 'socket'}", f"--pid-file={self.folder / 'pid'}"]
         arguments += [f"--init-file={self.folder / 'admin.sql'}"]
-        # in a shared folder, the start of another server deletes the temporary tables of this one
         arguments += [f"--tmpdir={self.folder}"]
         settings = self.settings.items()
         arguments += [f"--{name}={value}" for name, value in settings if value is not None]
