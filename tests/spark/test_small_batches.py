@@ -17,6 +17,7 @@ from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.apply import applier, history, table_writer, upsert
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.commit_totals import CommitTotals
+from changelane.spark.lake.iceberg import Iceberg
 from changelane.spark.lake.interface import Commit, Lake
 from changelane.spark.lake.key_filter import key_filter
 from changelane.spark.lake.merge import Merge
@@ -260,6 +261,26 @@ def test_a_batch_with_older_changes_reads_the_tombstones(
     monkeypatch.setattr(kind, "last_commit", lambda *_: old_totals)
     assert reads_of(3, row(6, id=2, v=3))
     assert values(spark, lake) == {0: 1, 3: 2}
+
+
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
+def test_a_deleted_row_stays_deleted_after_other_programs_expired_the_commits(
+    spark: SparkSession, lake: str
+) -> None:
+    """The first late batch reads the tombstones; the second one is newer than the first only."""
+    lake_tables.apply(spark, lake, changes(1, 3, 0), batch=0)
+    lake_tables.apply(spark, lake, [row(50, "d", id=1, v=0), row(51, id=2, v=1)], batch=1)
+    tables = open_lake(spark, lake, Path(lake).name)
+    assert isinstance(tables, Iceberg)
+    for procedure, arguments in (
+        ("rewrite_data_files", "options => map('rewrite-all', 'true')"),
+        ("expire_snapshots", "older_than => TIMESTAMP '2999-01-01 00:00:00', retain_last => 1"),
+    ):
+        tables._call(procedure, "tables/shop.orders", arguments)
+    assert not list(tables.marked_commits("tables/shop.orders"))
+    lake_tables.apply(spark, lake, [row(4, id=2, v=2)], batch=2)
+    lake_tables.apply(spark, lake, [row(30, id=1, v=2)], batch=3)
+    assert values(spark, lake) == {0: 0, 2: 1}
 
 
 def jobs_of_group(spark: SparkSession, group: str) -> list[str]:

@@ -70,6 +70,7 @@ class TableWriter:
         self, lake: Lake, tombstones: TombstoneTable, history_tombstones: HistoryTombstones
     ) -> None:
         self._lake = lake
+        self._tombstones = tombstones
         self._history_tombstones = history_tombstones
         self._upserts = UpsertWriter(lake, tombstones)
 
@@ -122,6 +123,10 @@ class TableWriter:
             self._append(write, append.inserted(write.changes, truncated), append.appended)
             return
         table_id = plan.table_batch.table_id
+        had_tombstones = table_id in write.batch.tombstones_before
+        if had_tombstones and not write.has_current_totals:
+            # the next batches compare their changes with the total of this commit
+            write.raise_high(self._tombstones.newest(table_id))
         changed_keys = write.batch.changed_keys.get(table_id)
         self._upserts.merge(
             write.session,
@@ -129,7 +134,7 @@ class TableWriter:
             plan,
             table_tombstones,
             changed_keys,
-            had_tombstones=table_id in write.batch.tombstones_before,
+            had_tombstones=had_tombstones,
             is_newest=write.is_newest,
         )
 
@@ -251,6 +256,11 @@ class _TableWrite:
         self._applied = (
             accepted.count() if batch.has_rejected else sum(plan.table_batch.counts.values())
         )
+
+    def raise_high(self, order: bytes) -> None:
+        """Let the totals after this batch be at least as new as an order."""
+        high = max(self.before.high or "", order.hex())
+        self.before = msgspec.structs.replace(self.before, high=high)
 
     def session(self, conflicts: int = 0) -> SparkSession:
         """Return a session whose commits have the marker and the totals after this batch."""

@@ -364,6 +364,11 @@ class TombstoneTable:
         """Return ``key``, ``deleted`` and ``moved_to`` for all keys of a table."""
         return newest_per_key(self._key_rows(table_id)).select("key", "deleted", "moved_to")
 
+    def newest(self, table_id: str) -> bytes:
+        """Return the newest D of a table's keys; empty if it has none."""
+        (row,) = self._key_rows(table_id).agg(F.max("deleted").alias("newest")).collect()
+        return bytes(row["newest"] or b"")
+
     def for_keys(self, table_id: str, keys: DataFrame, *, are_few: bool = True) -> DataFrame:
         """Return ``key``, ``deleted`` and ``moved_to`` for some keys of a table.
 
