@@ -149,7 +149,6 @@ class TableWriter:
         table = self._lake.read(plan.name)
         high = write.before.high
         if high is None or not write.has_current_totals:
-            # the commits with this total are expired, or an older changelane wrote them
             high = deduplication.newest(table)
             write.before = msgspec.structs.replace(write.before, high=high)
         with deduplication.without_repeats(rows, plan, table, high) as new_rows:
@@ -230,8 +229,9 @@ class _TableWrite:
         rows: The ``data`` and ``truncate`` rows of the table.
         changes: The ``data`` rows.
         before: The totals of the table before the batch.
-        has_current_totals: Whether *before* is of the newest commit: the totals in the table's
-            properties are as old as the last maintenance.
+        has_current_totals: Whether *before* is of the newest commit, and has the newest order: the
+            totals in the table's properties are as old as the last maintenance, and an older
+            changelane wrote no order.
         is_newest: Whether every change is newer than all changes of earlier batches.
         out_of_order: The number of changes that are older than changes of earlier batches.
         conflicts: The number of keys and positions with two different full rows.
@@ -246,8 +246,8 @@ class _TableWrite:
         self.rows = batch.changes.where(F.col("table_id") == plan.table_batch.table_id)
         self.changes = self.rows.where("kind = 'data'")
         newest_commit = next(lake.marked_commits(plan.name), None)
-        self.has_current_totals = newest_commit is not None
         self.before = CommitTotals.of(newest_commit or lake.last_commit(plan.name))
+        self.has_current_totals = newest_commit is not None and self.before.high is not None
         accepted = without_rejected(self.changes, batch.rejected_changes)
         self.out_of_order = self.before.out_of_order_count(accepted, plan.table_batch, plan.kind)
         oldest, _ = plan.table_batch.order_range(plan.kind)

@@ -167,7 +167,8 @@ def test_generated_events() -> None:
         plain.append(lane_rows(sent)[0])
 
     check()
-    assert sum(count > 0 for count in plain) > 0.3 * len(plain)
+    # from 0.3 to 0.9 of them in 25 runs
+    assert sum(count > 0 for count in plain) > 0.1 * len(plain)
 
 
 # -- several tables and schemas --------------------------------------------------------------------
