@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the log of a Delta table tells, with the checksums of its versions and without them."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Final
 
 import pytest
@@ -47,3 +49,20 @@ def test_markers_and_sizes_need_no_checksums(
     assert tables.size(NAME) == sum(path.stat().st_size for path in log.parent.rglob("*.parquet"))
     assert [tables.last_batch(NAME, marker) for marker in (first, second)] == [5, 8]
     assert tables.last_batch(NAME, Marker("c", "q", 0)) is None
+
+
+@pytest.mark.parametrize("kind", [name for name in lakes("delta") if name == "delta"])
+def test_threads_create_a_table_at_the_same_moment(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    """As the histories of a batch do with the table of their tombstones."""
+    tables = open_lake(spark, str(tmp_path), kind)
+    barrier = Barrier(4)
+
+    def create(_: int) -> None:
+        barrier.wait()
+        tables.create(NAME, {"id": "BIGINT"}, {})
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(create, range(4))) == [None] * 4
+    assert tables.columns(NAME) == {"id": "bigint"}

@@ -410,8 +410,8 @@ def separate_session(spark: SparkSession) -> SparkSession:
 
 
 _CONFLICT: Final = re.compile(
-    r"Concurrent\w*Exception|DELTA_CONCURRENT|DELTA_METADATA_CHANGED|ValidationException|"
-    r"CommitFailedException"
+    r"Concurrent\w*Exception|DELTA_CONCURRENT|DELTA_METADATA_CHANGED|DELTA_PROTOCOL_CHANGED|"
+    r"ValidationException|CommitFailedException"
 )
 """Errors of the table formats after a concurrent commit of another writer."""
 

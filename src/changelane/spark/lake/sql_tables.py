@@ -17,6 +17,7 @@ from changelane.spark.lake.interface import (
     folders,
     in_session,
     prefixed_properties,
+    retry_conflicts,
     session_view,
     types_of,
     widens,
@@ -114,7 +115,8 @@ class SqlLake:
             partitions=layout.partitions(columns),
             location=self.location_of(table) if self.needs_location else None,
         )
-        self._create(table, statement)
+        # Delta refuses all but one of those that create a table at the same moment
+        retry_conflicts(lambda: self._create(table, statement))
 
     def _create(self, table: str, statement: str) -> None:  # noqa: ARG002  subclasses use the table
         """Run the statement that creates a table unless it exists."""
