@@ -2,6 +2,7 @@
 """The lakes with tables that SQL creates and changes: Delta and Iceberg."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from threading import Lock
 from typing import ClassVar, Final
 
 import msgspec
@@ -27,6 +28,7 @@ from changelane.spark.lake.merge import Merge
 from changelane.spark.runtime.computed import computed_once
 
 ANY_TABLE: Final = "{table}"
+_CREATION: Final = Lock()
 
 
 class SqlLake:
@@ -115,8 +117,10 @@ class SqlLake:
             partitions=layout.partitions(columns),
             location=self.location_of(table) if self.needs_location else None,
         )
-        # Delta refuses all but one of those that create a table at the same moment
-        retry_conflicts(lambda: self._create(table, statement))
+        # Delta refuses all but one of several creations of a table at the same moment, and takes the
+        # files of an unfinished one for those of somebody else; other pipelines are other processes
+        with _CREATION:
+            retry_conflicts(lambda: self._create(table, statement))
 
     def _create(self, table: str, statement: str) -> None:  # noqa: ARG002  subclasses use the table
         """Run the statement that creates a table unless it exists."""
