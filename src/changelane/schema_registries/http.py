@@ -114,23 +114,22 @@ class HttpRegistry:
 
     def register(self, subject: str, text: str) -> int:
         """Return the id of an Avro schema, which is registered if the subject does not have it."""
-        schema_id = self._posted_id(subject, text, "/versions")
+        schema_id = self._posted_id(f"/subjects/{quote(subject, safe='')}/versions", subject, text)
         if schema_id is None:
             raise self._no_registry(_WRONG_PATH)
         return schema_id
 
     def registered_id(self, subject: str, text: str) -> int | None:
         """Return the id of an Avro schema; ``None`` if the subject does not have it."""
-        return self._posted_id(subject, text)
+        return self._posted_id(f"/subjects/{quote(subject, safe='')}", subject, text)
 
-    def _posted_id(self, subject: str, text: str, end: str = "") -> int | None:
+    def _posted_id(self, path: str, subject: str, text: str) -> int | None:
         """Return the id in the answer to a posted schema; ``None`` = the path does not exist."""
         if self._is_apicurio:
             raise UnreachableError(
                 "schemas are registered through Confluent's interface only: set registry to an "
                 "address that ends in /apis/ccompat/v7"
             )
-        path = f"/subjects/{quote(subject, safe='')}{end}"
         body = self._get(path, msgspec.json.encode({"schema": text}), subject)
         if body is None:
             return None

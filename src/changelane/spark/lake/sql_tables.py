@@ -117,8 +117,8 @@ class SqlLake:
             partitions=layout.partitions(columns),
             location=self.location_of(table) if self.needs_location else None,
         )
-        # Delta refuses all but one of several creations of a table at the same moment, and takes the
-        # files of an unfinished one for those of somebody else; other pipelines are other processes
+        # Delta refuses all but one of several creations of a table at the same moment, and takes
+        # the files of an unfinished one for those of somebody else; other processes may do so, too
         with _CREATION:
             retry_conflicts(lambda: self._create(table, statement))
 
