@@ -121,6 +121,20 @@ def test_chunks_and_rows_of_keys_with_any_collation(postgres_server: PostgresSer
             assert rows.keys() == some_keys, "no row of an absent key, nor of an equal one by case"
 
 
+def source_of(server: PostgresServer, database: str, **options: Any) -> PostgresSource:
+    """Return the source of all tables of a database."""
+    return PostgresSource(
+        host=server.host,
+        port=server.port,
+        database=database,
+        user=server.user,
+        password=server.password,
+        tables=["public.*"],
+        segments="capture",
+        **options,
+    )
+
+
 @pytest.mark.parametrize(
     ("statement", "is_intact"),
     [
@@ -135,15 +149,7 @@ def test_a_snapshot_is_not_intact_after_statements_that_hide_or_alter_its_rows(
     postgres_server: PostgresServer, statement: str, is_intact: bool
 ) -> None:
     with postgres_server.new_database("verify") as database:
-        source = PostgresSource(
-            host=postgres_server.host,
-            port=postgres_server.port,
-            database=database,
-            user=postgres_server.user,
-            password=postgres_server.password,
-            tables=["public.*"],
-            segments="capture",
-        )
+        source = source_of(postgres_server, database)
         with postgres_server.connect(database) as connection:
             connection.execute("CREATE TABLE t (id int PRIMARY KEY, v int)")
             connection.execute("INSERT INTO t VALUES (1, 1)")
@@ -206,16 +212,7 @@ def test_columns_that_the_publication_leaves_out_are_named(
             )
             connection.execute("CREATE TABLE whole (id int PRIMARY KEY, a int)")
             connection.execute("CREATE PUBLICATION part FOR TABLE t (id, a), whole")
-        source = PostgresSource(
-            host=postgres_server.host,
-            port=postgres_server.port,
-            database=database,
-            user=postgres_server.user,
-            password=postgres_server.password,
-            tables=["public.*"],
-            segments="capture",
-            publication="part",
-        )
+        source = source_of(postgres_server, database, publication="part")
         with open_postgres(source) as postgres_database:
             tables = postgres_database.tables()
         unpublished = {table.id.name: table.unpublished for table in tables}

@@ -5,6 +5,8 @@ import io
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+import msgspec
+
 from changelane import get_codec
 from changelane.codec import Codec, OnLoss
 from changelane.conversion.destinations import Address, EventEncoder
@@ -13,6 +15,7 @@ from changelane.conversion.message_files import LineFormat
 from changelane.conversion.partition import Delivery, empty_counts
 from changelane.conversion.summary import Summary
 from changelane.conversion.topic_input import MessageBlock
+from changelane.errors import EncodeError
 from changelane.formats.contract.losses import DEFAULT, LossPolicy
 from changelane.message import Message
 from changelane.pipeline.error_budget import Budget
@@ -102,3 +105,24 @@ def delivered(
         assert delivery.lanes.difference_count == 0
         count = delivery.lanes.count
     return (outcomes, counts), count
+
+
+def mixed_messages(
+    draw: Any, mutate: Any, codec: Codec, chosen: list[Message], change: Any
+) -> list[Message]:
+    """Return stored messages and those of a generated change, some of them mutated.
+
+    Args:
+        draw: The ``draw`` of Hypothesis's data.
+        mutate: Returns the strategy of mutations of a value.
+        codec: Encodes the change, if it can.
+        chosen: The stored messages.
+        change: The generated change.
+    """
+    try:
+        encoded = codec.encode(change, on_loss="ignore").messages
+    except EncodeError:
+        encoded = ()
+    chosen = [*chosen, *(Message(m.value, m.key, (), "t") for m in encoded if m.value)]
+    mutated = [msgspec.structs.replace(one, value=draw(mutate(one.value or b""))) for one in chosen]
+    return [*chosen * 3, *mutated, *chosen, *mutated]

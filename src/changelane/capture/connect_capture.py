@@ -29,6 +29,7 @@ from changelane.pipeline.database_source import DatabaseSource
 
 _START_S: Final = 120.0
 _PAUSE_S: Final = 0.5
+"""Between two requests for a state that is waited for: Kafka Connect notifies nobody of its own."""
 _CHANGE_S: Final = 15.0
 """For so long a changed connector may have the state of its former configuration."""
 _CHECK_INTERVAL_S: Final = 10.0

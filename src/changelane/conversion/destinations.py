@@ -12,12 +12,13 @@ from changelane.codec import Codec, Encoded
 from changelane.conversion.lanes import ConversionLanes, conversion_lanes
 from changelane.errors import EncodeError
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, SchemaChange, Truncate
+from changelane.formats.contract.format import Framing
 from changelane.formats.contract.losses import LossPolicy
 from changelane.message import Message
 from changelane.pipeline.kafka_source import is_topic
 from changelane.pipeline.topic_sink import PLACEHOLDER
 from changelane.position import SequencePosition
-from changelane.profiles.profile import PartitionsOf, Profile
+from changelane.profiles.profile import Frame, PartitionsOf, Profile
 from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId
 
@@ -185,8 +186,10 @@ class EventEncoder:
     ) -> None:
         self._codec = codec
         self._encode = partial(codec.encode_unframed, on_loss=on_loss)
-        self._framing = codec.framing
-        self._is_dry_run = is_dry_run
+        framing = codec.framing
+        self._frame: Frame | None = None
+        if framing is not None:
+            self._frame = partial(_checked, framing) if is_dry_run else framing.frame
         self._address = address
         self._partitions_of = partitions_of
         self._profile = profile
@@ -199,8 +202,8 @@ class EventEncoder:
                 self.addressed(event, message, origin.message, topic)
                 for message in encoded.messages
             )
-            if self._framing is not None:
-                addressed = tuple(map(self._framed, addressed))
+            if self._frame is not None:
+                addressed = tuple(map(self._frame, addressed))
             return Encoded(addressed, encoded.losses)
         if topic is not None:
             raise DestinationError(
@@ -209,28 +212,16 @@ class EventEncoder:
         if self._profile.has_sequence:
             event = with_sequence(event, origin)
 
-        def framed(message: Message) -> Message:
-            self._address.check(message.topic, origin.message, self._partitions_of)
-            return self._framed(message)
-
-        encoded = self._profile.encode(
-            event,
-            self._encode,
-            self._partitions_of,
-            frame=None if self._framing is None else framed,
-        )
+        frame = self._frame and partial(self._framed, self._frame, origin.message)
+        encoded = self._profile.encode(event, self._encode, self._partitions_of, frame=frame)
         for message in encoded.messages:
             self._address.check(message.topic, origin.message, self._partitions_of)
         return encoded
 
-    def _framed(self, message: Message) -> Message:
-        """Return a message that has its topic with the framing of the format."""
-        if self._framing is None:
-            return message
-        if self._is_dry_run:
-            self._framing.check(message)
-            return message
-        return self._framing.frame(message)
+    def _framed(self, frame: Frame, origin: Message, message: Message) -> Message:
+        """Return a framed message; one without a valid topic has no subject of a schema."""
+        self._address.check(message.topic, origin, self._partitions_of)
+        return frame(message)
 
     def addressed(
         self, event: ChangeEvent, message: Message, origin: Message, topic: str | None = None
@@ -243,3 +234,9 @@ class EventEncoder:
         if self._profile is not None:
             return None
         return conversion_lanes(source, self._codec, reads_streams=False)
+
+
+def _checked(framing: Framing, message: Message) -> Message:
+    """Return a message unchanged, if it has a form in the serde of a registry."""
+    framing.check(message)
+    return message

@@ -121,9 +121,10 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
                 if message.value is None and not self.tombstones:
                     losses["event:tombstone", f"{self.name} does not write it"] = None
                     continue
-                if frame is not None:
-                    message = self._framed(part, message, partitions_of, frame)  # noqa: PLW2901
-                for placed_message in self.place(part, message, partitions_of):
+                framed = (
+                    message if frame is None else self._framed(part, message, partitions_of, frame)
+                )
+                for placed_message in self.place(part, framed, partitions_of):
                     self._check(part, placed_message, partitions_of)
                     placed.append(placed_message)
         return Encoded(tuple(placed), tuple(losses))

@@ -114,14 +114,14 @@ class HttpRegistry:
 
     def register(self, subject: str, text: str) -> int:
         """Return the id of an Avro schema, which is registered if the subject does not have it."""
-        schema_id = self._posted_id(f"/subjects/{quote(subject, safe='')}/versions", subject, text)
+        schema_id = self._posted_id(f"{_path_of_subject(subject)}/versions", subject, text)
         if schema_id is None:
             raise self._no_registry(_WRONG_PATH)
         return schema_id
 
     def registered_id(self, subject: str, text: str) -> int | None:
         """Return the id of an Avro schema; ``None`` if the subject does not have it."""
-        return self._posted_id(f"/subjects/{quote(subject, safe='')}", subject, text)
+        return self._posted_id(_path_of_subject(subject), subject, text)
 
     def _posted_id(self, path: str, subject: str, text: str) -> int | None:
         """Return the id in the answer to a posted schema; ``None`` = the path does not exist."""
@@ -156,7 +156,7 @@ class HttpRegistry:
             return body.decode("utf-8", "replace"), _AVRO, self._apicurio_references(path)
         answer = self._answer(body)
         references = [
-            f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}"
+            f"{_path_of_subject(reference.subject)}/versions/{reference.version}"
             for reference in answer.references or ()
         ]
         return answer.schema, answer.schemaType or _AVRO, references
@@ -257,6 +257,10 @@ def _is_json(error: urllib.error.HTTPError) -> bool:
         return error.read(1 << 10).lstrip().startswith(b"{")
     except (OSError, HTTPException):
         return False
+
+
+def _path_of_subject(subject: str) -> str:
+    return f"/subjects/{quote(subject, safe='')}"
 
 
 def _advice(subject: str, status: int) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from conversion_checks import delivered, plain_count
+from conversion_checks import delivered, mixed_messages, plain_count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lane_checks import GOLDEN, goldens
@@ -15,7 +15,6 @@ from mutated_messages import in_frames, mutations
 from changelane import get_codec
 from changelane.codec import OnLoss
 from changelane.conversion.message_files import LineFormat
-from changelane.errors import EncodeError
 from changelane.event import DataChange, Key, Op
 from changelane.message import Message
 from changelane.schema import Column, TableId, TableSchema
@@ -86,16 +85,7 @@ def test_mutated_and_generated_messages(source: str) -> None:
         st.sampled_from(TARGETS),
     )
     def check(data: Any, chosen: list[Message], change: Any, options: Any, target: Any) -> None:
-        try:
-            encoded = codec.encode(change, on_loss="ignore").messages
-        except EncodeError:
-            encoded = ()
-        chosen = [*chosen, *(Message(m.value, m.key, (), "t") for m in encoded if m.value)]
-        mutated = [
-            msgspec.structs.replace(one, value=data.draw(mutate(one.value or b"")))
-            for one in chosen
-        ]
-        sent = [*chosen * 3, *mutated, *chosen, *mutated]
+        sent = mixed_messages(data.draw, mutate, codec, chosen, change)
         writer, writer_options = target
         arguments: dict[str, Any] = {"source": source, "writer": writer, "policy": OnLoss.WARN}
         counts.append(plain_count(sent, options, writer_options, **arguments))

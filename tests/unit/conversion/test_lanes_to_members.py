@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from conversion_checks import delivered, plain_count
+from conversion_checks import delivered, mixed_messages, plain_count
 from debezium_source_blocks import MYSQL, PG
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -116,16 +116,7 @@ def test_mutated_and_generated_messages(source: str, writer: str) -> None:
     )
     def check(data: Any, chosen: list[Message], change: Any, options: Any, target: Any) -> None:
         target_options, policy = target
-        try:
-            encoded = codec.encode(change, on_loss="ignore").messages
-        except EncodeError:
-            encoded = ()
-        chosen = [*chosen, *(Message(m.value, m.key, (), "t") for m in encoded if m.value)]
-        mutated = [
-            msgspec.structs.replace(one, value=data.draw(mutate(one.value or b"")))
-            for one in chosen
-        ]
-        sent = [*chosen * 3, *mutated, *chosen, *mutated]
+        sent = mixed_messages(data.draw, mutate, codec, chosen, change)
         arguments: dict[str, Any] = {"source": source, "writer": writer, "policy": policy}
         counts.append(plain_count(sent, options, target_options, **arguments))
 

@@ -12,8 +12,6 @@ from typing import Any, Final, NamedTuple, Protocol
 
 DECIMAL: Final = "decimal("
 """The beginning of Spark's types of decimals."""
-DECIMAL_DIGITS: Final = 38
-"""The most digits of a decimal of Spark."""
 INTEGERS: Final = frozenset({"tinyint", "smallint", "int", "bigint"})
 """Spark's types of integers."""
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

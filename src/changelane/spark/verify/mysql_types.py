@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
+from changelane.spark.rows.decimal_texts import MAX_PRECISION
 from changelane.spark.verify.canonical_text import (
     DECIMAL,
-    DECIMAL_DIGITS,
     INTEGERS,
     CanonicalText,
     KeyText,
@@ -80,7 +80,7 @@ class MysqlType(msgspec.Struct, frozen=True):
         """Spark's type of a column with the values of the log; that of ``float`` depends."""
         match self.name:
             case "decimal":
-                is_decimal = self.precision <= DECIMAL_DIGITS
+                is_decimal = self.precision <= MAX_PRECISION
                 return f"{DECIMAL}{self.precision},{self.scale})" if is_decimal else "string"
             case "double":
                 return "double"

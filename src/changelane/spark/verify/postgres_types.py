@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
+from changelane.spark.rows.decimal_texts import MAX_PRECISION
 from changelane.spark.verify.canonical_text import (
     DECIMAL,
-    DECIMAL_DIGITS,
     INTEGERS,
     CanonicalText,
     KeyText,
@@ -72,7 +72,7 @@ class PostgresType(msgspec.Struct, frozen=True):
         match self.name:
             case "numeric":
                 precision, scale = (self.modifier - 4) >> 16 & 0xFFFF, self.scale
-                is_decimal = scale is not None and 0 <= scale <= precision <= DECIMAL_DIGITS
+                is_decimal = scale is not None and 0 <= scale <= precision <= MAX_PRECISION
                 return f"{DECIMAL}{precision},{scale})" if is_decimal else "string"
             case "bit" if self.modifier == 1:
                 return "boolean"
