@@ -83,6 +83,11 @@ def plain_count(
     return count
 
 
+def plain_share(messages: list[Message], options: dict[str, Any], **arguments: Any) -> float:
+    """Compare both ways for each message alone, and return the share of those that are plain."""
+    return sum(plain_count([one] * 3, options, **arguments) > 0 for one in messages) / len(messages)
+
+
 def delivered(
     messages: list[Message],
     source: str,

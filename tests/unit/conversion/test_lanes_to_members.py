@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from conversion_checks import delivered, mixed_messages, plain_count
+from conversion_checks import delivered, mixed_messages, plain_count, plain_share
 from debezium_source_blocks import MYSQL, PG
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -96,14 +96,13 @@ def test_stored_messages(source: str, writer: str) -> None:
         for target in TARGETS[writer]:
             arguments: dict[str, Any] = {"source": source, "writer": writer, "policy": OnLoss.WARN}
             plain_count(messages * 3, options, target, **arguments)
-    counts = [plain_count([one] * 3, SOURCES[source][0], **arguments) for one in messages[::3]]
-    assert sum(count > 0 for count in counts) > 0.25 * len(counts)
+    assert plain_share(messages[::3], SOURCES[source][0], **arguments) > 0.25
 
 
 @WITH_LANES
 @pytest.mark.parametrize("source", SOURCES)
 def test_mutated_and_generated_messages(source: str, writer: str) -> None:
-    counts, stored, codec = list[int](), sent_by(source), get_codec(source)
+    stored, codec = sent_by(source), get_codec(source)
     mutate = in_frames if source == "ticdc-open-json" else mutations
 
     @settings(max_examples=6 * EFFORT)
@@ -118,10 +117,9 @@ def test_mutated_and_generated_messages(source: str, writer: str) -> None:
         target_options, policy = target
         sent = mixed_messages(data.draw, mutate, codec, chosen, change)
         arguments: dict[str, Any] = {"source": source, "writer": writer, "policy": policy}
-        counts.append(plain_count(sent, options, target_options, **arguments))
+        plain_count(sent, options, target_options, **arguments)
 
     check()
-    assert any(counts)
 
 
 @WITH_LANES
