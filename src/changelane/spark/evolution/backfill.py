@@ -24,62 +24,77 @@ def backfill_id(backfill: ColumnBackfill) -> str:
     return hashlib.sha256(backfill.order + backfill.column.encode()).hexdigest()[:12]
 
 
+Backfill = tuple[ColumnBackfill, RowColumn | None]
+"""A column with the order at which it was added, and its value; ``None`` if the source computed a
+value that the log does not contain.
+"""
+
+
 def backfill_columns(
-    lake: Lake,
-    name: str,
-    properties: dict[str, str],
-    backfills: Sequence[tuple[ColumnBackfill, RowColumn | None]],
+    lake: Lake, name: str, properties: dict[str, str], backfills: Sequence[Backfill]
 ) -> dict[str, str]:
-    """Fill the columns that the table has and that are not filled yet; return its properties."""
+    """Fill the columns that the table has and that are not filled yet; return its properties.
+
+    One statement fills all of them, because each rewrites the older rows of the table.
+    """
     done = set(properties.get(BACKFILLED, "").split(","))
     remaining = [backfill for backfill in backfills if backfill_id(backfill[0]) not in done]
-    if remaining:
-        columns = {column.lower() for column in lake.columns(name)}
-        for backfill, value in remaining:
-            if backfill.column in columns:
-                properties = backfill_column(lake, name, backfill, value, properties)
+    if not remaining:
+        return properties
+    columns = {column.lower(): (column, kind) for column, kind in lake.columns(name).items()}
+    remaining = [backfill for backfill in remaining if backfill[0].column in columns]
+    while remaining:
+        # a column that was added twice is filled in the order of its additions
+        by_column: dict[str, Backfill] = {}
+        remaining = [
+            backfill
+            for backfill in remaining
+            if by_column.setdefault(backfill[0].column, backfill) is not backfill
+        ]
+        properties = _backfill(lake, name, properties, list(by_column.values()), columns)
     return properties
 
 
-def backfill_column(
+def _backfill(
     lake: Lake,
     name: str,
-    backfill: ColumnBackfill,
-    value: RowColumn | None,
-    properties: Mapping[str, str],
+    properties: dict[str, str],
+    backfills: Sequence[Backfill],
+    columns: Mapping[str, tuple[str, str]],
 ) -> dict[str, str]:
-    """Fill one column in the rows that are older than it; return the table's properties.
-
-    Args:
-        lake: The tables.
-        name: The table.
-        backfill: The column, and the order at which it was added.
-        value: Its value; ``None`` if the source computed a value that the log does not contain.
-        properties: The properties of the table.
-    """
-    columns = lake.columns(name)
-    column, kind = next(
-        (column, kind) for column, kind in columns.items() if column.lower() == backfill.column
-    )
-    column_order = f"coalesce(try_element_at({COLUMNS}, {sql_literal(column)}), {ORDER})"
-    added_at = f"unhex('{backfill.order.hex()}')"
-    if value is not None and value.fixed is not None and fits(value.fixed[1], kind):
-        typed = f"from_json({sql_literal(value.fixed[0])}, {sql_literal('v ' + value.fixed[1])}).v"
-        sets = {column: f"CAST({typed} AS {kind})"}
-        is_older = f"{column_order} < {added_at} AND length({column_order}) > 0"
-        condition = f"{quoted(column)} IS NULL AND {is_older}"
-        retry_conflicts(lambda: lake.update(lake.spark, name, sets, condition))
-    else:
+    """Fill different columns in the rows that are older than them; return the properties."""
+    sets: dict[str, str] = {}
+    conditions: list[str] = []
+    unknown_names: list[str] = []
+    for backfill, value in backfills:
+        column, kind = columns[backfill.column]
+        column_order = f"coalesce(try_element_at({COLUMNS}, {sql_literal(column)}), {ORDER})"
+        is_older = f"{quoted(column)} IS NULL AND {column_order} < unhex('{backfill.order.hex()}')"
+        if value is not None and value.fixed is not None and fits(value.fixed[1], kind):
+            text, json_kind = map(sql_literal, (value.fixed[0], f"v {value.fixed[1]}"))
+            typed = f"CAST(from_json({text}, {json_kind}).v AS {kind})"
+            is_older += f" AND length({column_order}) > 0"
+            sets[column] = f"CASE WHEN {is_older} THEN {typed} ELSE {quoted(column)} END"
+        else:
+            unknown_names.append(f"CASE WHEN {is_older} THEN {sql_literal(column)} END")
+        conditions.append(f"({is_older})")
+    if unknown_names:
         if "exceptions" not in properties:
             lake.set_properties(name, {"exceptions": "true"})
             properties = {**properties, "exceptions": "true"}
-        none = "cast(map() AS map<string,binary>)"
-        other_orders = f"map_filter({COLUMNS}, (k, v) -> k != {sql_literal(column)})"
-        unknown = f"map({sql_literal(column)}, unhex(''))"
-        unset = {COLUMNS: f"map_concat(coalesce({other_orders}, {none}), {unknown})"}
-        condition = f"{quoted(column)} IS NULL AND {column_order} < {added_at}"
-        retry_conflicts(lambda: lake.update(lake.spark, name, unset, condition))
-    done = filter(None, (properties.get(BACKFILLED), backfill_id(backfill)))
+        sets[COLUMNS] = _exceptions_with(f"array_compact(array({', '.join(unknown_names)}))")
+    condition = " OR ".join(conditions)
+    retry_conflicts(lambda: lake.update(lake.spark, name, sets, condition))
+    done = filter(None, (properties.get(BACKFILLED), *(backfill_id(one) for one, _ in backfills)))
     new_properties = {BACKFILLED: ",".join(done)}
     lake.set_properties(name, new_properties)
     return {**properties, **new_properties}
+
+
+def _exceptions_with(names: str) -> str:
+    """Return the exceptions of a row with an empty order for each of some columns, as SQL."""
+    none = "cast(map() AS map<string,binary>)"
+    others = f"map_filter({COLUMNS}, (k, v) -> NOT array_contains({names}, k))"
+    unknown = f"map_from_arrays({names}, transform({names}, n -> unhex('')))"
+    with_them = f"map_concat(coalesce({others}, {none}), {unknown})"
+    return f"CASE WHEN size({names}) > 0 THEN {with_them} ELSE {COLUMNS} END"
