@@ -8,8 +8,10 @@ import lake_tables
 import msgspec
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 from spark_settings import lakes
 
+from changelane.apply.added_columns import Addition, Cause
 from changelane.event import ChangeEvent, DataChange, Key, Op, Source, Truncate
 from changelane.position import PostgresPosition, encode_order
 from changelane.schema import Column, TableId, TableSchema
@@ -21,7 +23,9 @@ from changelane.spark.lake.modes import Modes, TableMode
 from changelane.spark.maintenance.purge import purge
 from changelane.spark.maintenance.status import status
 from changelane.spark.maintenance.trace import trace
-from changelane.spark.rows.schema import table_id_text
+from changelane.spark.rows.added_columns import column_exceptions, version_exceptions
+from changelane.spark.rows.schema import RowColumn, RowSchema, table_id_text
+from changelane.spark.rows.target import Target, unknown_columns, with_defaults
 from changelane.spark.state.tombstones import TombstoneTable
 from changelane.testing.reference.history import HistoryTables
 from changelane.transforms.route import Route
@@ -37,6 +41,8 @@ COLUMNS: Final = {
     "five": Column("five", Integer(32), nullable=True, default=5),
     "made": Column("made", String(), nullable=True, default=""),
     "plain": Column("plain", String(), nullable=True),
+    **{f"must{n}": Column(f"must{n}", Integer(32), nullable=False) for n in range(8)},
+    **{f"five{n}": Column(f"five{n}", Integer(32), nullable=True, default=5) for n in range(8)},
 }
 RENAMED: Final = TableId("shop", "public", "renamed")
 LOOSE: Final = TableId("shop", "public", "loose")
@@ -203,6 +209,78 @@ def test_nor_do_older_versions_of_rows(spark: SparkSession, tmp_path: Path, kind
     for number, batch in enumerate(BATCHES[:2]):
         lake_tables.apply(spark, lake, batch, batch=number, modes=Modes(TableMode("append")))
     assert {one.incomplete for one in status(open_lake(spark, lake, kind))} == {0}
+
+
+def test_expressions_grow_with_the_number_of_added_columns(spark: SparkSession) -> None:
+    """They doubled or trebled with each column, so that twenty never ended."""
+    del spark  # an expression needs a session
+
+    def sizes(count: int) -> list[int]:
+        names = [f"c{number}" for number in range(count)]
+        unknown = [
+            Addition(name, bytes([number]) * 20, Cause.UNDECLARED)
+            for number, name in enumerate(names)
+        ]
+        known = [msgspec.structs.replace(one, value=('{"v":5}', "INT")) for one in unknown]
+        schema = RowSchema((RowColumn("id", "int32", "INT"),))
+        columns = dict.fromkeys(("id", *names), "INT")
+        target = Target(columns, ("id",), {"a": schema}, additions=unknown)
+        with_values = target._replace(additions=known)
+        row = F.struct(*(F.lit(0).alias(name) for name in columns))
+        expressions = [
+            column_exceptions(unknown),
+            version_exceptions(unknown, list(columns)),
+            unknown_columns(F.col("o"), F.col("s"), target),
+            with_defaults(row, F.col("o"), F.col("s"), with_values),
+        ]
+        return [len(str(expression)) for expression in expressions]
+
+    for few, many in zip(sizes(2), sizes(8), strict=True):
+        assert many < 5 * few
+
+
+@pytest.mark.long
+def test_the_plan_of_a_batch_grows_with_the_number_of_added_columns(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    many = [name for name in COLUMNS if name[-1].isdigit()]
+    later, sent = dict.fromkeys(many, 1), dict.fromkeys(many, UNAVAILABLE)
+    batches = [
+        [
+            *(added("c", 10 + key, id=key, a="x") for key in range(1, 5)),
+            loose("c", 10, id=1, a="x"),
+        ],
+        [added("c", 50, id=20, a="x", **later), loose("c", 50, id=20, a="x", **later)],
+        [
+            added("c", 30, id=21, a="late"),
+            added("u", 61, id=2, a="y", **sent),
+            added("u", 62, {"id": 3}, id=30, a="y", **sent),
+            loose("c", 30, id=21, a="late"),
+            loose("r", 5, id=22, a="x", **later),
+        ],
+        [added("u", 70, id=20, a="z", **later), added("d", 71, id=2)],
+    ]
+    lake, history = str(tmp_path / "delta"), str(tmp_path / "history/delta")
+    for number, batch in enumerate(batches):
+        lake_tables.apply(spark, lake, batch, batch=number, tables_without_key="append")
+        oracle = lake_tables.oracle(batches[: number + 1])
+        found = lake_tables.read(spark, lake, ADDED, ("id",))
+        assert found == lake_tables.remembered(oracle, ADDED), number
+        keyed = [one for one in batch if one.table == ADDED]
+        lake_tables.apply(spark, history, keyed, batch=number, modes=Modes(TableMode("history")))
+    unknown = [name for name in many if name.startswith("must")]
+    assert oracle.incomplete(ADDED) == {
+        key: {*unknown} for key in (b"[1]", b"[21]", b"[30]", b"[4]")
+    }
+    tables = {one.table: one for one in status(open_lake(spark, lake, "delta"))}
+    assert (tables[str(ADDED)].incomplete, tables[str(LOOSE)].incomplete) == (4, 2)
+    versions = HistoryTables()
+    versions.apply(one for batch in batches for one in batch if one.table == ADDED)
+    last = versions.versions(ADDED)[b"[30]"][-1]
+    columns = trace(open_lake(spark, history, "delta"), "added", {"id": 30}).columns
+    assert {one.column: one.known for one in columns} == {
+        column: column not in last.unknown for column in last.row
+    }
 
 
 def test_tables_that_a_route_merges_add_a_column_one_by_one(

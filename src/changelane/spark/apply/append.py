@@ -16,7 +16,8 @@ from changelane.pipeline.lake_sinks import OWN_PREFIX
 from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.modes import EVENT, ORDINAL
 from changelane.spark.rows import latest_per_key
-from changelane.spark.rows.latest_per_key import empty_order, no_exceptions
+from changelane.spark.rows.added_columns import names_where
+from changelane.spark.rows.latest_per_key import empty_order
 from changelane.spark.rows.target import Target
 from changelane.spark.runtime.sql import COLUMNS, DELETED, ORDER, quoted
 
@@ -110,14 +111,16 @@ def appended(rows: DataFrame, plan: TablePlan) -> DataFrame:
 
 def _listed(target: Target) -> Column:
     """Return the orders of columns that an event has although they were added after it."""
-    listed = F.lit(None).cast("map<string,binary>")
-    for added in target.additions:
-        if added.is_unknown and (having := target.schemas_with(added.column)):
-            is_older = F.col("order") < F.lit(bytearray(added.order))
-            own = F.create_map(F.lit(added.column), F.col("order"))
-            both = F.map_concat(F.coalesce(listed, no_exceptions()), own)
-            listed = F.when(F.col("schema_id").isin(*having) & is_older, both).otherwise(listed)
-    return listed
+    names = names_where(
+        (
+            added.column,
+            F.col("schema_id").isin(*having) & (F.col("order") < F.lit(bytearray(added.order))),
+        )
+        for added in target.additions
+        if added.is_unknown and (having := target.schemas_with(added.column))
+    )
+    orders = F.map_from_arrays(names, F.transform(names, lambda _: F.col("order")))
+    return F.when(F.size(names) > 0, orders)
 
 
 def _unknown(plan: TablePlan) -> Column:

@@ -8,7 +8,7 @@ order at which the column was added. :func:`column_exceptions` derives from it t
 older rows would have.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -65,16 +65,13 @@ def renamed_history(columns: ColumnHistory, names: Mapping[str, str | None]) -> 
 
 def column_exceptions(added: Sequence[Addition]) -> Column:
     """Return the exceptions of a row, with an empty order for each unknown column."""
+    unknown = [addition for addition in added if addition.is_unknown]
     listed = F.col(COLUMNS)
-    for addition in added:
-        if addition.is_unknown:
-            is_unknown = is_before_addition(F.col(ORDER), addition) & ~_lists_column(
-                listed, addition.column
-            )
-            other_columns = F.coalesce(listed, F.expr(_EMPTY_MAP))
-            with_it = F.map_concat(other_columns, _unknown_exception(addition.column))
-            listed = F.when(is_unknown, with_it).otherwise(listed)
-    return listed
+    if not unknown:
+        return listed
+    names = _unlisted_names(unknown)
+    with_them = F.map_concat(F.coalesce(listed, F.expr(_EMPTY_MAP)), _unknown_exceptions(names))
+    return F.when(F.size(names) > 0, with_them).otherwise(listed)
 
 
 def version_exceptions(added: Sequence[Addition], columns: Sequence[str]) -> Column:
@@ -93,13 +90,25 @@ def version_exceptions(added: Sequence[Addition], columns: Sequence[str]) -> Col
     for addition in unknown:
         below = below | is_before_addition(F.col(ORDER), addition)
     listed = F.when(F.col(COLUMNS).isNull() & below, own).otherwise(F.col(COLUMNS))
-    for addition in unknown:
-        is_listed = F.coalesce(_lists_column(F.col(COLUMNS), addition.column), F.lit(False))
-        is_unknown = listed.isNotNull() & is_before_addition(F.col(ORDER), addition) & ~is_listed
-        other_columns = _without_column(listed, addition.column)
-        with_it = F.map_concat(other_columns, _unknown_exception(addition.column))
-        listed = F.when(is_unknown, with_it).otherwise(listed)
-    return listed
+    names = _unlisted_names(unknown)
+    others = F.map_filter(listed, lambda column, _: ~F.array_contains(names, column))
+    with_them = F.map_concat(others, _unknown_exceptions(names))
+    return F.when(listed.isNotNull() & (F.size(names) > 0), with_them).otherwise(listed)
+
+
+def names_where(conditions: Iterable[tuple[str, Column]]) -> Column:
+    """Return the names whose conditions hold, each once.
+
+    The expression grows with the number of names. Where each name wraps the expression of those
+    before it, which it needs twice, it doubles with each: a table with twenty added columns would
+    take hours to plan.
+
+    Args:
+        conditions: Names, and their conditions.
+    """
+    chosen = [F.when(condition, F.lit(name)) for name, condition in conditions]
+    names = F.array_distinct(F.array_compact(F.array(*chosen))) if chosen else F.array()
+    return names.cast("array<string>")
 
 
 def lacks_column(
@@ -130,12 +139,20 @@ def _lists_column(columns: Column, name: str) -> Column:
     return F.coalesce(F.map_contains_key(columns, name), F.lit(False))
 
 
-def _without_column(columns: Column, name: str) -> Column:
-    return F.map_filter(columns, lambda column, _: column != F.lit(name))
+def _unlisted_names(unknown: Sequence[Addition]) -> Column:
+    """Return the columns that are unknown in a row, and of which it lists no order."""
+    return names_where(
+        (
+            addition.column,
+            is_before_addition(F.col(ORDER), addition)
+            & ~_lists_column(F.col(COLUMNS), addition.column),
+        )
+        for addition in unknown
+    )
 
 
-def _unknown_exception(name: str) -> Column:
-    return F.create_map(F.lit(name), F.unhex(F.lit("")))
+def _unknown_exceptions(names: Column) -> Column:
+    return F.map_from_arrays(names, F.transform(names, lambda _: F.unhex(F.lit(""))))
 
 
 def is_unknown(addition: Addition) -> Column:

@@ -323,15 +323,9 @@ def with_stored_rows(key_rows: DataFrame, table: DataFrame, target: Target) -> D
     """Return the rows of :func:`latest_per_column` joined with the stored rows of their keys."""
     text, schema_id = _newest_text()
     newest = with_defaults(parsed_row(text, schema_id, target), F.col("w.o"), schema_id, target)
-    typed = key_rows.select(
-        "d",
-        "u",
-        "b",
-        F.when(F.col("w").isNotNull(), F.col("w.o")).alias("w"),
-        F.when(text.isNotNull(), newest).alias("row"),
-        "parts",
-        "is_conflict",
-    )
+    with_row = key_rows.withColumn("row", F.when(text.isNotNull(), newest))
+    order = F.when(F.col("w").isNotNull(), F.col("w.o")).alias("w")
+    typed = with_row.select("d", "u", "b", order, "row", "parts", "is_conflict")
     first = F.try_element_at("parts", F.lit(1))["r"]
     keys = [
         F.coalesce(F.col("row")[name], first[name]).alias(f"k{index}")

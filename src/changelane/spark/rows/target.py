@@ -8,9 +8,9 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from changelane.apply.added_columns import Addition
-from changelane.spark.rows.added_columns import is_before_addition, lacks_column
+from changelane.spark.rows.added_columns import is_before_addition, lacks_column, names_where
 from changelane.spark.rows.schema import RowSchema
-from changelane.spark.runtime.sql import ORDER, quoted
+from changelane.spark.runtime.sql import ORDER
 
 CORRUPT: Final = "_changelane_corrupt"
 OPTIONS: Final = {
@@ -59,30 +59,45 @@ def literal(default: tuple[str, str]) -> Column:
 
 
 def with_defaults(row: Column, order: Column, schema_id: Column, target: Target) -> Column:
-    """Return the row of a full event with the defaults of columns that were added after it."""
-    for addition in target.additions:
-        if addition.value is not None and addition.column in target.columns:
-            value = literal(addition.value).cast(target.columns[addition.column])
-            is_older = lacks_column(
-                order, schema_id, addition, target.schemas_with(addition.column)
-            )
-            row = row.withField(
-                quoted(addition.column), F.when(is_older, value).otherwise(row[addition.column])
-            )
-    return row
+    """Return the row of a full event with the defaults of columns that were added after it.
+
+    Args:
+        row: The row, a struct of the target's columns.
+        order: The order of the event.
+        schema_id: The schema of the event.
+        target: The table.
+    """
+    defaults = [
+        (addition, literal(addition.value).cast(target.columns[addition.column]))
+        for addition in target.additions
+        if addition.value is not None and addition.column in target.columns
+    ]
+    if not defaults:
+        return row
+
+    def filled(event_row: Column) -> Column:
+        values = {name: event_row[name] for name in target.columns}
+        for addition, default in defaults:
+            name = addition.column
+            is_older = lacks_column(order, schema_id, addition, target.schemas_with(name))
+            values[name] = F.when(is_older, default).otherwise(values[name])
+        full_row = F.struct(*(value.alias(name) for name, value in values.items()))
+        return F.when(event_row.isNotNull(), full_row)
+
+    # as in parsed_row, a lambda's variable: each field would have the whole expression otherwise
+    return F.element_at(F.transform(F.array(row), filled), 1)
 
 
 def unknown_columns(order: Column, schema_id: Column, target: Target) -> Column:
     """Return the names of the columns that are unknown in a full event, because it is older."""
-    names = (
-        F.when(
+    return names_where(
+        (
+            addition.column,
             lacks_column(order, schema_id, addition, target.schemas_with(addition.column)),
-            F.array(F.lit(addition.column)),
-        ).otherwise(F.array().cast("array<string>"))
+        )
         for addition in target.additions
         if addition.is_unknown
     )
-    return F.concat(F.array().cast("array<string>"), *names)
 
 
 def implied_order(name: Column, target: Target) -> Column:

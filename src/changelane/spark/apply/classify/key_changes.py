@@ -28,7 +28,7 @@ from changelane.spark.evolution.compatibility import is_of_table
 from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.lookup import existing_rows, json_type, value_of_text
 from changelane.spark.rows import key_operations, latest_per_key
-from changelane.spark.rows.added_columns import lacks_column
+from changelane.spark.rows.added_columns import lacks_column, names_where
 from changelane.spark.rows.target import Target, with_defaults
 from changelane.spark.runtime.computed import computed, release
 from changelane.spark.runtime.sql import (
@@ -400,16 +400,18 @@ def _carried_columns(target: Target, complete: Column) -> Column:
     """
     schema_id = F.col("schema_id")
     has = latest_per_key.carried_columns(schema_id, F.col("missing"), target, complete)
-    for addition in target.additions:
-        if not addition.is_unknown:
-            is_older = lacks_column(
-                F.col("order"), schema_id, addition, target.schemas_with(addition.column)
-            )
-            has_default = (
-                is_older & F.col("whole") & F.col("what").isin(RecordKind.UPSERT, RecordKind.INSERT)
-            )
-            has = F.when(has_default, F.array_append(has, F.lit(addition.column))).otherwise(has)
-    return has
+    is_upsert = F.col("what").isin(RecordKind.UPSERT, RecordKind.INSERT)
+    with_default = names_where(
+        (
+            addition.column,
+            lacks_column(F.col("order"), schema_id, addition, target.schemas_with(addition.column))
+            & F.col("whole")
+            & is_upsert,
+        )
+        for addition in target.additions
+        if not addition.is_unknown
+    )
+    return F.concat(has, with_default)
 
 
 def _stored_rows(table: DataFrame, keys: DataFrame, target: Target, what: str) -> DataFrame:

@@ -159,9 +159,9 @@ def _type_of(columns: Sequence[RowColumn]) -> StructType:
 def parsed_image(image: str, group: SchemaGroup) -> Column:
     """Return the columns of an image that expressions read; NULL outside the rows of a group."""
     row_type = StructType([*group.image_type.fields]).add(CORRUPT, "string")
-    row = F.from_json(F.col(image), row_type, OPTIONS)
+    row = image_row = F.from_json(F.col(image), row_type, OPTIONS)
     for name, image_name in group.renamed.items():
-        row = row.withField(quoted(name), row[image_name])
+        row = row.withField(quoted(name), image_row[image_name])
     return F.when(group.rows, row)
 
 
