@@ -63,8 +63,14 @@ class Placeholder:
                 return not self.texts.isdisjoint(plan.texts(row))
             except KeyError:
                 return not self.texts.isdisjoint(row.values())
-        except TypeError:
-            return True  # an array or an object, which may be a form of it
+        except TypeError:  # the row has an array or an object
+            return any(map(self._is_form, row.values()))
+
+    def _is_form(self, value: Any) -> bool:
+        """Return whether a JSON value is a form of the placeholder."""
+        if isinstance(value, str):
+            return value in self.texts
+        return isinstance(value, list | dict) and value in self._others
 
     def absence(
         self, json_types: Mapping[str, Any], names: dict[str, Any]
@@ -97,10 +103,7 @@ class Placeholder:
         """Return the columns that have the placeholder, with their JSON."""
         result: dict[str, Any] = {}
         for name, value in row.items():
-            if isinstance(value, str):
-                if value not in self.texts:
-                    continue
-            elif not isinstance(value, list | dict) or value not in self._others:
+            if not self._is_form(value):
                 continue
             form = wires[name].placeholder if name in wires else ""
             is_text = form == "text" and isinstance(value, str)
