@@ -187,7 +187,8 @@ def _convert_to_debezium() -> None:
     case = CASES[0]
     source = get_codec("debezium-json", **options(case))
     events = [event for message in messages_of(case, 4000) for event in source.decode(message)]
-    for name, read_options in (("canal-json", {}), ("maxwell-json", {}), ("plain-json", _DECLARED)):
+    sources = {"canal-json": {}, "dts-avro": {}, "maxwell-json": {}, "plain-json": _DECLARED}
+    for name, read_options in sources.items():
         reader = get_codec(name, **read_options)
         written = [get_codec(name).encode(event, on_loss="ignore").messages for event in events]
         records = [Message(m.value, m.key, m.headers, "orders") for each in written for m in each]

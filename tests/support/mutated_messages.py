@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON messages with changed members, for tests of lanes."""
+"""Messages with changed members or bytes, for tests of lanes."""
 
 import copy
 import json
+from collections.abc import Callable
 from typing import Any
 
 from debezium_source_blocks import PLACEHOLDER
@@ -114,6 +115,21 @@ def in_frames(draw: st.DrawFn, value: bytes) -> bytes:
     parts = [draw(mutations(part)) if part else part for part in frames(value, 0, "$")]
     changed = b"".join(map(framed, parts))
     return draw(st.sampled_from((changed, changed, changed, changed + framed(b"{}"), changed[:-1])))
+
+
+@st.composite
+def changed_bytes(draw: st.DrawFn, data: bytes) -> bytes:
+    """Return bytes with one byte changed, removed or added, or cut off."""
+    place = draw(st.integers(0, len(data) - 1))
+    new = bytes([draw(st.integers(0, 255))])
+    head, tail, longer = data[:place], data[place + 1 :], data[place:]
+    forms = (head + new + tail, head + tail, head + new + longer, head, data + new)
+    return draw(st.sampled_from(forms))
+
+
+def mutations_of(format: str) -> Callable[[bytes], st.SearchStrategy[bytes]]:
+    """Return the strategy of changed messages of a format, by a message's value."""
+    return {"dts-avro": changed_bytes, "ticdc-open-json": in_frames}.get(format, mutations)
 
 
 def mutated_copies(data: st.DataObject, messages: list[Message]) -> list[Message]:

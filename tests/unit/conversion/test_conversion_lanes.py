@@ -14,7 +14,7 @@ from debezium_source_blocks import PLACEHOLDER
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lane_checks import goldens
-from mutated_messages import in_frames, mutated_copies, mutations, with_source
+from mutated_messages import mutated_copies, mutations_of, with_source
 from registry_server import RegistryServer
 
 from changelane import get_codec
@@ -169,6 +169,7 @@ OTHER_SOURCES: dict[str, tuple[dict[str, Any], ...]] = {
     "cockroachdb-json": ({}, {"schemas": {"t": {"id": "int64 key", "note": "string"}}}),
     "debezium-mongodb-json": ({},),
     "spanner-json": ({},),
+    "dts-avro": ({}, {"binlog_prefix": "binlog"}),
     "dynamodb-json": ({}, {"nested": "typed"}, {"schemas": {"orders": {"id": "int64 key"}}}),
 }
 
@@ -178,7 +179,7 @@ def test_mutated_messages_of_other_formats(source: str) -> None:
     messages = goldens(source)
     options = OTHER_SOURCES[source][0]
     assert plain_share(messages, options, source=source, policy=OnLoss.WARN) > 0.2
-    mutate = in_frames if source == "ticdc-open-json" else mutations
+    mutate = mutations_of(source)
 
     @settings(max_examples=20 * EFFORT)
     @given(

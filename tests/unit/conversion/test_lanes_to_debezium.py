@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lane_checks import GOLDEN, goldens
 from lane_messages import read
-from mutated_messages import in_frames, mutations
+from mutated_messages import mutations_of
 
 from changelane import get_codec
 from changelane.codec import OnLoss
@@ -39,6 +39,7 @@ SOURCES: dict[str, tuple[dict[str, Any], ...]] = {
     "changelog-json": ({}, {"schemas": {"t": {"id": "int64 key", "note": "string"}}}),
     "cockroachdb-json": ({},),
     "datastream-json": ({},),
+    "dts-avro": ({}, {"binlog_prefix": "binlog"}),
     "dynamodb-json": ({}, {"nested": "typed"}),
     "lindorm-json": ({}, {"order": "offset"}),
     "maxwell-json": ({}, {"order": "offset"}),
@@ -73,7 +74,7 @@ def test_stored_messages(source: str) -> None:
 @pytest.mark.parametrize("source", SOURCES)
 def test_mutated_and_generated_messages(source: str) -> None:
     stored, codec = sent_by(source), get_codec(source)
-    mutate = in_frames if source == "ticdc-open-json" else mutations
+    mutate = mutations_of(source)
 
     @settings(max_examples=8 * EFFORT)
     @given(

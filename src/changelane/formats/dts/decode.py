@@ -224,7 +224,7 @@ class Reader:
             transaction_of(head.sourceTxid),
             (_SNAPSHOTS if op is _READ else _SOURCES)[head.sourceType],
             source_time_ns(head.sourceTimestamp),
-            _read_time(head.tags),
+            read_time_ns(head.tags),
             details=_details(head, body, position),
         )
 
@@ -292,7 +292,7 @@ class Reader:
             "position": position,
             "source": _SOURCES[head.sourceType],
             "source_time_ns": source_time_ns(head.sourceTimestamp),
-            "process_time_ns": _read_time(head.tags),
+            "process_time_ns": read_time_ns(head.tags),
             "details": details,
         }
 
@@ -352,7 +352,8 @@ _MOST_MILLISECONDS: Final = 253_402_300_800_000
 """The year 10000."""
 
 
-def _read_time(tags: dict[str, str]) -> int | None:
+def read_time_ns(tags: dict[str, str]) -> int | None:
+    """Return the time at which DTS read the change, in nanoseconds; ``None`` if it is not sent."""
     text = tags.get(READ_TAG)
     if text is None or not (text.isascii() and text.isdigit() and len(text) < 16):
         return None

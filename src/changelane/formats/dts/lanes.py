@@ -17,6 +17,7 @@ from changelane.formats.dts.decode import (
     ROW_OPERATIONS,
     Reader,
     in_microseconds,
+    read_time_ns,
     source_time_ns,
     transaction_of,
 )
@@ -115,11 +116,17 @@ class DtsLane:
             elif after is None or (before is not None and op != "u"):
                 return None
             transaction = transaction_of(head.sourceTxid)
-            time_ns = source_time_ns(head.sourceTimestamp)
+            time_ns, read_ns = source_time_ns(head.sourceTimestamp), read_time_ns(head.tags)
             position = position_of(head)
-            return op, before, after, position, transaction, None, time_ns, None, False
+            # each event has details: the id of its record
+            return op, before, after, position, transaction, None, time_ns, read_ns, True
 
         return read
+
+    def event_reader(self, row: Any, *, has_positions: bool) -> ReadChange:
+        """Return the reader of events (:class:`EventLane`)."""
+        del has_positions  # a record has the whole position
+        return self.reader(row)
 
 
 def _image_reader(plan: TablePlan, row: Any) -> Callable[[bytes, int], tuple[Any, int]]:

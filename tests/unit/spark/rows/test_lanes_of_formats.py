@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 from dts_records import V1, branch, character, integer, record
-from hypothesis import strategies as st
 from lane_checks import check_generated, check_mutated, check_stored, count
-from mutated_messages import mutations
+from mutated_messages import mutations_of
 
 from changelane.message import Message
 
@@ -49,20 +48,9 @@ def test_stored_messages(format: str) -> None:
     check_stored(format, FORMATS[format])
 
 
-@st.composite
-def changed_bytes(draw: st.DrawFn, data: bytes) -> bytes:
-    """Return bytes with one byte changed, removed or added, or cut off."""
-    place = draw(st.integers(0, len(data) - 1))
-    new = bytes([draw(st.integers(0, 255))])
-    head, tail, longer = data[:place], data[place + 1 :], data[place:]
-    forms = (head + new + tail, head + tail, head + new + longer, head, data + new)
-    return draw(st.sampled_from(forms))
-
-
 @pytest.mark.parametrize("format", FORMATS)
 def test_mutated_messages(format: str) -> None:
-    mutate = changed_bytes if format == "dts-avro" else mutations
-    check_mutated(format, FORMATS[format], mutate)
+    check_mutated(format, FORMATS[format], mutations_of(format))
 
 
 @pytest.mark.parametrize("format", FORMATS)

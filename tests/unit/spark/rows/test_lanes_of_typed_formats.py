@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from lane_checks import GOLDEN, check_generated, check_mutated, check_stored, count, goldens
 from lane_messages import read
-from mutated_messages import in_frames, mutations
+from mutated_messages import mutations_of
 
 from changelane import get_codec
 from changelane.conversion.lanes import conversion_lanes
@@ -74,7 +74,7 @@ def test_stored_messages(format: str) -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_mutated_messages(format: str) -> None:
-    mutate = in_frames if format == "ticdc-open-json" else mutations
+    mutate = mutations_of(format)
     check_mutated(format, FORMATS[format], mutate)
 
 
