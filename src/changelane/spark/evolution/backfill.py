@@ -91,10 +91,10 @@ def _backfill(
     return {**properties, **new_properties}
 
 
-def _exceptions_with(names: str) -> str:
+def _exceptions_with(name_array: str) -> str:
     """Return the exceptions of a row with an empty order for each of some columns, as SQL."""
     none = "cast(map() AS map<string,binary>)"
-    others = f"map_filter({COLUMNS}, (k, v) -> NOT array_contains({names}, k))"
-    unknown = f"map_from_arrays({names}, transform({names}, n -> unhex('')))"
+    others = f"map_filter({COLUMNS}, (k, v) -> NOT array_contains({name_array}, k))"
+    unknown = f"map_from_arrays({name_array}, transform({name_array}, n -> unhex('')))"
     with_them = f"map_concat(coalesce({others}, {none}), {unknown})"
-    return f"CASE WHEN size({names}) > 0 THEN {with_them} ELSE {COLUMNS} END"
+    return f"CASE WHEN size({name_array}) > 0 THEN {with_them} ELSE {COLUMNS} END"

@@ -151,8 +151,8 @@ def _unlisted_names(unknown: Sequence[Addition]) -> Column:
     )
 
 
-def _unknown_exceptions(names: Column) -> Column:
-    return F.map_from_arrays(names, F.transform(names, lambda _: F.unhex(F.lit(""))))
+def _unknown_exceptions(name_array: Column) -> Column:
+    return F.map_from_arrays(name_array, F.transform(name_array, lambda _: F.unhex(F.lit(""))))
 
 
 def is_unknown(addition: Addition) -> Column:
