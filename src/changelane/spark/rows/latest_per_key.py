@@ -226,11 +226,16 @@ def _fields(row: Column, schema: RowSchema, target: Target) -> list[Column]:
 
 def _projected_row(text: Column, schema: RowSchema, target: Target) -> Column:
     def project(row: Column) -> Column:
-        full_row = F.struct(*_fields(row, schema, target))
-        return F.when(row[CORRUPT].isNull(), full_row).otherwise(F.raise_error(F.lit(_WRONG_JSON)))
+        return _checked_row(row, schema, target)
 
     # Spark evaluates a lambda's variable once, for any number of columns that read it
     return F.element_at(F.transform(F.array(_parsed_struct(text, schema)), project), 1)
+
+
+def _checked_row(row: Column, schema: RowSchema, target: Target) -> Column:
+    """Return the target's columns of a parsed row; a text of another schema fails the statement."""
+    full_row = F.struct(*_fields(row, schema, target))
+    return F.when(row[CORRUPT].isNull(), full_row).otherwise(F.raise_error(F.lit(_WRONG_JSON)))
 
 
 def carried_columns(
@@ -321,9 +326,7 @@ def is_conflict(error: Exception) -> bool:
 
 def with_stored_rows(key_rows: DataFrame, table: DataFrame, target: Target) -> DataFrame:
     """Return the rows of :func:`latest_per_column` joined with the stored rows of their keys."""
-    text, schema_id = _newest_text()
-    newest = with_defaults(parsed_row(text, schema_id, target), F.col("w.o"), schema_id, target)
-    with_row = key_rows.withColumn("row", F.when(text.isNotNull(), newest))
+    with_row = _with_newest_row(key_rows, target)
     order = F.when(F.col("w").isNotNull(), F.col("w.o")).alias("w")
     typed = with_row.select("d", "u", "b", order, "row", "parts", "is_conflict")
     first = F.try_element_at("parts", F.lit(1))["r"]
@@ -337,6 +340,20 @@ def with_stored_rows(key_rows: DataFrame, table: DataFrame, target: Target) -> D
     for index, name in enumerate(target.keys):
         condition = condition & F.col(f"k{index}").eqNullSafe(F.col(f"t{at[name]}"))
     return typed.select("*", *keys).join(stored_rows, condition, "left")
+
+
+def _with_newest_row(key_rows: DataFrame, target: Target) -> DataFrame:
+    """Add the row of the newest full event, else of the newest departure, as ``row``."""
+    text, schema_id = _newest_text()
+    if len(target.schemas) == 1:
+        # as in typed_rows, Spark compiles the expression
+        (schema,) = target.schemas.values()
+        key_rows = key_rows.withColumn(_ROW, _parsed_struct(text, schema))
+        row = _checked_row(F.col(_ROW), schema, target)
+    else:
+        row = parsed_row(text, schema_id, target)
+    newest = with_defaults(row, F.col("w.o"), schema_id, target)
+    return key_rows.withColumn("row", F.when(text.isNotNull(), newest))
 
 
 def _carries_column(name: str, d: Column) -> Callable[[Column], Column]:
@@ -378,13 +395,15 @@ def merge_source(rows: DataFrame, target: Target) -> DataFrame:
         covering_order = F.when(
             F.col("w") > cleared, F.struct(F.col("w").alias("o"), F.col("row")[name].alias("v"))
         )
-        newer = F.transform(F.filter("parts", _carries_column(name, cleared)), _column_value(name))
+        carrying = F.filter("parts", _carries_column(name, cleared))
+        newer = F.array_max(F.transform(carrying, _column_value(name)))
         stored_order = F.coalesce(F.try_element_at("t_map", F.lit(name)), F.col("t_order"))
         old = F.when(
             stored_order > cleared, F.struct(stored_order.alias("o"), F.col(f"t{index}").alias("v"))
         )
-        candidates = F.array_append(F.array_append(newer, covering_order), old)
-        newest_values.append(F.array_max(candidates).alias(f"p{index}"))
+        # most rows have no partial event, and arrays would take most of the time
+        newest_part = F.when(F.size("parts") > 0, newer)
+        newest_values.append(F.greatest(newest_part, covering_order, old).alias(f"p{index}"))
     picked = stage.select(
         "d",
         "u",
@@ -416,7 +435,10 @@ def merge_source(rows: DataFrame, target: Target) -> DataFrame:
 
     covered_order, stored_order = F.col(_COVERED), F.col(_STORED)
     newer, older = F.greatest(covered_order, stored_order), F.least(covered_order, stored_order)
-    is_older = (older != empty) & (count(older) > count(newer))
+    least, greatest = F.array_min(_ORDERS), F.array_max(_ORDERS)
+    # most rows have one order, for which nothing needs to be counted
+    is_newer = (least == newer) & (greatest == newer)
+    is_older = ~is_newer & (older != empty) & (count(older) > count(newer))
     based = placed.withColumn(ORDER, F.when(is_older, older).otherwise(newer))
     names = F.array(*(F.lit(name) for name in columns))
     # without a base order every column is an exception, unless no event carried any
@@ -425,7 +447,11 @@ def merge_source(rows: DataFrame, target: Target) -> DataFrame:
         F.map_from_arrays(names, F.col(_ORDERS)),
         lambda name, order: (order != implied_order(name, target)) | without_base,
     )
-    return based.withColumn(COLUMNS, F.when(F.size(exceptions) > 0, exceptions)).select(
+    listed = F.when(F.size(exceptions) > 0, exceptions)
+    if not any(addition.is_unknown for addition in target.additions):
+        has_one_order = (least == F.col(ORDER)) & (greatest == F.col(ORDER))
+        listed = F.when(~has_one_order | (F.col(ORDER) == empty), listed)
+    return based.withColumn(COLUMNS, listed).select(
         *(quoted(name) for name in columns),
         _order_without_conflict(_HAS_CONFLICT, ORDER).alias(ORDER),
         COLUMNS,
