@@ -10,7 +10,7 @@ from changelane.spark.evolution.dropped_tables import CLEARED
 from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.interface import Lake, retry_conflicts
 from changelane.spark.lake.merge import column_form
-from changelane.spark.rows import latest_per_key
+from changelane.spark.rows import column_registers
 from changelane.spark.runtime.sql import COLUMNS, DELETED, ORDER
 
 
@@ -54,8 +54,8 @@ def _merge_truncated_rows(
 ) -> None:
     """Evaluate each row with a column up to T again, by the merge rule."""
     target = plan.target
-    source = latest_per_key.merge_source(
-        latest_per_key.truncated_rows(lake.read(plan.name), target, truncated), target
+    source = column_registers.merge_source(
+        column_registers.truncated_rows(lake.read(plan.name), target, truncated), target
     )
     form = column_form(keeps_deleted=target.keeps_deleted)
     lake.merge(spark, plan.name, source, form(target.keys, tuple(target.columns)))

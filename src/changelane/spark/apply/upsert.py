@@ -20,7 +20,7 @@ from changelane.spark.lake.key_filter import (
     merge_filtered,
 )
 from changelane.spark.lake.merge import Form, column_form, row_form
-from changelane.spark.rows import key_operations, latest_per_key
+from changelane.spark.rows import column_registers, key_operations, latest_per_key
 from changelane.spark.state.tombstones import TableTombstones, TombstoneTable
 
 MAX_TOMBSTONE_BYTES: Final = 32 << 20
@@ -190,8 +190,8 @@ class UpsertWriter:
 
         def source_of(batch_keys: KeyFilter | None) -> DataFrame:
             stored_rows = filtered_rows(table, batch_keys)
-            source = latest_per_key.merge_source(
-                latest_per_key.with_stored_rows(latest, stored_rows, plan.target), plan.target
+            source = column_registers.merge_source(
+                column_registers.with_stored_rows(latest, stored_rows, plan.target), plan.target
             )
             if changed_keys is None:
                 return source

@@ -23,35 +23,28 @@ column           content
 ``b``            order of the newest upsert that may be the base order of the row
 ``parts``        partial events: ``o``, the carried columns ``has``, the row ``r``
 ``is_conflict``  two different full events share the newest order
-``k0`` ..        key columns of the batch's row
-``t0`` ..        columns of the stored row, with ``t_order`` and ``t_columns``
-``p0`` ..        newest value of each column: ``o``, ``v``
+``row``          row of the newest full event, else of the newest departure; only in some frames
 ===============  ===============================================================================
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from changelane.spark.rows.added_columns import column_exceptions
 from changelane.spark.rows.schema import RowSchema
 from changelane.spark.rows.target import (
     CORRUPT,
     OPTIONS,
     Target,
-    implied_order,
     literal,
     unknown_columns,
     with_defaults,
 )
 from changelane.spark.runtime.sql import (
-    COLUMNS,
-    DELETED,
     DEPARTED,
     LIVE,
-    ORDER,
     UPSERTED,
     quoted,
     sql_literal,
@@ -62,10 +55,6 @@ CONFLICT: Final = "_changelane_conflict: two different full rows share a positio
 """Error of a statement whose source has a conflict; ``by_column`` resolves the conflict."""
 _HAS_NEW: Final = "_changelane_has_new"
 _ROW: Final = "_changelane_row"
-_STORED: Final = "_changelane_stored"
-_COVERED: Final = "_changelane_covered"
-_ORDERS: Final = "_changelane_orders"
-_HAS_CONFLICT: Final = "_changelane_is_conflict"
 
 
 def empty_order() -> Column:
@@ -259,18 +248,15 @@ def carried_columns(
 
     result: Column | None = None
     for schema, row_schema in target.schemas.items():
-        pairs = F.array(
-            *(
-                F.struct(
-                    F.lit(c.image_name).alias("source_name"),
-                    F.lit(names[c.name.lower()]).alias("name"),
-                    F.lit(c.fixed is not None).alias("later"),
-                )
-                for c in row_schema.columns
-                if c.name.lower() in names
-            )
+        pairs = ", ".join(
+            f"struct({sql_literal(column.image_name)} AS source_name, "
+            f"{sql_literal(names[column.name.lower()])} AS name, "
+            f"{'false' if column.fixed is None else 'true'} AS later)"
+            for column in row_schema.columns
+            if column.name.lower() in names
         )
-        known_names = F.transform(F.filter(pairs, is_known), lambda pair: pair["name"])
+        known_pairs = F.filter(F.expr(f"array({pairs})"), is_known)
+        known_names = F.transform(known_pairs, lambda pair: pair["name"])
         condition = schema_id == F.lit(schema)
         result = (
             F.when(condition, known_names)
@@ -300,7 +286,7 @@ def full_rows(key_rows: DataFrame, target: Target) -> DataFrame:
     """
     newest = "coalesce(u, unhex(''))"
     state = {
-        UPSERTED: _order_without_conflict("is_conflict", newest),
+        UPSERTED: order_without_conflict("is_conflict", newest),
         DEPARTED: F.col("d"),
         LIVE: F.expr(f"{newest} > d"),
     }
@@ -313,7 +299,7 @@ def _newest_text() -> tuple[Column, Column]:
     return F.expr("coalesce(w.text, l.text)"), F.expr("coalesce(w.schema_id, l.schema_id)")
 
 
-def _order_without_conflict(flag: str, order: str) -> Column:
+def order_without_conflict(flag: str, order: str) -> Column:
     """Return the order of a row; a statement that reads it fails if the flag is set."""
     failure = f"CAST(raise_error({sql_literal(CONFLICT)}) AS BINARY)"
     return F.expr(f"CASE WHEN {flag} THEN {failure} ELSE {order} END")
@@ -324,25 +310,7 @@ def is_conflict(error: Exception) -> bool:
     return CONFLICT in str(error)
 
 
-def with_stored_rows(key_rows: DataFrame, table: DataFrame, target: Target) -> DataFrame:
-    """Return the rows of :func:`latest_per_column` joined with the stored rows of their keys."""
-    with_row = _with_newest_row(key_rows, target)
-    order = F.when(F.col("w").isNotNull(), F.col("w.o")).alias("w")
-    typed = with_row.select("d", "u", "b", order, "row", "parts", "is_conflict")
-    first = F.try_element_at("parts", F.lit(1))["r"]
-    keys = [
-        F.coalesce(F.col("row")[name], first[name]).alias(f"k{index}")
-        for index, name in enumerate(target.keys)
-    ]
-    stored_rows = table.select(*_stored_columns(target))
-    at = {name: index for index, name in enumerate(target.columns)}
-    condition = F.lit(True)
-    for index, name in enumerate(target.keys):
-        condition = condition & F.col(f"k{index}").eqNullSafe(F.col(f"t{at[name]}"))
-    return typed.select("*", *keys).join(stored_rows, condition, "left")
-
-
-def _with_newest_row(key_rows: DataFrame, target: Target) -> DataFrame:
+def with_newest_row(key_rows: DataFrame, target: Target) -> DataFrame:
     """Add the row of the newest full event, else of the newest departure, as ``row``."""
     text, schema_id = _newest_text()
     if len(target.schemas) == 1:
@@ -354,140 +322,6 @@ def _with_newest_row(key_rows: DataFrame, target: Target) -> DataFrame:
         row = parsed_row(text, schema_id, target)
     newest = with_defaults(row, F.col("w.o"), schema_id, target)
     return key_rows.withColumn("row", F.when(text.isNotNull(), newest))
-
-
-def _carries_column(name: str, d: Column) -> Callable[[Column], Column]:
-    return lambda part: (part["o"] > d) & F.array_contains(part["has"], F.lit(name))
-
-
-def _column_value(name: str) -> Callable[[Column], Column]:
-    return lambda part: F.struct(part["o"].alias("o"), part["r"][name].alias("v"))
-
-
-def merge_source(rows: DataFrame, target: Target) -> DataFrame:
-    """Return final rows by their registers (docs/merge-rule.md, Registers).
-
-    Each column takes the value of the newest event above ``d`` that carries the column. The base
-    order is ``b`` or the base order of the stored row: the one that more columns have, and of
-    equals the newer one. Other orders are exceptions; an empty order is an unknown value. If no
-    event covers the row, the base is empty and every column is an exception. A statement that
-    reads a row with a conflict fails (:data:`CONFLICT`).
-
-    Args:
-        rows: The rows of :func:`with_stored_rows` or :func:`truncated_rows`.
-        target: The table.
-    """
-    columns = list(target.columns)
-    key_at = {name: index for index, name in enumerate(target.keys)}
-    d, empty = F.col("d"), empty_order()
-    stage = rows.withColumn("t_map", F.coalesce("t_columns", no_exceptions()))
-    stored_upsert = F.greatest(
-        F.coalesce("t_order", empty), F.coalesce(F.array_max(F.map_values("t_map")), empty)
-    )
-    cleared = d
-    if target.keeps_deleted:
-        # a deleted row keeps the values that a departure would clear
-        lives = F.greatest(F.coalesce("u", empty), stored_upsert) > d
-        stage = stage.withColumn("cleared", F.when(lives, d).otherwise(empty))
-        cleared = F.col("cleared")
-    newest_values = []
-    for index, name in enumerate(columns):
-        covering_order = F.when(
-            F.col("w") > cleared, F.struct(F.col("w").alias("o"), F.col("row")[name].alias("v"))
-        )
-        carrying = F.filter("parts", _carries_column(name, cleared))
-        newer = F.array_max(F.transform(carrying, _column_value(name)))
-        stored_order = F.coalesce(F.try_element_at("t_map", F.lit(name)), F.col("t_order"))
-        old = F.when(
-            stored_order > cleared, F.struct(stored_order.alias("o"), F.col(f"t{index}").alias("v"))
-        )
-        # most rows have no partial event, and arrays would take most of the time
-        newest_part = F.when(F.size("parts") > 0, newer)
-        newest_values.append(F.greatest(newest_part, covering_order, old).alias(f"p{index}"))
-    picked = stage.select(
-        "d",
-        "u",
-        "is_conflict",
-        *(f"k{i}" for i in range(len(target.keys))),
-        stored_upsert.alias("t_u"),
-        _order_above(F.col("b"), cleared).alias(_COVERED),
-        _order_above(F.col("t_order"), cleared).alias(_STORED),
-        *newest_values,
-    )
-    orders = F.array(*(F.coalesce(F.col(f"p{i}")["o"], empty) for i in range(len(columns))))
-    values = [
-        (F.col(f"k{key_at[name]}") if name in key_at else F.col(f"p{i}")["v"]).alias(name)
-        for i, name in enumerate(columns)
-    ]
-    newest = F.coalesce("u", empty)
-    placed = picked.select(
-        *values,
-        _COVERED,
-        _STORED,
-        orders.alias(_ORDERS),
-        newest.alias(UPSERTED),
-        (F.greatest(newest, F.col("t_u")) > d).alias(LIVE),
-        F.col("is_conflict").alias(_HAS_CONFLICT),
-    )
-
-    def count(order: Column) -> Column:
-        return F.size(F.filter(_ORDERS, lambda each_order: each_order == order))
-
-    covered_order, stored_order = F.col(_COVERED), F.col(_STORED)
-    newer, older = F.greatest(covered_order, stored_order), F.least(covered_order, stored_order)
-    least, greatest = F.array_min(_ORDERS), F.array_max(_ORDERS)
-    # most rows have one order, for which nothing needs to be counted
-    is_newer = (least == newer) & (greatest == newer)
-    is_older = ~is_newer & (older != empty) & (count(older) > count(newer))
-    based = placed.withColumn(ORDER, F.when(is_older, older).otherwise(newer))
-    names = F.array(*(F.lit(name) for name in columns))
-    # without a base order every column is an exception, unless no event carried any
-    without_base = (F.col(ORDER) == empty) & (F.array_max(_ORDERS) > empty)
-    exceptions = F.map_filter(
-        F.map_from_arrays(names, F.col(_ORDERS)),
-        lambda name, order: (order != implied_order(name, target)) | without_base,
-    )
-    listed = F.when(F.size(exceptions) > 0, exceptions)
-    if not any(addition.is_unknown for addition in target.additions):
-        has_one_order = (least == F.col(ORDER)) & (greatest == F.col(ORDER))
-        listed = F.when(~has_one_order | (F.col(ORDER) == empty), listed)
-    return based.withColumn(COLUMNS, listed).select(
-        *(quoted(name) for name in columns),
-        _order_without_conflict(_HAS_CONFLICT, ORDER).alias(ORDER),
-        COLUMNS,
-        LIVE,
-    )
-
-
-def _order_above(order: Column, floor: Column) -> Column:
-    """Return an order, or the empty one where it is not above another."""
-    return F.when(order > floor, order).otherwise(empty_order())
-
-
-def truncated_rows(table: DataFrame, target: Target, order: bytes) -> DataFrame:
-    """Return the rows of a table that a truncate changes, as input of :func:`merge_source`."""
-    floor = F.lit(bytearray(order))
-    if target.keeps_deleted:
-        table = table.where(~F.col(DELETED))
-    ages = F.map_values(F.coalesce(F.col(COLUMNS), no_exceptions()))
-    touched = table.where((F.col(ORDER) <= floor) | F.exists(ages, lambda age: age <= floor))
-    row = ", ".join(f"{quoted(name)}: {kind}" for name, kind in target.columns.items())
-    none = f"array<struct<o: binary, has: array<string>, r: struct<{row}>>>"
-    return touched.select(
-        floor.alias("d"),
-        *(F.lit(None).cast("binary").alias(name) for name in ("u", "b", "w")),
-        F.struct(*(F.col(quoted(name)).alias(name) for name in target.columns)).alias("row"),
-        F.array().cast(none).alias("parts"),
-        F.lit(False).alias("is_conflict"),
-        *(F.col(quoted(name)).alias(f"k{index}") for index, name in enumerate(target.keys)),
-        *_stored_columns(target),
-    )
-
-
-def _stored_columns(target: Target) -> list[Column]:
-    columns = [F.col(quoted(name)).alias(f"t{i}") for i, name in enumerate(target.columns)]
-    listed = column_exceptions(target.additions).alias("t_columns")
-    return [*columns, F.col(ORDER).alias("t_order"), listed]
 
 
 def no_exceptions() -> Column:
