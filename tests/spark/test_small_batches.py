@@ -22,7 +22,7 @@ from changelane.spark.lake.interface import Commit, Lake
 from changelane.spark.lake.key_filter import key_filter
 from changelane.spark.lake.merge import Merge
 from changelane.spark.lake.modes import HISTORY, Modes, TableMode
-from changelane.spark.rows import latest_per_key
+from changelane.spark.rows import column_registers
 from changelane.spark.state.tombstones import TombstoneTable
 from changelane.types import UNAVAILABLE, Integer, String
 
@@ -138,7 +138,7 @@ def test_updates_that_lack_columns_read_only_the_rows_of_their_keys(
     lake_tables.apply(spark, lake, full_rows, batch=0)
     if is_outside:
         monkeypatch.setattr(upsert, "key_filter", lambda _keys, *args: key_filter(["[0]"], *args))
-    read = counted_rows(monkeypatch, latest_per_key, "with_stored_rows", argument=1)
+    read = counted_rows(monkeypatch, column_registers, "with_stored_rows", argument=1)
     merges()
     events = [
         row(at, schema=WITH_TEXT, id=key, v=value, s=UNAVAILABLE)
