@@ -4,6 +4,7 @@ Producers without schemas name in an update what changed, and the key. Such an e
 of the other columns, also of those that the table gets later.
 """
 
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +25,10 @@ from changelane.spark.lake.modes import Modes, TableMode
 from changelane.spark.maintenance.purge import purge
 from changelane.spark.maintenance.status import status
 from changelane.spark.maintenance.trace import trace
+from changelane.spark.rows import latest_per_key
+from changelane.spark.rows.parsing_schemas import ParsingSchema, parsing_schemas
 from changelane.spark.rows.schema import table_id_text
+from changelane.spark.rows.target import Target
 from changelane.spark.runtime.sql import COLUMNS, ORDER
 from changelane.spark.state.tombstones import TombstoneTable
 from changelane.types import UNAVAILABLE, Integer
@@ -213,3 +217,35 @@ def test_versions_do_not_know_the_default_of_a_column_that_a_statement_added(
     assert versions[1][COLUMNS]["x"] == b""
     (found,) = status(tables)
     assert found.incomplete == 2
+
+
+@pytest.mark.parametrize("kind", lakes("iceberg"))
+def test_rows_of_many_schemas_are_those_in_memory(
+    spark: SparkSession, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each set of columns is a schema; those that agree are parsed by one."""
+    choice = random.Random(3)
+    counts: list[tuple[int, int]] = []
+
+    def counted(target: Target) -> list[ParsingSchema]:
+        schemas = parsing_schemas(target)
+        counts.append((len(target.schemas), len(schemas)))
+        return schemas
+
+    monkeypatch.setattr(latest_per_key, "parsing_schemas", counted)
+
+    def row() -> dict[str, Any]:
+        names = [f"c{number}" for number in range(9) if choice.random() < 0.5]
+        return {"id": str(choice.randrange(12)), **{name: choice.choice("ab") for name in names}}
+
+    batches = [
+        [event(choice.choice("ucuud"), at, **row()) for at in range(start, start + 60)]
+        for start in (10, 100, 200)
+    ]
+    lake = str(tmp_path / kind)
+    for number, batch in enumerate(batches):
+        lake_tables.apply(spark, lake, batch, batch=number)
+        expected = lake_tables.remembered(lake_tables.oracle(batches[: number + 1]), T)
+        assert lake_tables.read(spark, lake, T, ("id",)) == expected, number
+    assert max(schemas for schemas, _ in counts) > 20
+    assert {parsers for _, parsers in counts} == {1}

@@ -363,6 +363,7 @@ def _target(
             )
             for backfill, value in state.backfills
         ),
+        has_exact_images=mapping is None,
     )
 
 

@@ -33,6 +33,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from changelane.spark.rows.parsing_schemas import parsing_schemas
 from changelane.spark.rows.schema import RowSchema
 from changelane.spark.rows.target import (
     CORRUPT,
@@ -154,8 +155,8 @@ def parsed_row(text: Column, schema_id: Column, target: Target) -> Column:
     fails the statement and never becomes another value.
     """
     result: Column | None = None
-    for name, schema in target.schemas.items():
-        condition, value = schema_id == F.lit(name), _projected_row(text, schema, target)
+    for schema_ids, schema in parsing_schemas(target):
+        condition, value = schema_id.isin(schema_ids), _projected_row(text, schema, target)
         result = F.when(condition, value) if result is None else result.when(condition, value)
     if result is None:
         raise ValueError
@@ -167,7 +168,8 @@ def typed_rows(
 ) -> DataFrame:
     """Return the rows of *text* as typed columns, beside other columns.
 
-    The result is that of :func:`parsed_row`. With a single schema Spark compiles the expression.
+    The result is that of :func:`parsed_row`. If one schema parses all of them, Spark compiles the
+    expression.
 
     Args:
         rows: The rows with the text.
@@ -178,10 +180,11 @@ def typed_rows(
             one, which fails the statement if the text does not fit its schema.
     """
     state_columns = [column.alias(name) for name, column in state.items()]
-    if len(target.schemas) > 1:
+    schemas = parsing_schemas(target)
+    if len(schemas) > 1:
         row = parsed_row(text, schema_id, target).alias(_ROW)
         return rows.select(row, *state_columns).select(f"{_ROW}.*", *state)
-    (schema,) = target.schemas.values()
+    ((_, schema),) = schemas
     read = rows.select(_parsed_struct(text, schema).alias(_ROW), *state_columns)
     row, (checked, *other_columns) = F.col(_ROW), state
     failure = F.raise_error(F.lit(_WRONG_JSON)).cast(read.schema[checked].dataType)
@@ -313,9 +316,10 @@ def is_conflict(error: Exception) -> bool:
 def with_newest_row(key_rows: DataFrame, target: Target) -> DataFrame:
     """Add the row of the newest full event, else of the newest departure, as ``row``."""
     text, schema_id = _newest_text()
-    if len(target.schemas) == 1:
+    schemas = parsing_schemas(target)
+    if len(schemas) == 1:
         # as in typed_rows, Spark compiles the expression
-        (schema,) = target.schemas.values()
+        ((_, schema),) = schemas
         key_rows = key_rows.withColumn(_ROW, _parsed_struct(text, schema))
         row = _checked_row(F.col(_ROW), schema, target)
     else:

@@ -33,6 +33,8 @@ class Target(NamedTuple):
         alterations: The renames and drops of columns that the table has executed, in their order:
             the id of each, and the new names by the old ones in lower case (``None`` = dropped).
         backfills: The columns that statements added with a value, or with one that is unknown.
+        has_exact_images: Whether an image has no column that its schema lacks. An image that is
+            older than a statement still has the columns that the statement dropped.
     """
 
     columns: Mapping[str, str]
@@ -42,6 +44,7 @@ class Target(NamedTuple):
     additions: Sequence[Addition] = ()
     alterations: Sequence[tuple[str, Mapping[str, str | None]]] = ()
     backfills: Sequence[Addition] = ()
+    has_exact_images: bool = False
 
     def schemas_with(self, column: str) -> list[str]:
         """Return the ids of the schemas with a column."""
