@@ -30,6 +30,7 @@ column           content
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -243,32 +244,41 @@ def carried_columns(
             were added after it, with the value of older rows (``RowColumn.fixed``).
     """
     complete = F.lit(False) if complete is None else complete
-    names = {name.lower(): name for name in target.columns}
     lacking = F.coalesce(missing, F.array().cast("array<string>"))
-
-    def is_known(pair: Column) -> Column:
-        return ~F.array_contains(lacking, pair["source_name"]) & (~pair["later"] | complete)
-
-    result: Column | None = None
-    for schema, row_schema in target.schemas.items():
-        pairs = ", ".join(
-            f"struct({sql_literal(column.image_name)} AS source_name, "
-            f"{sql_literal(names[column.name.lower()])} AS name, "
-            f"{'false' if column.fixed is None else 'true'} AS later)"
+    names = {name.lower(): name for name in target.columns}
+    columns_by_schema = {
+        schema: [
+            (column.image_name, names[column.name.lower()], column.fixed is not None)
             for column in row_schema.columns
             if column.name.lower() in names
-        )
-        known_pairs = F.filter(F.expr(f"array({pairs})"), is_known)
-        known_names = F.transform(known_pairs, lambda pair: pair["name"])
-        condition = schema_id == F.lit(schema)
-        result = (
-            F.when(condition, known_names)
-            if result is None
-            else result.when(condition, known_names)
-        )
-    if result is None:
-        raise ValueError
-    return result
+        ]
+        for schema, row_schema in target.schemas.items()
+    }
+    every = list(dict.fromkeys(column for own in columns_by_schema.values() for column in own))
+    columns = ", ".join(
+        f"struct({sql_literal(image_name)} AS source_name, {sql_literal(name)} AS name, "
+        f"{str(is_later).lower()} AS later)"
+        for image_name, name, is_later in every
+    )
+    # a text with a character for each column, because there may be thousands of schemas
+    masks = {
+        schema: "".join("1" if column in own else "0" for column in every)
+        for schema, own in columns_by_schema.items()
+    }
+    mask = F.try_element_at(_literal_map(masks), schema_id)
+
+    def is_known(column: Column, index: Column) -> Column:
+        is_own = F.substring(mask, index + 1, F.lit(1)) == "1"
+        is_lacking = F.array_contains(lacking, column["source_name"])
+        return is_own & ~is_lacking & (~column["later"] | complete)
+
+    known = F.transform(F.filter(F.expr(f"array({columns})"), is_known), lambda each: each["name"])
+    return F.when(mask.isNotNull(), known)
+
+
+def _literal_map(values: Mapping[str, str]) -> Column:
+    """Return a map of texts as one literal, which Spark's optimizer makes of it."""
+    return F.from_json(F.lit(msgspec.json.encode(values).decode()), "map<string,string>")
 
 
 def names_all_columns(schema_id: Column, target: Target) -> Column:
