@@ -28,10 +28,15 @@ _OFFSET_BITS: Final = 63 - _PARTITION_BITS - _EVENT_BITS
 
 
 class Origin(NamedTuple):
-    """The message of an event, and the index of the event in it; ``None`` = all events."""
+    """The message of an event, and the index of the event in it; ``None`` = all events.
+
+    Of an update that was joined from two messages it is that of the second half, with the
+    *first_half*.
+    """
 
     message: Message
     number: int | None
+    first_half: "Origin | None" = None
 
 
 Deliver = Callable[[ChangeEvent, Origin, str | None], Encoded]

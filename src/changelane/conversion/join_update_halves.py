@@ -118,6 +118,8 @@ class JoinHalves:
 
     Attributes:
         half_count: The number of halves and of tombstones of key changes so far.
+        first_half: The earlier half that the last event completed: the last released event is the
+            update of both. ``None`` if the last event completed none.
 
     Args:
         max_waiting: The maximum number of events that a half waits.
@@ -136,6 +138,7 @@ class JoinHalves:
         self._orphans = Orphans(orphans)
         self.state = JoinState() if state is None else state
         self.half_count = 0
+        self.first_half: HalfUpdate | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -161,6 +164,7 @@ class JoinHalves:
         """Add an event; return the events that are released."""
         state = self.state
         state.event_count += 1
+        self.first_half = None
         released = (
             self._expired()
             if state.waiting_halves or state.joined_key_changes or state.released_halves
@@ -169,6 +173,7 @@ class JoinHalves:
         if state.adjacent is not None:
             half, state.adjacent = state.adjacent, None
             if (second := _second_half(event, half)) is not None:
+                self.first_half = half
                 return (*released, _update(half.change, second))
             released += self._without_partner(_WaitingHalf(half, None, 0))
         if isinstance(event, HalfUpdate):
@@ -206,6 +211,7 @@ class JoinHalves:
         if waiting_half is not None and waiting_half.half.change.op is not change.op:
             released = self._release(overtaken - {token})
             self._forget(token)
+            self.first_half = waiting_half.half
             if token[2] is not None and not waiting_half.tombstones:
                 state.joined_key_changes[token[2]] = state.event_count
             halves = (change, waiting_half.half.change)

@@ -150,7 +150,7 @@ class Delivery:
         """
         if self._blocks_keys and (is_blocked or blocking_key_of(message) in self._blocked_keys):
             self._counts.totals["messages"] += 1
-            return [self.reject_blocked(Origin(message, event_index))]
+            return [*self.reject_blocked(Origin(message, event_index))]
         if self.lanes is not None and event_index is None and self._join.passes_changes:
             plain = self._plain(message, self.lanes)
             if plain is not None:
@@ -160,14 +160,14 @@ class Delivery:
         try:
             events = self._source.decode(message)
         except DecodeError as error:
-            return [self.reject(Origin(message, None), error.code, error.reason, error.path)]
+            return [*self.reject(Origin(message, None), error.code, error.reason, error.path)]
         except UnreachableError:
             raise  # a schema registry does not answer; the message may be right
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
-            return [self.reject(Origin(message, None), ReasonCode.DEFECT, _defect_text(error))]
+            return [*self.reject(Origin(message, None), ReasonCode.DEFECT, _defect_text(error))]
         if event_index is not None and event_index >= len(events):
             reason = f"the message has {len(events)} events now, fewer than when it was quarantined"
-            return [self.reject(Origin(message, event_index), ReasonCode.NO_SUCH_EVENT, reason)]
+            return [*self.reject(Origin(message, event_index), ReasonCode.NO_SUCH_EVENT, reason)]
         self._counts.totals["events"] += len(events) if event_index is None else 1
         self._only_event = events[0] if len(events) == 1 else None
         outcomes: list[Message | RejectedMessage] = []
@@ -176,7 +176,7 @@ class Delivery:
             if event_index not in {None, index}:
                 continue
             if self._blocks_keys and blocking_key_of(message) in self._blocked_keys:
-                outcomes.append(self.reject_blocked(origin))
+                outcomes += self.reject_blocked(origin)
                 continue
             event = self._transformed(decoded, origin, outcomes)
             if event is None:
@@ -184,6 +184,8 @@ class Delivery:
             released = self._join.push(event)
             if len(released) != 1 or released[0] is not event:
                 self._remember_origin(event, origin)
+            if (half := self._join.first_half) is not None:
+                origin = origin._replace(first_half=self._origin(half, origin))
             for released_event in released:
                 outcomes += self._encode(released_event, self._origin(released_event, origin))
         return outcomes
@@ -238,9 +240,9 @@ class Delivery:
         try:
             transformed = self._chain(event)
         except TransformError as error:
-            outcomes.append(self.reject(origin, error.code, str(error)))
+            outcomes += self.reject(origin, error.code, str(error))
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
-            outcomes.append(self.reject(origin, ReasonCode.DEFECT, _defect_text(error)))
+            outcomes += self.reject(origin, ReasonCode.DEFECT, _defect_text(error))
         else:
             self._counts.totals["excluded"] += transformed is None
             return transformed
@@ -275,19 +277,19 @@ class Delivery:
     def _encode(self, event: ChangeEvent, origin: Origin) -> list[Message | RejectedMessage]:
         if isinstance(event, HalfUpdate):
             reason = "the other half of the update is not in this partition and batch"
-            return [self.reject(origin, ReasonCode.ORPHAN_HALF, reason, table=event.change.table)]
+            return [*self.reject(origin, ReasonCode.ORPHAN_HALF, reason, table=event.change.table)]
         table = getattr(event, "table", None)
         try:
             topic = self._chain.topic(table) if isinstance(table, TableId) else None
             encoded = self._deliver(event, origin, topic)
         except UnsupportedError as error:
-            return [self.reject(origin, ReasonCode.UNSUPPORTED, str(error), table=table)]
+            return [*self.reject(origin, ReasonCode.UNSUPPORTED, str(error), table=table)]
         except EncodeError as error:
-            return [self.reject(origin, error.code, str(error), table=table)]
+            return [*self.reject(origin, error.code, str(error), table=table)]
         except (DeliveryError, UnreachableError):
             raise  # also a schema registry that does not answer, or rejects the schema
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
-            return [self.reject(origin, ReasonCode.DEFECT, _defect_text(error), table=table)]
+            return [*self.reject(origin, ReasonCode.DEFECT, _defect_text(error), table=table)]
         if self.lanes is not None and event is self._only_event:
             messages = tuple(Message(m.value, m.key, m.headers) for m in encoded.messages)
             self.lanes.learn(origin.message, event, Encoded(messages, encoded.losses))
@@ -300,7 +302,7 @@ class Delivery:
             for number, message in enumerate(encoded.messages)
         ]
 
-    def reject_blocked(self, origin: Origin) -> RejectedMessage:
+    def reject_blocked(self, origin: Origin) -> list[RejectedMessage]:
         """Reject a message because an earlier message of its key is quarantined, and count it."""
         return self.reject(origin, ReasonCode.HELD, _BLOCKED_REASON)
 
@@ -311,8 +313,17 @@ class Delivery:
         reason: str,
         path: str = "$",
         table: TableId | None = None,
+    ) -> list[RejectedMessage]:
+        """Reject a message, or an event of it, and count it.
+
+        Both messages of a joined update are rejected: a replay of one of them would lose the other.
+        """
+        halves = (origin,) if origin.first_half is None else (origin.first_half, origin)
+        return [self._rejected(half, code, reason, path, table) for half in halves]
+
+    def _rejected(
+        self, origin: Origin, code: ReasonCode, reason: str, path: str, table: TableId | None
     ) -> RejectedMessage:
-        """Reject a message, or an event of it, and count it."""
         self._counts.refused[code] += 1
         redacted = self._chain.redacted
         message = origin.message

@@ -107,9 +107,9 @@ class Sending:
             event = *blocking_key_of(origin.message), origin.message.offset, origin.number
             if error is not None:
                 reason = f"the topic rejects the record: {error}"
-                yield self._delivery.reject(origin, ReasonCode.REFUSED_BY_DATAHUB, reason)
+                yield from self._delivery.reject(origin, ReasonCode.REFUSED_BY_DATAHUB, reason)
             elif event not in reported:
-                yield self._delivery.reject_blocked(origin)
+                yield from self._delivery.reject_blocked(origin)
             reported.add(event)
 
 

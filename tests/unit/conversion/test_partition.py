@@ -424,3 +424,49 @@ def test_halves_that_the_end_of_a_batch_parted_are_joined_when_both_are_replayed
     ]
     (joined,) = sent([*found, *again.flush()])
     assert json.loads(joined.value or b"")["op"] == "u"
+
+
+def key_change(old: int, new: int) -> list[Message]:
+    """Return a change of a key as Debezium writes it: a delete, its tombstone, and an insert."""
+    found: list[Message] = []
+    for op, key, other in (("d", old, new), ("", old, new), ("c", new, old)):
+        name = json.dumps({"id": key}).encode()
+        header = f"__debezium.{'oldkey' if op == 'c' else 'newkey'}"
+        headers = ((header, json.dumps({"id": other}).encode()),)
+        source = {"version": "2.7.0.Final", "connector": "mysql", "name": "s", "ts_ms": 1}
+        source |= {"db": "shop", "table": "orders", "file": "b.000001", "pos": 9, "row": 0}
+        images = {"before": {"id": key} if op == "d" else None}
+        images["after"] = {"id": key} if op == "c" else None
+        value = json.dumps({**images, "source": source, "op": op, "ts_ms": 1}).encode()
+        found.append(Message(value if op else None, name, headers, "in", 3, len(found)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("source", "messages"),
+    [
+        (NATIVE, halves(("d", 1, "p"), ("c", 1, "p"))),
+        ("debezium-json", key_change(1, 2)),
+    ],
+)
+def test_a_joined_update_is_set_aside_with_both_of_its_messages(
+    source: str, messages: list[Message]
+) -> None:
+    """A replay of the second half alone would lose the first one, or leave the old key's row."""
+    counted = empty_counts()
+    target = delivery("none", source=source, on_loss="warn", counts=counted)
+    found = [one for message in messages for one in target.push(message)] + target.flush()
+    aside = [one for one in found if isinstance(one, RejectedMessage)]
+    assert [(one.code, one.origin.message, one.origin.number) for one in aside] == [
+        ("no_topic", messages[0], 0),
+        ("no_topic", messages[-1], 0),
+    ]
+    assert counted.refused == {"no_topic": 2}
+    again = delivery(source=source, on_loss="warn")
+    replayed = [
+        made
+        for one in aside
+        for made in again.push(one.origin.message, event_index=one.origin.number)
+    ]
+    (joined,) = sent([*replayed, *again.flush()])
+    assert json.loads(joined.value or b"")["op"] == "u"
