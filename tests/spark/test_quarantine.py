@@ -230,6 +230,19 @@ def test_what_was_set_aside_is_mended_and_goes_through_its_pipeline_once(
     assert sorted(row["v"] for row in tables.read("tables/kept").collect()) == ["1", "5", "9"]
 
 
+def test_a_registry_that_does_not_answer_is_no_replay(tmp_path: Path) -> None:
+    """An unfinished replay comes first, with its settings: it would fail for ever."""
+    file = written(tmp_path, [record(0, b"\0\0\0\0\1\2\2")])
+    call(file, command="run")
+    settings = ("serde=avro-registry", "registry=http://127.0.0.1:1")
+    options = [word for setting in settings for word in ("--format-option", setting)]
+    told = call(file, "replay", "--format", "debezium-json", *options, code=1).stderr
+    assert "http://127.0.0.1:1 does not answer" in told
+    told = call(file, "replay", "--discard", "--code", "malformed_json").stdout
+    assert "replay 1 done: 1 entries discarded" in told
+    assert listed(file) == {"malformed_json": (0, 1)}
+
+
 def test_a_run_stops_where_its_options_say(spark: SparkSession, tmp_path: Path) -> None:
     good = [record(n, event("orders", n, n)) for n in range(1, 4)]
     file = written(tmp_path, [good[0]], [good[1], record(9, b"{broken")], [good[2]])

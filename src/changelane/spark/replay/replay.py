@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from changelane.codec import get_codec
 from changelane.errors import ConfigError
@@ -22,7 +23,7 @@ from changelane.pipeline.yaml import hide_variables
 from changelane.spark.lake import lake_of
 from changelane.spark.maintenance.quarantine_view import EntryFilter
 from changelane.spark.replay.repaired import with_repaired
-from changelane.spark.replay.to_tables import TableReplay
+from changelane.spark.replay.to_tables import TableReplay, event_rows_of
 from changelane.spark.replay.to_topics import TopicReplay
 from changelane.spark.state.quarantine import Quarantine
 from changelane.spark.state.replays import (
@@ -63,6 +64,8 @@ def replay(
     Raises:
         ConfigError: A name is wrong, or the entry of a repaired message does not wait.
         FencedError: A run of the pipeline or another replay has begun in the meantime.
+        PythonException: The settings name a schema registry that does not answer; nothing is
+            recorded.
     """
     check(pipeline, settings, repaired)
     lake = lake_of(spark, pipeline)
@@ -85,6 +88,8 @@ def replay(
     )
     if not (unfinished := replays.unfinished()) and not selected_entries.limit(1).count():
         return []
+    if settings.format is not None or settings.options:
+        _check_decodes(selected_entries, pipeline, settings)
     replay_target: TopicReplay | TableReplay = (
         TopicReplay if pipeline.sink.is_topics else TableReplay
     )(spark, pipeline, lake)
@@ -132,6 +137,18 @@ def check(
             "repair them at the source and read them again"
         )
         raise ConfigError(msg)
+
+
+def _check_decodes(entries: DataFrame, pipeline: Pipeline, settings: Settings) -> None:
+    """Decode the messages of entries with the settings of a replay before they are stored.
+
+    An unfinished replay is completed with its stored settings before another one begins. With a
+    schema registry that does not exist, it would fail each time, and no other replay could begin.
+    """
+    messages = entries.where(
+        F.col("event").isNull() & F.get_json_object("message", "$.file").isNull()
+    )
+    event_rows_of(messages, pipeline, *_codec_of(pipeline, settings)).count()
 
 
 def _codec_of(pipeline: Pipeline, settings: Settings) -> tuple[str, dict[str, Any]]:
