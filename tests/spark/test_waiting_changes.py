@@ -14,6 +14,7 @@ from test_crash import LOG, ONE, TWO, WIDER, insert
 from test_dispatch import DIRECT, LATER, DiedError, altered, dispatcher, dying, take
 from test_latest import pipeline
 
+from changelane.errors import BudgetError
 from changelane.event import DataChange
 from changelane.pipeline.config import load
 from changelane.position import OffsetPosition
@@ -225,3 +226,25 @@ def test_a_replay_follows_the_events_that_wait_before_it(spark: SparkSession, la
     ids = lake_tables.table_of(spark, lake, ONE).select("id").collect()
     assert [row["id"] for row in ids] == [1]
     assert report.quarantined == {"no_key": 1}
+
+
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
+def test_what_a_replay_merges_before_is_rejected_as_in_a_run(
+    spark: SparkSession, lake: str
+) -> None:
+    take(spark, dispatcher(spark, lake, DIRECT), [insert(ONE, 1, 1)], 0)
+    unread = spark.createDataFrame([(b"{",)], "value binary")
+    waiting = lake_tables.messages(spark, [replace(insert(ONE, 2, 2), key=None)])
+    rows = decode(waiting.unionAll(unread), "native-json")
+    dispatcher(spark, lake, LATER).apply(rows, Marker("test", "q", 1))
+    (message,) = lake_tables.CODEC.encode(insert(TWO, 1, 1)).messages
+    (entry,) = pending_entries(open_lake(spark, lake, Path(lake).name)).collect()
+    file = load(str(pipeline(lake)))
+    stopping = replace(file, options=replace(file.options, on_error="stop"))
+    repaired = {entry["entry"]: message}
+    with pytest.raises(BudgetError, match="no_key"):
+        replay(spark, stopping, EntryFilter(), Settings(), repaired)
+    assert lake_tables.table_of(spark, lake, "_changelane/quarantine").count() == 1
+    (report,) = replay(spark, file, EntryFilter(), Settings(), repaired)
+    assert (report.quarantined, report.waiting_quarantined) == ({}, {"no_key": 1})
+    assert report.tables == {"shop.two": 1}

@@ -231,7 +231,7 @@ def replay(
         click.echo(msgspec.json.format(msgspec.json.encode(reports)))
     else:
         _summary(reports)
-    if any(report.quarantined or report.paused for report in reports):
+    if any(report.quarantined or report.waiting_quarantined or report.paused for report in reports):
         sys.exit(1)
 
 
@@ -251,5 +251,7 @@ def _summary(reports: "list[ReplayReport]") -> None:
             click.echo(f"{printable(name):<40} {count:>10,} events")
         for code, count in sorted(report.quarantined.items()):
             click.echo(f"{'quarantined again: ' + printable(code):<40} {count:>10,}")
+        for code, count in sorted(report.waiting_quarantined.items()):
+            click.echo(f"{'quarantined of waiting events: ' + printable(code):<40} {count:>10,}")
         for name, reason in sorted(report.paused.items()):
             click.echo(f"changelane: {printable(name)} is paused: {printable(reason)}", err=True)

@@ -62,6 +62,8 @@ def replay(
         repaired: Messages that replace those of their entries; only these entries are replayed.
 
     Raises:
+        BudgetError: Events wait in the change log, a table rejects one of them, and the options
+            set ``on_error: stop``; nothing is recorded.
         ConfigError: A name is wrong, or the entry of a repaired message does not wait.
         FencedError: A run of the pipeline or another replay has begun in the meantime.
         PythonException: The settings name a schema registry that does not answer; nothing is
@@ -93,6 +95,8 @@ def replay(
     replay_target: TopicReplay | TableReplay = (
         TopicReplay if pipeline.sink.is_topics else TableReplay
     )(spark, pipeline, lake)
+    if not all(each.discards for each in (settings, *(one.settings for one in unfinished))):
+        replay_target.merge_waiting_events()
 
     def replay_one(unfinished_replay: UnfinishedReplay, *, is_resumed: bool) -> ReplayReport:
         report = ReplayReport(

@@ -43,11 +43,30 @@ class TableReplay:
     """Applies replays to the tables of a pipeline, and stops a run that is under way."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline, lake: Lake) -> None:
+        self._spark = spark
         self._pipeline = pipeline
+        self._lake = lake
         self._expressions = expressions_of(spark, pipeline)
-        applier = applier_of(spark, lake, pipeline)
-        applier.acquire_fencing_token(pipeline.name)
-        self._dispatcher = TableDispatcher(lake, applier, pipeline.name, MergeSchedule())
+        self._waiting_quarantined: dict[str, int] = {}
+        self._dispatcher = self._new_dispatcher(stops=pipeline.options.on_error == "stop")
+
+    def _new_dispatcher(self, *, stops: bool) -> TableDispatcher:
+        """Return a dispatcher with a new fencing token; with *stops* a rejected event raises."""
+        applier = applier_of(self._spark, self._lake, self._pipeline, stops=stops)
+        applier.acquire_fencing_token(self._pipeline.name)
+        return TableDispatcher(self._lake, applier, self._pipeline.name, MergeSchedule())
+
+    def merge_waiting_events(self) -> None:
+        """Merge the events that wait in the change log: they come first, as in a run.
+
+        Raises:
+            BudgetError: A table rejects one of them, and the options set ``on_error: stop``.
+        """
+        report = self._dispatcher.merge(all_of_them=True)
+        self._waiting_quarantined = {} if report is None else report.quarantined
+        # the entries of a replay that fail again stay in the quarantine, whatever the options say
+        if self._pipeline.options.on_error == "stop":
+            self._dispatcher = self._new_dispatcher(stops=False)
 
     def entries_to_replay(self, rows: DataFrame, selected_entries: DataFrame) -> DataFrame:
         """Return the selected entries: a replay into tables needs no others."""
@@ -61,9 +80,7 @@ class TableReplay:
         format_name: str,
         options: Mapping[str, Any],
     ) -> ReplayReport:
-        """Apply a replay; its messages have one format."""
-        # events that wait in the change log come first, as in a run
-        self._dispatcher.merge(all_of_them=True)
+        """Apply a replay, after :meth:`merge_waiting_events`; its messages have one format."""
         entries = replays.entries_of(unfinished_replay.number)
         marker, details = replays.marker(unfinished_replay.number), {"source": "quarantine"}
         # filters and computes already ran for events that tables rejected
@@ -80,12 +97,14 @@ class TableReplay:
                 )
                 events = events.unionByName(decoded_events)  # noqa: PLW2901
             report = self._dispatcher.apply(events, marker, details)
+        waiting_quarantined, self._waiting_quarantined = self._waiting_quarantined, {}
         return ReplayReport(
             unfinished_replay.number,
             unfinished_replay.entries,
             report.events,
             tables={table.table: table.events for table in report.tables},
             quarantined=report.quarantined,
+            waiting_quarantined=waiting_quarantined,
             paused=self._dispatcher.paused,
         )
 

@@ -42,6 +42,9 @@ class TopicReplay:
         # two parallel replays would send everything twice, so the older one stops
         self._fencing_token = create_fencing_token(lake, ledger.NAME, pipeline.name)
 
+    def merge_waiting_events(self) -> None:
+        """Do nothing: only events of tables wait."""
+
     def entries_to_replay(self, rows: DataFrame, selected_entries: DataFrame) -> DataFrame:
         """Return the selected entries; if keys are blocked, all pending entries of their keys."""
         if not self._is_blocking_keys:

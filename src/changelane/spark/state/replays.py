@@ -69,6 +69,8 @@ class ReplayReport(msgspec.Struct):
         written: The number of sent messages.
         tables: Events by table.
         quarantined: The number of entries that were quarantined again, by reason code.
+        waiting_quarantined: The number of events that waited in the change log and were quarantined
+            when the replay merged them before its own, by reason code.
         paused: The reasons of failed tables, whose events wait in the change log.
         is_resumed: Whether it began before and was killed.
         is_discarded: Whether its entries were discarded, as the user asked.
@@ -80,6 +82,7 @@ class ReplayReport(msgspec.Struct):
     written: int = 0
     tables: dict[str, int] = {}
     quarantined: dict[str, int] = {}
+    waiting_quarantined: dict[str, int] = {}
     paused: dict[str, str] = {}
     is_resumed: bool = False
     is_discarded: bool = False
