@@ -59,6 +59,7 @@ class Sending:
         )
         self._group = _group if sink.block_keys_on_error else None
         self._writers: dict[str, Writer] = {}
+        self._rejected_events: set[tuple[object, ...]] = set()
 
     @property
     def owners(self) -> Mapping[str, str]:
@@ -100,17 +101,18 @@ class Sending:
         )
 
     def _refused(self, refused: Iterable[RefusedRecord]) -> Iterator[RejectedMessage]:
-        reported: set[tuple[object, ...]] = set()
         for record, error in refused:
             self._counts.totals["written"] -= 1
             origin = record.origin
             event = *blocking_key_of(origin.message), origin.message.offset, origin.number
+            if event in self._rejected_events:  # by another record of it, maybe of another shard
+                continue
+            self._rejected_events.add(event)
             if error is not None:
                 reason = f"the topic rejects the record: {error}"
                 yield from self._delivery.reject(origin, ReasonCode.REFUSED_BY_DATAHUB, reason)
-            elif event not in reported:
+            else:
                 yield from self._delivery.reject_blocked(origin)
-            reported.add(event)
 
 
 def _group(record: Record) -> object:

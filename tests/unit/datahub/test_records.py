@@ -363,6 +363,14 @@ def test_a_record_that_the_service_never_takes_is_set_aside_with_its_message() -
     assert len(service.written) == 9
 
 
+def test_an_update_whose_two_records_are_refused_is_one_entry() -> None:
+    service = tuples(bad=lambda _: True)
+    update = message(4, "u", before={"id": 1, "v": "a"}, after={"id": 2, "v": "a"})
+    refused = sent(service, update, insert(5, id=3))
+    aside = [(one.code, one.origin.message.offset) for one in refused]
+    assert sorted(aside) == [("refused_by_datahub", 4), ("refused_by_datahub", 5)]
+
+
 def test_what_waits_behind_a_refused_record_is_set_aside_once_and_not_written() -> None:
     def update(offset: int) -> Message:
         return message(offset, "u", before={"id": 1, "v": "a"}, after={"id": 1, "v": str(offset)})
