@@ -19,6 +19,7 @@ from changelane.reason_codes import ReasonCode
 from changelane.spark.apply.dispatch import MergeSchedule, TableDispatcher
 from changelane.spark.lake.interface import Lake
 from changelane.spark.rows import schema as rows
+from changelane.spark.rows.batch_stats import BatchReport
 from changelane.spark.rows.builder import RowBuilder, row_builder
 from changelane.spark.rows.expressions.apply import apply_expressions
 from changelane.spark.rows.rejected import (
@@ -102,11 +103,20 @@ class TableReplay:
             unfinished_replay.number,
             unfinished_replay.entries,
             report.events,
-            tables={table.table: table.events for table in report.tables},
+            tables=applied_events(report),
             quarantined=report.quarantined,
             waiting_quarantined=waiting_quarantined,
             paused=self._dispatcher.paused,
         )
+
+
+def applied_events(report: BatchReport) -> dict[str, int]:
+    """Return the number of events by table, without tables that applied none of theirs."""
+    return {
+        table.table: table.events + table.applied_before
+        for table in report.tables
+        if table.path and table.failed is None
+    }
 
 
 def event_rows_of(

@@ -67,7 +67,7 @@ class ReplayReport(msgspec.Struct):
         entries: The number of replayed entries.
         events: The number of their events.
         written: The number of sent messages.
-        tables: Events by table.
+        tables: Events by table, for the tables that applied theirs.
         quarantined: The number of entries that were quarantined again, by reason code.
         waiting_quarantined: The number of events that waited in the change log and were quarantined
             when the replay merged them before its own, by reason code.
