@@ -151,26 +151,27 @@ def test_a_default_fills_rows_whose_newest_event_named_other_columns(
         assert found.unknown == {b'["3"]': {"b", "c"}, b'["4"]': {"b", "c"}}, name
 
 
+@pytest.mark.parametrize("name", ["b", "k", "V"])
 def test_a_default_that_nothing_tells_is_unknown_below_a_newer_partial_event(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, name: str
 ) -> None:
     lake = str(tmp_path / "iceberg")
-    row = {"id": 1, "a": 2, "b": UNAVAILABLE, "c": 2}
-    schema = TableSchema(tuple(Column(name, Integer(32)) for name in row))
+    row = {"id": 1, "a": 2, name: UNAVAILABLE, "c": 2}
+    schema = TableSchema(tuple(Column(column, Integer(32)) for column in row))
     position = MySqlPosition(FILE, 20)
     update = DataChange(Op.UPDATE, T, Key(("id",)), None, row, schema, position, None, MYSQL)
     for number, one in enumerate(
         (
             told(5, {"id": 1, "a": 1, "c": 1}),
             update,
-            told(10, "ALTER TABLE t ADD b INT DEFAULT (1+1)"),
-            told(30, {"id": 2, "a": 1, "c": 1, "b": 1}),
+            told(10, f"ALTER TABLE t ADD {name} INT DEFAULT (1+1)"),
+            told(30, {"id": 2, "a": 1, "c": 1, name: 1}),
         )
     ):
         lake_tables.apply(spark, lake, [one], batch=number)
     found = lake_tables.read(spark, lake, T, ("id",))
-    assert found.rows[b"[1]"] == {"id": 1, "a": 2, "b": None, "c": 2}
-    assert found.unknown == {b"[1]": {"b"}}
+    assert found.rows[b"[1]"] == {"id": 1, "a": 2, name: None, "c": 2}
+    assert found.unknown == {b"[1]": {name}}
 
 
 def test_a_purge_keeps_what_a_column_that_comes_later_needs(

@@ -94,7 +94,9 @@ def _backfill(
 def _exceptions_with(name_array: str) -> str:
     """Return the exceptions of a row with an empty order for each of some columns, as SQL."""
     none = "cast(map() AS map<string,binary>)"
-    others = f"map_filter({COLUMNS}, (k, v) -> NOT array_contains({name_array}, k))"
+    # the names depend on columns, which a variable of a lambda with their name would hide
+    key, value = "_changelane_key", "_changelane_value"
+    others = f"map_filter({COLUMNS}, ({key}, {value}) -> NOT array_contains({name_array}, {key}))"
     unknown = f"map_from_arrays({name_array}, transform({name_array}, n -> unhex('')))"
     with_them = f"map_concat(coalesce({others}, {none}), {unknown})"
     return f"CASE WHEN size({name_array}) > 0 THEN {with_them} ELSE {COLUMNS} END"
