@@ -268,7 +268,7 @@ def carried_columns(
     mask = F.try_element_at(_literal_map(masks), schema_id)
 
     def is_known(column: Column, index: Column) -> Column:
-        is_own = F.substring(mask, index + 1, F.lit(1)) == "1"
+        is_own = mask.substr(index + 1, F.lit(1)) == "1"
         is_lacking = F.array_contains(lacking, column["source_name"])
         return is_own & ~is_lacking & (~column["later"] | complete)
 
