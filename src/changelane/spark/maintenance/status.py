@@ -114,17 +114,17 @@ def status(lake: Lake, pipeline: str = "") -> list[TableStatus]:
         rows, mode = lake.read(name), mode_of(properties)
         columns = columns_of_source(lake.columns(name), properties, mode)
         additions = additions_of(properties)
-        incomplete = F.count_if(is_incomplete(columns, additions))
         if mode.keeps_deleted:
             rows = rows.where(~F.col(DELETED))
-        rows = rows.agg(
-            F.count(F.lit(1)).alias("rows"),
-            incomplete.alias("incomplete"),
-            *(F.count_if(is_unknown(addition)) for addition in additions),
-        )
-        (row_counts,) = rows.collect()
+        unknown = {f"unknown{index}": is_unknown(added) for index, added in enumerate(additions)}
+        # PySpark 3.5 cannot resolve their lambdas inside of an aggregate
+        flags = {"incomplete": is_incomplete(columns, additions), **unknown}
+        flag_rows = rows.select(*(flag.alias(flag_name) for flag_name, flag in flags.items()))
+        counts = (F.count_if(flag_name).alias(flag_name) for flag_name in flags)
+        (row_counts,) = flag_rows.agg(F.count(F.lit(1)).alias("rows"), *counts).collect()
         unknown_counts = {
-            addition.column: row_counts[2 + index] for index, addition in enumerate(additions)
+            addition.column: row_counts[f"unknown{index}"]
+            for index, addition in enumerate(additions)
         }
         commit = lake.last_commit(name)
         details: Mapping[str, Any] = {} if commit is None else commit.details
