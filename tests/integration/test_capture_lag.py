@@ -23,11 +23,7 @@ from changelane.pipeline.postgres_source import PostgresSource
 
 def postgres_source(server: PostgresServer, database: str, folder: Path) -> PostgresSource:
     return PostgresSource(
-        host=server.host,
-        port=server.port,
-        database=database,
-        user=server.user,
-        password=server.password,
+        **server.login_of(database),
         tables=["public.*"],
         segments=str(folder / "log"),
         slot=f"{database}_lag",

@@ -609,11 +609,7 @@ def test_a_database_without_encoding_is_found(postgres_server: PostgresServer) -
         )
         try:
             login = PostgresConnection(
-                host=postgres_server.host,
-                port=postgres_server.port,
-                database="raw",
-                user=postgres_server.user,
-                password=postgres_server.password,
+                **postgres_server.login_of("raw"),
             )
             findings = check_server(login, tables=["*.*"], publication="p", slot="s")
             assert "encoding" in {finding.defect for finding in findings}
@@ -623,11 +619,7 @@ def test_a_database_without_encoding_is_found(postgres_server: PostgresServer) -
 
 def test_a_lost_connection_is_unreachable(own_server: PostgresServer) -> None:
     login = PostgresConnection(
-        host=own_server.host,
-        port=own_server.port,
-        database="postgres",
-        user=own_server.user,
-        password=own_server.password,
+        **own_server.login_of("postgres"),
     )
     with connect(login) as connection:
         assert current_lsn(connection) > 0

@@ -110,11 +110,7 @@ class Source:
 
     def options(self, name: str, **options: Any) -> PostgresSource:
         return PostgresSource(
-            host=self.server.host,
-            port=self.server.port,
-            database=self.database,
-            user=self.server.user,
-            password=self.server.password,
+            **self.server.login_of(self.database),
             tables=["public.*"],
             segments=str(self.folder / name),
             slot=f"{self.database}_{name}",
@@ -365,11 +361,7 @@ def test_chunks_of_keys_have_each_row_once(source: Source) -> None:
         source.execute(f'INSERT INTO "of {kind}" VALUES (1, {"), (1, ".join(values)})')
     server = source.server
     login = PostgresConnection(
-        host=server.host,
-        port=server.port,
-        database=source.database,
-        user=server.user,
-        password=server.password,
+        **server.login_of(source.database),
     )
     with connect(login) as connection:
         relations = read_relations(connection)

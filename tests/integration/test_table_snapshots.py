@@ -52,11 +52,7 @@ class Shop(CapturedTables):
         self.server = server
         self.database = database
         source = PostgresSource(
-            host=server.host,
-            port=server.port,
-            database=database,
-            user=server.user,
-            password=server.password,
+            **server.login_of(database),
             tables=["public.*"],
             segments=str(folder / "log"),
             **SMALL_CHUNKS,

@@ -83,11 +83,7 @@ def test_chunks_and_rows_of_keys_with_any_collation(postgres_server: PostgresSer
         with postgres_server.connect(database) as connection:
             connection.execute(TABLE)
         login = PostgresConnection(
-            host=postgres_server.host,
-            port=postgres_server.port,
-            database=database,
-            user=postgres_server.user,
-            password=postgres_server.password,
+            **postgres_server.login_of(database),
         )
         with connect(login) as connection:
             (relation,) = read_relations(connection)
@@ -124,11 +120,7 @@ def test_chunks_and_rows_of_keys_with_any_collation(postgres_server: PostgresSer
 def source_of(server: PostgresServer, database: str, **options: Any) -> PostgresSource:
     """Return the source of all tables of a database."""
     return PostgresSource(
-        host=server.host,
-        port=server.port,
-        database=database,
-        user=server.user,
-        password=server.password,
+        **server.login_of(database),
         tables=["public.*"],
         segments="capture",
         **options,
@@ -177,11 +169,7 @@ def test_rows_that_the_publication_leaves_out_are_not_compared(
                 """CREATE PUBLICATION part FOR TABLE "t %s" WHERE (n > 90 AND b NOT LIKE 'Z%')"""
             )
         login = PostgresConnection(
-            host=postgres_server.host,
-            port=postgres_server.port,
-            database=database,
-            user=postgres_server.user,
-            password=postgres_server.password,
+            **postgres_server.login_of(database),
         )
         with connect(login) as connection:
             (relation,) = read_relations(connection)

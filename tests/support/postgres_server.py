@@ -217,6 +217,16 @@ class PostgresServer:
             dbname=database,
         )
 
+    def login_of(self, database: str) -> dict[str, Any]:
+        """The options of a PostgreSQL source that connects to a database as the superuser."""
+        return {
+            "host": self.host,
+            "port": self.port,
+            "database": database,
+            "user": self.user,
+            "password": self.password,
+        }
+
     def connect(self, database: str = "", **parameters: Any) -> "psycopg.Connection[Any]":
         """Connect as the superuser, with autocommit; parameters are those of libpq."""
         parameters.setdefault("autocommit", True)

@@ -409,6 +409,16 @@ def test_keys_are_not_held_where_what_waits_could_not_be_replayed() -> None:
             parse(pipeline | more)
 
 
+def replayed(aside: list[RejectedMessage], target: Delivery) -> list[Message | RejectedMessage]:
+    """Deliver rejected messages again, as a replay of their entries does."""
+    found = [
+        made
+        for one in aside
+        for made in target.push(one.origin.message, event_index=one.origin.number)
+    ]
+    return [*found, *target.flush()]
+
+
 def test_halves_that_the_end_of_a_batch_parted_are_joined_when_both_are_replayed() -> None:
     aside: list[RejectedMessage] = []
     for message in halves(("d", 1, "p"), ("c", 1, "p")):
@@ -416,13 +426,7 @@ def test_halves_that_the_end_of_a_batch_parted_are_joined_when_both_are_replayed
         assert target.push(message) == []
         aside += [one for one in target.flush() if isinstance(one, RejectedMessage)]
     assert [one.code for one in aside] == ["orphan_half", "orphan_half"]
-    again = delivery()
-    found = [
-        made
-        for one in aside
-        for made in again.push(one.origin.message, event_index=one.origin.number)
-    ]
-    (joined,) = sent([*found, *again.flush()])
+    (joined,) = sent(replayed(aside, delivery()))
     assert json.loads(joined.value or b"")["op"] == "u"
 
 
@@ -462,11 +466,5 @@ def test_a_joined_update_is_set_aside_with_both_of_its_messages(
         ("no_topic", messages[-1], 0),
     ]
     assert counted.refused == {"no_topic": 2}
-    again = delivery(source=source, on_loss="warn")
-    replayed = [
-        made
-        for one in aside
-        for made in again.push(one.origin.message, event_index=one.origin.number)
-    ]
-    (joined,) = sent([*replayed, *again.flush()])
+    (joined,) = sent(replayed(aside, delivery(source=source, on_loss="warn")))
     assert json.loads(joined.value or b"")["op"] == "u"

@@ -16,7 +16,7 @@ from changelane.pipeline.lake_sinks import OWN_PREFIX
 from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.modes import EVENT, ORDINAL
 from changelane.spark.rows import latest_per_key
-from changelane.spark.rows.added_columns import names_where
+from changelane.spark.rows.added_columns import names_where, orders_of
 from changelane.spark.rows.latest_per_key import empty_order
 from changelane.spark.rows.target import Target
 from changelane.spark.runtime.sql import COLUMNS, DELETED, ORDER, quoted
@@ -119,8 +119,7 @@ def _listed(target: Target) -> Column:
         for added in target.additions
         if added.is_unknown and (having := target.schemas_with(added.column))
     )
-    orders = F.map_from_arrays(names, F.transform(names, lambda _: F.col("order")))
-    return F.when(F.size(names) > 0, orders)
+    return F.when(F.size(names) > 0, orders_of(names, F.col("order")))
 
 
 def _unknown(plan: TablePlan) -> Column:
@@ -133,7 +132,7 @@ def _unknown(plan: TablePlan) -> Column:
     carried = latest_per_key.carried_columns(F.col("schema_id"), missing, plan.target)
     lacking = F.array_except(F.array(*(F.lit(name) for name in plan.target.columns)), carried)
     every = (leaves & missing.isNull()) | F.col("whole") | (F.col("kind") == "truncate")
-    nothing_known = F.map_from_arrays(lacking, F.transform(lacking, lambda _: empty_order()))
+    nothing_known = orders_of(lacking, empty_order())
     return F.when(
         ~F.coalesce(every, F.lit(False)) & (F.size(lacking) > 0), nothing_known
     ).otherwise(none)

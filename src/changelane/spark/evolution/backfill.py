@@ -13,10 +13,21 @@ from changelane.apply.column_mapping import ColumnBackfill
 from changelane.spark.lake.interface import Lake, retry_conflicts
 from changelane.spark.lake.type_texts import fits
 from changelane.spark.rows.schema import RowColumn
-from changelane.spark.runtime.sql import COLUMNS, ORDER, quoted, sql_literal
+from changelane.spark.runtime.sql import (
+    COLUMNS,
+    EMPTY_ORDER,
+    NO_EXCEPTIONS,
+    ORDER,
+    quoted,
+    sql_literal,
+)
 
 BACKFILLED: Final = "filled"
 """The property with the ids of the backfills that the table has."""
+
+ValuedBackfill = tuple[ColumnBackfill, RowColumn | None]
+"""A backfill and its value; ``None`` if the source computed a value that the log does not contain.
+"""
 
 
 def backfill_id(backfill: ColumnBackfill) -> str:
@@ -24,14 +35,8 @@ def backfill_id(backfill: ColumnBackfill) -> str:
     return hashlib.sha256(backfill.order + backfill.column.encode()).hexdigest()[:12]
 
 
-Backfill = tuple[ColumnBackfill, RowColumn | None]
-"""A column with the order at which it was added, and its value; ``None`` if the source computed a
-value that the log does not contain.
-"""
-
-
 def backfill_columns(
-    lake: Lake, name: str, properties: dict[str, str], backfills: Sequence[Backfill]
+    lake: Lake, name: str, properties: dict[str, str], backfills: Sequence[ValuedBackfill]
 ) -> dict[str, str]:
     """Fill the columns that the table has and that are not filled yet; return its properties.
 
@@ -45,7 +50,7 @@ def backfill_columns(
     remaining = [backfill for backfill in remaining if backfill[0].column in columns]
     while remaining:
         # a column that was added twice is filled in the order of its additions
-        by_column: dict[str, Backfill] = {}
+        by_column: dict[str, ValuedBackfill] = {}
         remaining = [
             backfill
             for backfill in remaining
@@ -59,7 +64,7 @@ def _backfill(
     lake: Lake,
     name: str,
     properties: dict[str, str],
-    backfills: Sequence[Backfill],
+    backfills: Sequence[ValuedBackfill],
     columns: Mapping[str, tuple[str, str]],
 ) -> dict[str, str]:
     """Fill different columns in the rows that are older than them; return the properties."""
@@ -93,10 +98,9 @@ def _backfill(
 
 def _exceptions_with(name_array: str) -> str:
     """Return the exceptions of a row with an empty order for each of some columns, as SQL."""
-    none = "cast(map() AS map<string,binary>)"
     # the names depend on columns, which a variable of a lambda with their name would hide
     key, value = "_changelane_key", "_changelane_value"
     others = f"map_filter({COLUMNS}, ({key}, {value}) -> NOT array_contains({name_array}, {key}))"
-    unknown = f"map_from_arrays({name_array}, transform({name_array}, n -> unhex('')))"
-    with_them = f"map_concat(coalesce({others}, {none}), {unknown})"
+    unknown = f"map_from_arrays({name_array}, transform({name_array}, n -> {EMPTY_ORDER}))"
+    with_them = f"map_concat(coalesce({others}, {NO_EXCEPTIONS}), {unknown})"
     return f"CASE WHEN size({name_array}) > 0 THEN {with_them} ELSE {COLUMNS} END"

@@ -12,9 +12,8 @@ from changelane.apply import key_values
 from changelane.apply.added_columns import Addition
 from changelane.spark.rows.added_columns import column_exceptions
 from changelane.spark.rows.json_values import key_text
-from changelane.spark.rows.latest_per_key import no_exceptions
 from changelane.spark.rows.target import Target
-from changelane.spark.runtime.sql import COLUMNS, ORDER, quoted
+from changelane.spark.runtime.sql import COLUMNS, NO_EXCEPTIONS, ORDER, quoted
 
 
 def existing_rows(
@@ -50,7 +49,7 @@ def existing_rows(
 def has_newer(table: DataFrame, order: bytes) -> bool:
     """Return whether a row or a column of a table is newer than an order."""
     floor = F.lit(bytearray(order))
-    ages = F.map_values(F.coalesce(COLUMNS, no_exceptions()))
+    ages = F.map_values(F.coalesce(COLUMNS, F.expr(NO_EXCEPTIONS)))
     newer = (F.col(ORDER) > floor) | F.exists(ages, lambda age: age > floor)
     return not table.where(newer).isEmpty()
 

@@ -123,8 +123,8 @@ def status(lake: Lake, pipeline: str = "") -> list[TableStatus]:
         counts = (F.count_if(flag_name).alias(flag_name) for flag_name in flags)
         (row_counts,) = flag_rows.agg(F.count(F.lit(1)).alias("rows"), *counts).collect()
         unknown_counts = {
-            addition.column: row_counts[f"unknown{index}"]
-            for index, addition in enumerate(additions)
+            addition.column: row_counts[flag_name]
+            for flag_name, addition in zip(unknown, additions, strict=True)
         }
         commit = lake.last_commit(name)
         details: Mapping[str, Any] = {} if commit is None else commit.details

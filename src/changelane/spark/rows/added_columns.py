@@ -17,12 +17,11 @@ from pyspark.sql import functions as F
 
 from changelane.apply.added_columns import Addition, Cause, ColumnHistory
 from changelane.position import order_text
-from changelane.spark.runtime.sql import COLUMNS, ORDER
+from changelane.spark.runtime.sql import COLUMNS, EMPTY_ORDER, NO_EXCEPTIONS, ORDER
 
 SOURCE_COLUMNS: Final = "source_columns"
 """The table property with the :class:`~changelane.apply.added_columns.ColumnHistory`."""
 MAX_NAMED: Final = 5
-_EMPTY_MAP: Final = "cast(map() AS map<string,binary>)"
 _ANY_ORDER: Final = bytes([1])
 REPAIR_ADVICE: Final = (
     "read the table again, with a snapshot of the type `blocking` by Debezium's signal "
@@ -70,7 +69,9 @@ def column_exceptions(added: Sequence[Addition]) -> Column:
     if not unknown:
         return listed
     names = _unlisted_names(unknown)
-    with_them = F.map_concat(F.coalesce(listed, F.expr(_EMPTY_MAP)), _unknown_exceptions(names))
+    with_them = F.map_concat(
+        F.coalesce(listed, F.expr(NO_EXCEPTIONS)), orders_of(names, F.expr(EMPTY_ORDER))
+    )
     return F.when(F.size(names) > 0, with_them).otherwise(listed)
 
 
@@ -85,14 +86,14 @@ def version_exceptions(added: Sequence[Addition], columns: Sequence[str]) -> Col
     if not unknown:
         return F.col(COLUMNS)
     every = F.array(*(F.lit(name) for name in columns))
-    own = F.map_from_arrays(every, F.transform(every, lambda _: F.lit(bytearray(_ANY_ORDER))))
+    own = orders_of(every, F.lit(bytearray(_ANY_ORDER)))
     below = F.lit(False)
     for addition in unknown:
         below = below | is_before_addition(F.col(ORDER), addition)
     listed = F.when(F.col(COLUMNS).isNull() & below, own).otherwise(F.col(COLUMNS))
     names = _unlisted_names(unknown)
     others = F.map_filter(listed, lambda column, _: ~F.array_contains(names, column))
-    with_them = F.map_concat(others, _unknown_exceptions(names))
+    with_them = F.map_concat(others, orders_of(names, F.expr(EMPTY_ORDER)))
     return F.when(listed.isNotNull() & (F.size(names) > 0), with_them).otherwise(listed)
 
 
@@ -151,8 +152,9 @@ def _unlisted_names(unknown: Sequence[Addition]) -> Column:
     )
 
 
-def _unknown_exceptions(name_array: Column) -> Column:
-    return F.map_from_arrays(name_array, F.transform(name_array, lambda _: F.unhex(F.lit(""))))
+def orders_of(name_array: Column, order: Column) -> Column:
+    """Return the exceptions of a row in which some columns have one order."""
+    return F.map_from_arrays(name_array, F.transform(name_array, lambda _: order))
 
 
 def is_unknown(addition: Addition) -> Column:

@@ -27,7 +27,9 @@ from changelane.spark.rows.target import Target, implied_order
 from changelane.spark.runtime.sql import (
     COLUMNS,
     DELETED,
+    EMPTY_ORDER,
     LIVE,
+    NO_EXCEPTIONS,
     ORDER,
     UPSERTED,
     quoted,
@@ -38,9 +40,6 @@ _STORED: Final = "_changelane_stored"
 _COVERED: Final = "_changelane_covered"
 _ORDERS: Final = "_changelane_orders"
 _HAS_CONFLICT: Final = "_changelane_is_conflict"
-_EMPTY: Final = "unhex('')"
-"""The empty order, which is below every order."""
-_NO_EXCEPTIONS: Final = "cast(map() AS map<string,binary>)"
 
 
 def with_stored_rows(key_rows: DataFrame, table: DataFrame, target: Target) -> DataFrame:
@@ -85,14 +84,13 @@ def merge_source(rows: DataFrame, target: Target) -> DataFrame:
     """
     columns = list(target.columns)
     key_at = {name: index for index, name in enumerate(target.keys)}
-    stored_upsert = (
-        f"greatest(coalesce(t_order, {_EMPTY}), coalesce(array_max(map_values(t_map)), {_EMPTY}))"
-    )
+    newest_exception = f"coalesce(array_max(map_values(t_map)), {EMPTY_ORDER})"
+    stored_upsert = f"greatest(coalesce(t_order, {EMPTY_ORDER}), {newest_exception})"
     # a deleted row keeps the values that a departure would clear
-    lives = f"greatest(coalesce(u, {_EMPTY}), {stored_upsert}) > d"
-    cleared = f"CASE WHEN {lives} THEN d ELSE {_EMPTY} END" if target.keeps_deleted else "d"
+    lives = f"greatest(coalesce(u, {EMPTY_ORDER}), {stored_upsert}) > d"
+    cleared = f"CASE WHEN {lives} THEN d ELSE {EMPTY_ORDER} END" if target.keeps_deleted else "d"
     picked = (
-        rows.withColumn("t_map", F.expr(f"coalesce(t_columns, {_NO_EXCEPTIONS})"))
+        rows.withColumn("t_map", F.expr(f"coalesce(t_columns, {NO_EXCEPTIONS})"))
         .withColumn("cleared", F.expr(cleared))
         .selectExpr(
             "d",
@@ -106,14 +104,14 @@ def merge_source(rows: DataFrame, target: Target) -> DataFrame:
         )
     )
     values = [f"k{key_at[name]}" if name in key_at else f"p{i}.v" for i, name in enumerate(columns)]
-    orders = ", ".join(f"coalesce(p{index}.o, {_EMPTY})" for index in range(len(columns)))
+    orders = ", ".join(f"coalesce(p{index}.o, {EMPTY_ORDER})" for index in range(len(columns)))
     placed = picked.selectExpr(
         *(f"{value} AS {quoted(name)}" for value, name in zip(values, columns, strict=True)),
         _COVERED,
         _STORED,
         f"array({orders}) AS {_ORDERS}",
-        f"coalesce(u, {_EMPTY}) AS {UPSERTED}",
-        f"greatest(coalesce(u, {_EMPTY}), t_u) > d AS {LIVE}",
+        f"coalesce(u, {EMPTY_ORDER}) AS {UPSERTED}",
+        f"greatest(coalesce(u, {EMPTY_ORDER}), t_u) > d AS {LIVE}",
         f"is_conflict AS {_HAS_CONFLICT}",
     )
     based = placed.withColumn(ORDER, F.expr(_BASE_ORDER))
@@ -127,7 +125,7 @@ def merge_source(rows: DataFrame, target: Target) -> DataFrame:
 
 def _order_above_cleared(order: str) -> str:
     """Return an order, or the empty one if it is not above that of the newest departure."""
-    return f"CASE WHEN {order} > cleared THEN {order} ELSE {_EMPTY} END"
+    return f"CASE WHEN {order} > cleared THEN {order} ELSE {EMPTY_ORDER} END"
 
 
 def _newest_value(name: str, index: int) -> str:
@@ -159,7 +157,7 @@ def _count(order: str) -> str:
 _NEWER: Final = f"greatest({_COVERED}, {_STORED})"
 _OLDER: Final = f"least({_COVERED}, {_STORED})"
 _BASE_ORDER: Final = (
-    f"CASE WHEN NOT {_has_one_order(_NEWER)} AND {_OLDER} <> {_EMPTY} "
+    f"CASE WHEN NOT {_has_one_order(_NEWER)} AND {_OLDER} <> {EMPTY_ORDER} "
     f"AND {_count(_OLDER)} > {_count(_NEWER)} THEN {_OLDER} ELSE {_NEWER} END"
 )
 
@@ -169,14 +167,14 @@ def _exceptions(target: Target) -> Column:
     names = ", ".join(map(sql_literal, target.columns))
     orders = F.expr(f"map_from_arrays(array({names}), {_ORDERS})")
     # without a base order every column is an exception, unless no event carried any
-    without_base = F.expr(f"{ORDER} = {_EMPTY} AND array_max({_ORDERS}) > {_EMPTY}")
+    without_base = F.expr(f"{ORDER} = {EMPTY_ORDER} AND array_max({_ORDERS}) > {EMPTY_ORDER}")
     exceptions = F.map_filter(
         orders, lambda name, order: (order != implied_order(name, target)) | without_base
     )
     listed = F.when(F.size(exceptions) > 0, exceptions)
     if any(addition.is_unknown for addition in target.additions):
         return listed
-    return F.when(F.expr(f"NOT {_has_one_order(ORDER)} OR {ORDER} = {_EMPTY}"), listed)
+    return F.when(F.expr(f"NOT {_has_one_order(ORDER)} OR {ORDER} = {EMPTY_ORDER}"), listed)
 
 
 def truncated_rows(table: DataFrame, target: Target, order: bytes) -> DataFrame:
@@ -184,7 +182,7 @@ def truncated_rows(table: DataFrame, target: Target, order: bytes) -> DataFrame:
     floor = F.lit(bytearray(order))
     if target.keeps_deleted:
         table = table.where(~F.col(DELETED))
-    ages = F.map_values(F.expr(f"coalesce({COLUMNS}, {_NO_EXCEPTIONS})"))
+    ages = F.map_values(F.expr(f"coalesce({COLUMNS}, {NO_EXCEPTIONS})"))
     touched = table.where((F.col(ORDER) <= floor) | F.exists(ages, lambda age: age <= floor))
     row = ", ".join(f"{quoted(name)}: {kind}" for name, kind in target.columns.items())
     none = f"array<struct<o: binary, has: array<string>, r: struct<{row}>>>"

@@ -44,13 +44,7 @@ from changelane.spark.rows.target import (
     unknown_columns,
     with_defaults,
 )
-from changelane.spark.runtime.sql import (
-    DEPARTED,
-    LIVE,
-    UPSERTED,
-    quoted,
-    sql_literal,
-)
+from changelane.spark.runtime.sql import DEPARTED, EMPTY_ORDER, LIVE, UPSERTED, quoted, sql_literal
 
 _WRONG_JSON: Final = "the image of an event row does not fit its schema"
 CONFLICT: Final = "_changelane_conflict: two different full rows share a position"
@@ -61,7 +55,7 @@ _ROW: Final = "_changelane_row"
 
 def empty_order() -> Column:
     """Return the empty order, which is below every order."""
-    return F.expr("unhex('')")
+    return F.expr(EMPTY_ORDER)
 
 
 def latest_per_key(rows: DataFrame) -> DataFrame:
@@ -297,7 +291,7 @@ def full_rows(key_rows: DataFrame, target: Target) -> DataFrame:
             never NULL.
         target: The table.
     """
-    newest = "coalesce(u, unhex(''))"
+    newest = f"coalesce(u, {EMPTY_ORDER})"
     state = {
         UPSERTED: order_without_conflict("is_conflict", newest),
         DEPARTED: F.col("d"),
@@ -336,8 +330,3 @@ def with_newest_row(key_rows: DataFrame, target: Target) -> DataFrame:
         row = parsed_row(text, schema_id, target)
     newest = with_defaults(row, F.col("w.o"), schema_id, target)
     return key_rows.withColumn("row", F.when(text.isNotNull(), newest))
-
-
-def no_exceptions() -> Column:
-    """Return the empty exceptions of a row whose columns share one order."""
-    return F.expr("cast(map() as map<string,binary>)")

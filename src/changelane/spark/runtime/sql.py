@@ -12,6 +12,11 @@ if TYPE_CHECKING:
 ORDER: Final = "_changelane_order"
 COLUMNS: Final = "_changelane_columns"
 
+EMPTY_ORDER: Final = "unhex('')"
+"""The order below every order, as SQL."""
+NO_EXCEPTIONS: Final = "cast(map() AS map<string,binary>)"
+"""The exceptions of a row whose columns share one order, as SQL."""
+
 DELETED: Final = "_changelane_deleted"
 """With soft deletes: whether the row is deleted."""
 

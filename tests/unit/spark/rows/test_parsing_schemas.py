@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Images of many schemas are parsed by few, and none by a schema whose columns mean others."""
 
+from typing import Any
+
 import pytest
 
 from changelane.spark.rows.parsing_schemas import parsing_schemas
@@ -8,8 +10,8 @@ from changelane.spark.rows.schema import RowColumn, RowSchema
 from changelane.spark.rows.target import Target
 
 
-def column(name: str, spark: str = "STRING", **more: object) -> RowColumn:
-    return RowColumn(name, spark.lower(), spark, **more)  # type: ignore[arg-type]
+def column(name: str, spark: str = "STRING", **more: Any) -> RowColumn:
+    return RowColumn(name, spark.lower(), spark, **more)
 
 
 def parsed(*schemas: tuple[RowColumn, ...], is_exact: bool = True) -> list[tuple[list[str], str]]:

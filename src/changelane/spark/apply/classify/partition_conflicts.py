@@ -15,8 +15,8 @@ from changelane.spark.apply.classify.classifier import RejectedKeys, StoredTable
 from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.lookup import existing_rows
 from changelane.spark.rows.batch_stats import epoch_partition, epoch_partition_of
-from changelane.spark.rows.latest_per_key import no_exceptions
 from changelane.spark.runtime.computed import computed, computed_once, release
+from changelane.spark.runtime.sql import NO_EXCEPTIONS
 
 REASON: Final = (
     "the events have no positions, and the key was seen in several partitions or files, whose "
@@ -44,7 +44,9 @@ def conflicting_keys(rows: DataFrame, plan: TablePlan, stored: StoredTable) -> R
     with computed_once(keys.distinct()) as keys:
         names = keys.select("key").distinct()
         # a row from partial events only has no base order
-        orders = F.array_append(F.map_values(F.coalesce("orders", no_exceptions())), F.col("order"))
+        orders = F.array_append(
+            F.map_values(F.coalesce("orders", F.expr(NO_EXCEPTIONS))), F.col("order")
+        )
         stored_rows = existing_rows(stored.rows, names, plan.target)
         stored_rows = stored_rows.select("key", F.explode(orders).alias("order"))
         stored_rows = stored_rows.select("key", partition)
