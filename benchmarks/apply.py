@@ -378,7 +378,7 @@ def main() -> None:
             bench = Bench(spark, kind, folder)
             try:
                 base = None
-                if work.tables == 1:
+                if not work.is_uneven:
                     runs = [bench.bare(work, typed)]
                     if name == "full":
                         runs.append(bench.formed(work, typed))

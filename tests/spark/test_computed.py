@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.merge import Clause, Merge
-from changelane.spark.runtime.computed import computed_once, persisted
+from changelane.spark.runtime.computed import computed_once
 
 
 def test_computed_rows_stay_when_the_table_is_written(spark: SparkSession, lake: str) -> None:
@@ -22,13 +23,13 @@ def test_computed_rows_stay_when_the_table_is_written(spark: SparkSession, lake:
     assert tables.read("tables/numbers").count() == 5
 
 
-def test_rows_that_the_caller_persisted_stay(spark: SparkSession) -> None:
-    rows = spark.range(2).persist()
-    with persisted(rows) as same_rows, persisted(spark.range(3)) as other_rows:
-        assert (same_rows.count(), other_rows.count()) == (2, 3)
-    assert rows.storageLevel.useMemory
-    assert not other_rows.storageLevel.useMemory
-    rows.unpersist()
+def test_rows_that_the_caller_computed_stay(spark: SparkSession) -> None:
+    random = F.rand().alias("n")
+    with computed_once(spark.range(2).select(random)) as rows:
+        with computed_once(rows) as same_rows:
+            assert same_rows is rows
+            numbers = same_rows.collect()
+        assert rows.collect() == numbers
 
 
 @pytest.mark.parametrize("lake", ["delta"], indirect=True)

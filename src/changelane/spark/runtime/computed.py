@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
 
@@ -31,29 +30,18 @@ def release(frame: DataFrame) -> None:
 
 @contextmanager
 def computed_once(frame: DataFrame) -> Iterator[DataFrame]:
-    """Yield a computed frame, and release it at the end of the ``with`` block."""
+    """Yield a computed frame, and release it at the end of the ``with`` block.
+
+    A frame that is computed already stays so. One that is only persisted is computed.
+    """
+    if _is_computed(frame):
+        yield frame
+        return
     computed_frame = computed(frame)
     try:
         yield computed_frame
     finally:
         release(computed_frame)
-
-
-@contextmanager
-def persisted(frame: DataFrame) -> Iterator[DataFrame]:
-    """Yield a frame with persisted rows, and drop them at the end of the ``with`` block.
-
-    Frames that are persisted or computed already stay so: Spark drops persisted rows by their plan,
-    whoever persisted it.
-    """
-    if frame.storageLevel != StorageLevel.NONE or _is_computed(frame):
-        yield frame
-        return
-    persisted_frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        yield persisted_frame
-    finally:
-        persisted_frame.unpersist()
 
 
 def _is_computed(frame: DataFrame) -> bool:
