@@ -351,10 +351,11 @@ class PlainImages:
             if is_named and tuple(image) != names:
                 return False
             for value, is_known in zip(values_of(image), known, strict=True):
-                if isinstance(value, str):
+                kind = value.__class__
+                if kind is str:
                     if value in forms and not (is_known and value == text):
                         return False
-                elif isinstance(value, dict | list):
+                elif kind is dict or kind is list:
                     return False  # it may be a form of the placeholder
             return True
 

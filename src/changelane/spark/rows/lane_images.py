@@ -15,11 +15,12 @@ from changelane.formats.contract.lane import (
     LaneColumn,
     NotPlainError,
     UnavailableLane,
+    attribute,
     row_class,
     value_expression,
     values_getter,
 )
-from changelane.formats.contract.nesting import deep_column, is_too_deep
+from changelane.formats.contract.nesting import is_too_deep
 from changelane.spark.rows.compiled_schema import CompiledSchema
 from changelane.spark.rows.decimal_texts import scaled_bound, scaled_text
 from changelane.spark.rows.json_values import (
@@ -27,7 +28,7 @@ from changelane.spark.rows.json_values import (
     key_as_text,
     usual_form,
 )
-from changelane.types import UNAVAILABLE, Decimal, LogicalType
+from changelane.types import Decimal, LogicalType
 
 Image = Any
 """An object of the class of images of a lane, or a dictionary."""
@@ -143,29 +144,43 @@ class ImageFunctions:
 
         return values
 
-    def incomplete_writer(
-        self, lane: UnavailableLane, compiled: CompiledSchema
-    ) -> Callable[[Image], tuple[bytes, list[str] | None]]:
-        """Return the writer of images with unavailable values, which is that of the event path.
+    def unavailable_remover(
+        self, lane: UnavailableLane, key: Sequence[str]
+    ) -> tuple[Callable[[Image], tuple[Any, ...]], Callable[[Image, tuple[Any, ...]], list[str]]]:
+        """Return the functions for images with unavailable values.
 
-        It returns the text and the missing columns. It raises an exception if the image needs the
-        event path, as for unavailable values in the key of the table.
+        The first one returns the values that may be unavailable. The second one takes the image and
+        these values, removes the unavailable ones from the image, and returns their columns. It
+        raises an exception if the key of the table is among them.
+
+        Args:
+            lane: The lane.
+            key: The key of the table.
         """
-        values_of, key = self.values([c.column.name for c in self._columns]), compiled.key or ()
-        names, placeholder = lane.placeholder_columns, lane.placeholder
+        columns = [
+            (name if self._is_named else attribute(index), name)
+            for index, name in enumerate(column.column.name for column in self._columns)
+            if name in lane.placeholder_columns
+        ]
+        values_of = values_getter(
+            [name for _, name in columns], self._columns, is_named=self._is_named
+        )
+        placeholder, is_named = lane.placeholder, self._is_named
 
-        def write(image: Image) -> tuple[bytes, list[str] | None]:
-            values = values_of(image)
-            if deep_column(values) is not None:
-                raise NotPlainError
-            for name in names:
-                if values[name] == placeholder:
+        def remove(image: Image, values: tuple[Any, ...]) -> list[str]:
+            removed = []
+            for (field, name), value in zip(columns, values, strict=True):
+                if value == placeholder:
                     if name in key:
                         raise NotPlainError
-                    values[name] = UNAVAILABLE
-            return compiled.writer.write(values)
+                    removed.append(name)
+                    if is_named:
+                        del image[field]
+                    else:
+                        setattr(image, field, msgspec.UNSET)
+            return removed
 
-        return write
+        return values_of, remove
 
 
 def _with_key_text(source: LaneColumn, kind: LogicalType) -> LaneColumn:

@@ -26,7 +26,6 @@ from changelane.formats.contract.lane import (
     TimedLane,
     UnavailableLane,
     compiled_function,
-    values_getter,
 )
 from changelane.formats.contract.nesting import deep_column
 from changelane.formats.contract.open_lanes import OpenLanes
@@ -122,15 +121,14 @@ class LaneRows(OpenLanes[list[Row]]):
         after_text = [*images.write("after", names), "after_text = encode(after)"]
         if isinstance(lane, UnavailableLane) and lane.placeholder is not None:
             names["placeholder"] = lane.placeholder
-            names["texts_of"] = values_getter(
-                sorted(lane.placeholder_columns), lane.columns, is_named=lane.is_named
+            names["texts_of"], names["remove"] = images.unavailable_remover(
+                lane, compiled.key or ()
             )
-            names["write_incomplete"] = images.incomplete_writer(lane, compiled)
             after_text = [
-                "if op == 'u' and placeholder in texts_of(after):",
-                " after_text, after_missing = write_incomplete(after)",
-                "else:",
-                *(f" {line}" for line in after_text),
+                "texts = texts_of(after) if op == 'u' else ()",
+                *after_text[:-1],
+                "if placeholder in texts: after_missing = remove(after, texts)",
+                after_text[-1],
             ]
         before_text = [*images.write("before", names), "before_text = encode(before)"]
         delete = before_text
