@@ -343,6 +343,14 @@ def main() -> None:
     works = {
         "full": Work("full images", count),
         "partial": Work("updates lack columns", count, is_partial=True),
+        "full2": Work("full images, 2 million rows", count, keys=2_000_000, rows=2_000_000),
+        "partial2": Work(
+            "updates lack columns, 2 million rows",
+            count,
+            is_partial=True,
+            keys=2_000_000,
+            rows=2_000_000,
+        ),
         "wide100": Work("100 columns", count // 5, columns=100),
         "wide300": Work("300 columns", count // 20, columns=300),
         "thousand": Work(
