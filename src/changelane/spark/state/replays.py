@@ -14,7 +14,7 @@ import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from changelane.spark.lake.interface import Lake, Marker
+from changelane.spark.lake.interface import Commit, Lake, Marker
 from changelane.spark.rows.rejected import QuarantineEntry
 from changelane.spark.rows.schema import DATA, REJECTED
 from changelane.spark.runtime.sql import JSON_OPTIONS
@@ -86,6 +86,11 @@ class ReplayReport(msgspec.Struct):
     paused: dict[str, str] = {}
     is_resumed: bool = False
     is_discarded: bool = False
+
+
+def is_replay(commit: Commit) -> bool:
+    """Return whether a commit is of a replay, whose batch is the number of the replay."""
+    return commit.details.get("query") == QUERY
 
 
 def quarantine_entries(lake: Lake, pipeline: str | None = None) -> DataFrame:
