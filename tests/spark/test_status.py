@@ -22,7 +22,7 @@ from changelane.spark.apply.applier import Applier
 from changelane.spark.apply.dispatch import MergeSchedule, TableDispatcher
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker
-from changelane.spark.maintenance.status import status
+from changelane.spark.maintenance.status import NO_TABLE, status
 from changelane.spark.maintenance.trace import ColumnState, trace
 from changelane.spark.state.replays import QUERY
 from changelane.types import UNAVAILABLE, Integer, String
@@ -104,6 +104,20 @@ def test_a_replay_is_no_batch_of_a_run(spark: SparkSession, lake: str) -> None:
     assert (one.position, one.source_time_ms) == ("binary log 3, position 5", TIME_NS // 1_000_000)
     (event,) = trace(tables, "orders", {"id": 5}).events
     assert event.commits == ["replay 1 of test"]
+
+
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
+def test_undecodable_messages_of_other_pipelines_are_not_counted(
+    spark: SparkSession, lake: str
+) -> None:
+    for number, pipeline in enumerate(["test", "other", "other"]):
+        events = decode(spark.createDataFrame([(b"{broken",)], "value binary"), "native-json")
+        tables = open_lake(spark, lake, Path(lake).name)
+        Applier(spark, tables).apply(events, Marker(pipeline, "q", number))
+    counts = {name: [one.quarantined for one in status(tables, name)] for name in ("test", "other")}
+    assert counts == {"test": [1], "other": [2]}
+    assert status(tables, "new") == []
+    assert [(one.table, one.quarantined) for one in status(tables)] == [(NO_TABLE, 3)]
 
 
 @pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)

@@ -90,7 +90,8 @@ def status(lake: Lake, pipeline: str = "") -> list[TableStatus]:
 
     Args:
         lake: The lake.
-        pipeline: The pipeline of events in the change log of an older version, which names none.
+        pipeline: The pipeline whose undecodable messages are counted, and that of events in the
+            change log of an older version, which names none; empty = all pipelines.
     """
     tombstone_counts: dict[str, int] = {}
     if lake.exists(tombstones.NAME):
@@ -99,7 +100,11 @@ def status(lake: Lake, pipeline: str = "") -> list[TableStatus]:
     watermarks = tombstones.tombstone_watermarks(lake)
     quarantined_counts: dict[str, int] = {}
     if lake.exists(quarantine.NAME):
-        quarantined_counts = _counts_by_table(replays.pending_entries(lake))
+        entries = replays.pending_entries(lake)
+        if pipeline:
+            is_of_pipeline = F.coalesce(F.col("pipeline") == pipeline, F.lit(True))
+            entries = entries.where(F.col("table_id").isNotNull() | is_of_pipeline)
+        quarantined_counts = _counts_by_table(entries)
     undecodable_count = quarantined_counts.pop("", 0)
     pending = ChangeLog(lake, pipeline).pending_by_pipeline()
     paused_reasons = {
