@@ -272,6 +272,35 @@ def test_a_replay_that_always_fails_is_abandoned(
     assert tables.read("tables/orders").count() == 1
 
 
+def test_a_mask_that_came_meanwhile_withholds_the_events_of_a_killed_replay(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide = event("orders", 2, 2, after={"id": 2, "v": "secret", "w": 4})
+    first, second = [record(0, event("orders", 1, 1))], [record(1, wide), record(2, b"{broken")]
+    file = written(tmp_path, first, second)
+    call(file, command="run")
+
+    def fail(*_: object) -> None:
+        raise ApplyError("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TableReplay, "apply", fail)
+        call(file, "replay", "--code", "schema_change", code=1)
+    file = configured(tmp_path, changes="evolve", more=MASKED)
+    for choice in (), ("--discard", "--code", "malformed_json"):
+        told = call(file, "replay", *choice, code=1).stderr
+        assert "replay 1 began before and cannot be completed" in told
+        assert "1 of its events were quarantined before the pipeline had its masks" in told
+    assert "1 entries are pending again" in call(file, "replay", "--abandon").stdout
+    assert "not replayable" in call(file, "list").stdout
+    assert "not replayable" in call(file, "replay", "--table", "orders", code=2).stderr
+    # without the mask, the replay may be completed or begin again
+    file = configured(tmp_path, changes="evolve")
+    call(file, "replay", "--table", "orders")
+    tables = open_lake(spark, str(tmp_path / "lake"), LAKE)
+    assert {row["v"] for row in tables.read("tables/orders").collect()} == {"1", "secret"}
+
+
 def test_a_run_stops_where_its_options_say(spark: SparkSession, tmp_path: Path) -> None:
     good = [record(n, event("orders", n, n)) for n in range(1, 4)]
     file = written(tmp_path, [good[0]], [good[1], record(9, b"{broken")], [good[2]])

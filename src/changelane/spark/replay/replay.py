@@ -6,7 +6,7 @@ its stream delivered it. Each keeps its order, so that newer changes win.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -37,6 +37,7 @@ from changelane.spark.state.replays import (
     UnfinishedReplay,
     is_replayable,
     pending_entries,
+    quarantine_entries,
     replayed_entries,
 )
 from changelane.transforms.mask import masks_of
@@ -75,7 +76,7 @@ def replay(
         FencedError: A run of the pipeline or another replay has begun in the meantime.
         PythonException: The settings name a schema registry that does not answer; nothing is
             recorded.
-        ReplayError: An unfinished replay fails again.
+        ReplayError: An unfinished replay fails again, or has events without the present masks.
     """
     check(pipeline, settings, repaired)
     lake = lake_of(spark, pipeline)
@@ -98,6 +99,7 @@ def replay(
     )
     if not (unfinished := replays.unfinished()) and not selected_entries.limit(1).count():
         return []
+    _check_masks(unfinished, replays, lake, pipeline)
     if settings.format is not None or settings.options:
         _check_decodes(selected_entries, pipeline, settings)
     replay_target = _target_of(spark, pipeline, lake)
@@ -193,6 +195,29 @@ def check(
             "repair them at the source and read them again"
         )
         raise ConfigError(msg)
+
+
+def _check_masks(
+    unfinished: Sequence[UnfinishedReplay], replays: Replays, lake: Lake, pipeline: Pipeline
+) -> None:
+    """Check that unfinished replays have no event from before the masks of the pipeline.
+
+    A new replay leaves such events out. One that recorded them before the masks were added would
+    bring their values to the tables.
+
+    Raises:
+        ReplayError: An unfinished replay has such an event.
+    """
+    if not (masks := masks_of(pipeline.pure_steps)):
+        return
+    withheld = quarantine_entries(lake, pipeline.name).where(~is_replayable(masks)).select(ENTRY)
+    for unfinished_replay in unfinished:
+        if unfinished_replay.settings.discards:
+            continue
+        entries = replays.entries_of(unfinished_replay.number)
+        if count := entries.join(withheld, ENTRY, "left_semi").count():
+            reason = f"{count} of its events were quarantined before the pipeline had its masks"
+            raise _not_completed(unfinished_replay, reason)
 
 
 def _check_decodes(entries: DataFrame, pipeline: Pipeline, settings: Settings) -> None:
