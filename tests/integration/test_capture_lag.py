@@ -81,19 +81,11 @@ def _wait_for_headroom(server: Any) -> int:
 def test_lag_of_a_binary_log_is_the_bytes_after_the_captured_position(
     mariadb_server: MariadbServer, tmp_path: Path
 ) -> None:
-    login = MysqlConnection(
-        host=mariadb_server.host,
-        port=mariadb_server.port,
-        user=mariadb_server.user,
-        password=mariadb_server.password,
-    )
+    login = MysqlConnection(**mariadb_server.login)
     with mariadb_server.new_database("lag") as database:
         source = MariadbSource(
-            host=mariadb_server.host,
-            port=mariadb_server.port,
+            **mariadb_server.login,
             database=database,
-            user=mariadb_server.user,
-            password=mariadb_server.password,
             tables=[f"{database}.*"],
             segments=str(tmp_path / "log"),
         )

@@ -120,11 +120,8 @@ def test_a_capture_log_of_mariadb_belongs_to_one_database(
     with mariadb_server.new_database("origin") as database:
         mariadb_server.run("CREATE TABLE orders (id int PRIMARY KEY)", database=database)
         source = MariadbSource(
-            host=mariadb_server.host,
-            port=mariadb_server.port,
+            **mariadb_server.login,
             database=database,
-            user=mariadb_server.user,
-            password=mariadb_server.password,
             tables=[f"{database}.*"],
             segments=str(tmp_path / "log"),
             new_tables="stop",

@@ -152,12 +152,7 @@ def test_a_repair_never_replaces_a_commit_that_was_not_visible(
 def test_the_position_of_a_snapshot_of_mariadb_precedes_a_commit_that_is_not_visible(
     mariadb_server: MariadbServer,
 ) -> None:
-    login = MysqlConnection(
-        host=mariadb_server.host,
-        port=mariadb_server.port,
-        user=mariadb_server.user,
-        password=mariadb_server.password,
-    )
+    login = MysqlConnection(**mariadb_server.login)
     with mariadb_server.new_database("snapshot") as database:
         mariadb_server.run("CREATE TABLE items (id int PRIMARY KEY)", database=database)
         with (

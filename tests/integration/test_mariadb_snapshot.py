@@ -114,11 +114,8 @@ class Source:
 
     def options(self, name: str, **options: Any) -> MariadbSource:
         return MariadbSource(
-            host=self.server.host,
-            port=self.server.port,
+            **self.server.login,
             database=self.database,
-            user=self.server.user,
-            password=self.server.password,
             sslmode="disable",
             tables=[f"{self.database}.*"],
             segments=str(self.folder / name),
@@ -415,10 +412,7 @@ def test_chunks_of_keys_have_each_row_once(source: Source) -> None:
         tables.append(TableId(source.database, None, f"k{number}"))
     server = source.server
     login = MysqlConnection(
-        host=server.host,
-        port=server.port,
-        user=server.user,
-        password=server.password,
+        **server.login,
         ssl_mode="disabled",
     )
     with closing(connect(login)) as connection, connection.cursor() as cursor:

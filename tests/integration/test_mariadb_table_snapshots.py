@@ -41,11 +41,8 @@ class Shop(CapturedTables):
         self.server = server
         self.database = database
         source = MariadbSource(
-            host=server.host,
-            port=server.port,
+            **server.login,
             database=database,
-            user=server.user,
-            password=server.password,
             sslmode="disable",
             tables=[f"{database}.*"],
             segments=str(folder / "log"),

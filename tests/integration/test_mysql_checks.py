@@ -599,21 +599,15 @@ def test_tls_is_verified_against_the_authority_and_the_host(
 ) -> None:
     del mariadb_server  # which skips where MariaDB is not installed
     with MariadbServer(tls="required") as server:
-        login = {
-            "host": server.host,
-            "port": server.port,
-            "user": server.user,
-            "password": server.password,
-        }
         root = str(server.certificate.root)
-        options = MysqlConnection(**login, ssl_mode="verify_identity", ssl_ca=root)
+        options = MysqlConnection(**server.login, ssl_mode="verify_identity", ssl_ca=root)
         with contextlib.closing(connect(options)) as connection:
             ((_, version),) = read_rows(connection, "SHOW STATUS LIKE 'Ssl_version'")
             assert version.startswith("TLS")
         with pytest.raises(ConfigError, match="or requires TLS"):
-            connect(MysqlConnection(**login, ssl_mode="disabled"))
-        connect(MysqlConnection(**login)).close()
+            connect(MysqlConnection(**server.login, ssl_mode="disabled"))
+        connect(MysqlConnection(**server.login)).close()
         other = tmp_path / "other.crt"
         other.write_bytes(server.certificate.certificate.read_bytes())
         with pytest.raises(ConfigError, match=r"TLS connection to .* fails: check ssl_ca"):
-            connect(MysqlConnection(**login, ssl_mode="verify_ca", ssl_ca=str(other)))
+            connect(MysqlConnection(**server.login, ssl_mode="verify_ca", ssl_ca=str(other)))

@@ -51,11 +51,8 @@ class Shop(NamedTuple):
 def shop(mariadb_server: MariadbServer) -> Iterator[Shop]:
     with mariadb_server.new_database("verify") as database:
         source = MariadbSource(
-            host=mariadb_server.host,
-            port=mariadb_server.port,
+            **mariadb_server.login,
             database=database,
-            user=mariadb_server.user,
-            password=mariadb_server.password,
             tables=[f"{database}.*"],
             segments="capture",
         )

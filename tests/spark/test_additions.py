@@ -38,6 +38,7 @@ COLUMNS: Final = {
     "old": Column("old", String(), nullable=True),
     "new": Column("new", String(), nullable=True),
     "must": Column("must", Integer(32), nullable=False),
+    "Must": Column("Must", Integer(32), nullable=False),
     "five": Column("five", Integer(32), nullable=True, default=5),
     "made": Column("made", String(), nullable=True, default=""),
     "plain": Column("plain", String(), nullable=True),
@@ -175,6 +176,31 @@ def test_older_rows_do_not_know_a_column_that_came_without_a_statement(
     assert found[str(RENAMED)] == (0, "")
     # two older rows and a late one; that which names the column knows it
     assert found[str(LOOSE)][0] == 3
+
+
+@pytest.mark.parametrize("kind", lakes("delta"))
+def test_nor_do_they_if_it_comes_in_two_spellings(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    """The table spells a column as the newest event does."""
+    lake = str(tmp_path / kind)
+    batches = [
+        [added("c", 10 + key, id=key, a="x") for key in range(1, 4)],
+        [added("c", 50, id=20, a="x", must=1), added("c", 51, id=21, a="x", Must=2)],
+        [
+            # a snapshot sorts below the stream
+            added("r", 6, id=1, a="x", must=9),
+            added("u", 60, id=2, a="y", must=7),
+        ],
+    ]
+    lake_tables.land(spark, lake, batches)
+    rows = lake_tables.table_of(spark, lake, ADDED).select("id", "Must").collect()
+    assert {row["id"]: row["Must"] for row in rows} == {1: 9, 2: 7, 3: None, 20: 1, 21: 2}
+    tables = open_lake(spark, lake, kind)
+    (one,) = status(tables)
+    assert (one.incomplete, one.note.partition(" (")[0]) == (1, "unknown in older rows: 'Must'")
+    states = {state.column: state.known for state in trace(tables, "added", {"id": 3}).columns}
+    assert states == {"id": True, "a": True, "Must": False}
 
 
 @pytest.mark.parametrize("kind", lakes("iceberg"))

@@ -20,6 +20,7 @@ from changelane.schema import TableId
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
 from changelane.spark.apply.dispatch import AllTablesFailedError, MergeSchedule, TableDispatcher
+from changelane.spark.apply.upsert import UpsertWriter
 from changelane.spark.evolution.evolution import SchemaEvolver
 from changelane.spark.evolution.evolution_state import Evolution
 from changelane.spark.lake import lake as open_lake
@@ -346,6 +347,38 @@ def test_a_table_that_fails_is_paused_and_the_others_go_on(
     assert to.paused == {}
     ends_as_in_memory(spark, lake, (table, TWO, LOG))
     assert held(spark, lake) == []
+
+
+@pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
+def test_what_a_second_try_quarantines_is_counted_once(spark: SparkSession, lake: str) -> None:
+    """A first try fails before it classifies the events of a table, or after it."""
+    to = dispatcher(spark, lake, DIRECT)
+    take(spark, to, [insert(ONE, 1, 1), insert(TWO, 2, 1)], 0)
+
+    def fails_once(patch: pytest.MonkeyPatch, owner: type, name: str) -> list[str]:
+        method: Callable[..., Any] = getattr(owner, name)
+        failures = list[str]()
+
+        def fail(*args: Any, **options: Any) -> Any:
+            if not failures:
+                failures.append(name)
+                raise PySparkException("[DELTA_METADATA_CHANGED]")  # by another writer
+            return method(*args, **options)
+
+        patch.setattr(owner, name, fail)
+        return failures
+
+    places = ((SchemaEvolver, "evolve_table"), (UpsertWriter, "merge"))
+    for number, (owner, name) in enumerate(places, 1):
+        keyless = replace(insert(ONE, 10 * number, 7), key=None)
+        batch = [insert(ONE, 10 * number + 1, 1 + number), keyless]
+        with pytest.MonkeyPatch.context() as patch:
+            failures = fails_once(patch, owner, name)
+            report = take(spark, to, batch, number)
+        assert failures == [name]
+        assert (report.failed, report.quarantined) == ({}, {"no_key": 1})
+    assert lake_tables.table_of(spark, lake, ONE).count() == 3
+    assert lake_tables.table_of(spark, lake, "_changelane/quarantine").count() == 2
 
 
 @pytest.mark.parametrize("lake", lakes("delta"), indirect=True)

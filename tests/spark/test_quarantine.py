@@ -19,6 +19,7 @@ from changelane.reason_codes import ReasonCode
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker
 from changelane.spark.lake.modes import Modes
+from changelane.spark.replay.to_tables import TableReplay
 from changelane.spark.rows import schema as rows
 from changelane.spark.rows.builder import row_builder
 from changelane.spark.rows.decode import MESSAGE
@@ -241,6 +242,63 @@ def test_a_registry_that_does_not_answer_is_no_replay(tmp_path: Path) -> None:
     told = call(file, "replay", "--discard", "--code", "malformed_json").stdout
     assert "replay 1 done: 1 entries discarded" in told
     assert listed(file) == {"malformed_json": (0, 1)}
+
+
+def test_a_replay_that_always_fails_is_abandoned(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes before all others, even if they only discard entries."""
+    file = written(tmp_path, [record(0, event("orders", 1, 1)), record(1, b"{broken")])
+    call(file, command="run")
+    call(file, "replay", "--abandon", "--code", "malformed_json", code=2)
+    assert "no replay is unfinished" in call(file, "replay", "--abandon").stdout
+
+    def fail(*_: object) -> None:
+        raise ApplyError("the catalog is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TableReplay, "apply", fail)
+        call(file, "replay", code=1)
+        told = call(file, "replay", "--discard", "--code", "malformed_json", code=1).stderr
+        assert "replay 1 began before and cannot be completed: the catalog is gone" in told
+        assert "`changelane quarantine replay PIPELINE.yaml --abandon`" in told
+        told = call(file, "replay", "--abandon").stdout
+    assert told == "replay 1 abandoned: 1 entries are pending again\n"
+    assert listed(file) == {"malformed_json": (1, 0)}
+    told = call(file, "replay", "--discard", "--code", "malformed_json").stdout
+    assert told == "replay 2 done: 1 entries discarded\n"
+    assert listed(file) == {"malformed_json": (0, 1)}
+    tables = open_lake(spark, str(tmp_path / "lake"), LAKE)
+    assert tables.read("tables/orders").count() == 1
+
+
+def test_a_mask_that_came_meanwhile_withholds_the_events_of_a_killed_replay(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide = event("orders", 2, 2, after={"id": 2, "v": "secret", "w": 4})
+    first, second = [record(0, event("orders", 1, 1))], [record(1, wide), record(2, b"{broken")]
+    file = written(tmp_path, first, second)
+    call(file, command="run")
+
+    def fail(*_: object) -> None:
+        raise ApplyError("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TableReplay, "apply", fail)
+        call(file, "replay", "--code", "schema_change", code=1)
+    file = configured(tmp_path, changes="evolve", more=MASKED)
+    for choice in (), ("--discard", "--code", "malformed_json"):
+        told = call(file, "replay", *choice, code=1).stderr
+        assert "replay 1 began before and cannot be completed" in told
+        assert "1 of its events were quarantined before the pipeline had its masks" in told
+    assert "1 entries are pending again" in call(file, "replay", "--abandon").stdout
+    assert "not replayable" in call(file, "list").stdout
+    assert "not replayable" in call(file, "replay", "--table", "orders", code=2).stderr
+    # without the mask, the replay may be completed or begin again
+    file = configured(tmp_path, changes="evolve")
+    call(file, "replay", "--table", "orders")
+    tables = open_lake(spark, str(tmp_path / "lake"), LAKE)
+    assert {row["v"] for row in tables.read("tables/orders").collect()} == {"1", "secret"}
 
 
 def test_a_run_stops_where_its_options_say(spark: SparkSession, tmp_path: Path) -> None:

@@ -22,8 +22,9 @@ from changelane.spark.apply.applier import Applier
 from changelane.spark.apply.dispatch import MergeSchedule, TableDispatcher
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker
-from changelane.spark.maintenance.status import status
+from changelane.spark.maintenance.status import NO_TABLE, status
 from changelane.spark.maintenance.trace import ColumnState, trace
+from changelane.spark.state.replays import QUERY
 from changelane.types import UNAVAILABLE, Integer, String
 
 TABLE: Final = TableId("shop", None, "orders")
@@ -88,6 +89,35 @@ def test_status_counts_what_each_table_took(spark: SparkSession, lake: str) -> N
     (one,) = status(open_lake(spark, lake, Path(lake).name))
     assert (one.applied, one.out_of_order, one.position) == (11, 3, "binary log 3, position 8")
     assert one.source_time_ms == (TIME_NS + 8) // 1_000_000
+
+
+@pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
+def test_a_replay_is_no_batch_of_a_run(spark: SparkSession, lake: str) -> None:
+    """Replays have numbers of their own, from 1 on."""
+    for number, one in enumerate(FIT[:3]):
+        lake_tables.apply(spark, lake, [one], batch=number)
+    late = change("c", 3, {"id": 5, "state": "late"})
+    lake_tables.apply(spark, lake, [late], batch=1, query=QUERY)
+    tables = open_lake(spark, lake, Path(lake).name)
+    (one,) = status(tables)
+    assert (one.applied, one.pipeline, one.batch) == (4, "test", 2)
+    assert (one.position, one.source_time_ms) == ("binary log 3, position 5", TIME_NS // 1_000_000)
+    (event,) = trace(tables, "orders", {"id": 5}).events
+    assert event.commits == ["replay 1 of test"]
+
+
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
+def test_undecodable_messages_of_other_pipelines_are_not_counted(
+    spark: SparkSession, lake: str
+) -> None:
+    for number, pipeline in enumerate(["test", "other", "other"]):
+        events = decode(spark.createDataFrame([(b"{broken",)], "value binary"), "native-json")
+        tables = open_lake(spark, lake, Path(lake).name)
+        Applier(spark, tables).apply(events, Marker(pipeline, "q", number))
+    counts = {name: [one.quarantined for one in status(tables, name)] for name in ("test", "other")}
+    assert counts == {"test": [1], "other": [2]}
+    assert status(tables, "new") == []
+    assert [(one.table, one.quarantined) for one in status(tables)] == [(NO_TABLE, 3)]
 
 
 @pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)

@@ -216,6 +216,16 @@ class MariadbServer:
 
     # -- connections and databases
 
+    @property
+    def login(self) -> dict[str, Any]:
+        """The login of the user with all privileges, by the names of a source's options."""
+        return {
+            "host": self.host,
+            "port": self.port,
+            "user": self.user,
+            "password": self.password,
+        }
+
     def connect(
         self, database: str | None = None, **parameters: Any
     ) -> "pymysql.connections.Connection[Any]":

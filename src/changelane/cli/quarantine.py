@@ -181,6 +181,11 @@ def _print(entry: dict[str, Any]) -> None:
     help="Replay the corrected entries of this file, from `show --output json`.",
 )
 @click.option("--discard", is_flag=True, help="Discard the selected entries permanently.")
+@click.option(
+    "--abandon",
+    is_flag=True,
+    help="Only end the replays that were killed or failed; their entries are pending again.",
+)
 def replay(
     file: str,
     *,
@@ -191,14 +196,16 @@ def replay(
     format_options: dict[str, str],
     repaired: str | None,
     discard: bool,
+    abandon: bool,
     master: str | None,
     output: str,
 ) -> None:
     """Process pending entries again, once, with the present file of the pipeline.
 
     Entries keep their original order, so newer rows stay unchanged. An entry that fails again is
-    quarantined as a new entry. The next replay completes a killed one. A running pipeline stops
-    with a message; start it again afterwards.
+    quarantined as a new entry. The next replay completes a killed one. If that fails each time,
+    end it with --abandon: what it has written stays. A running pipeline stops with a message; start
+    it again afterwards.
 
     Exit codes: 0 all entries were applied, 1 entries were quarantined again or failed, 2 wrong use.
     """
@@ -209,6 +216,8 @@ def replay(
         raise click.UsageError(
             "--repaired replays all entries of its file: select them in the file"
         )
+    if abandon and (repaired is not None or format_ or discard or codes or tables or entries):
+        raise click.UsageError("--abandon ends all unfinished replays: omit the other options")
     repaired_messages = None
     if repaired is not None:
         from changelane.spark.replay.repaired import read_repaired
@@ -220,25 +229,33 @@ def replay(
     from changelane.spark.replay import replay as replays
     from changelane.spark.state.replays import Settings
 
-    reports = replays.replay(
-        spark,
-        pipeline,
-        EntryFilter(codes, tables, entries),
-        Settings(format_, dict(format_options), discard),
-        repaired_messages,
-    )
+    if abandon:
+        reports = replays.abandon(spark, pipeline)
+    else:
+        reports = replays.replay(
+            spark,
+            pipeline,
+            EntryFilter(codes, tables, entries),
+            Settings(format_, dict(format_options), discard),
+            repaired_messages,
+        )
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(reports)))
     else:
-        _summary(reports)
+        none = "no replay is unfinished" if abandon else "no pending entry can be replayed"
+        _summary(reports, none)
     if any(report.quarantined or report.waiting_quarantined or report.paused for report in reports):
         sys.exit(1)
 
 
-def _summary(reports: "list[ReplayReport]") -> None:
+def _summary(reports: "list[ReplayReport]", none: str) -> None:
     if not reports:
-        click.echo("no pending entry can be replayed")
+        click.echo(none)
     for report in reports:
+        if report.is_abandoned:
+            entries = f"{report.entries} entries are pending again"
+            click.echo(f"replay {report.number} abandoned: {entries}")
+            continue
         word = "completed" if report.is_resumed else "done"
         if report.is_discarded:
             click.echo(f"replay {report.number} {word}: {report.entries} entries discarded")

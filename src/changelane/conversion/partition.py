@@ -8,7 +8,7 @@ and a failure never blocks the messages after it.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -68,6 +68,10 @@ class RejectedMessage(NamedTuple):
     is_withheld: bool = False
 
 
+Outcomes = Sequence[Message | RejectedMessage]
+"""The output of a message: messages to send, and rejected ones."""
+
+
 class Counts(NamedTuple):
     """Totals by name (``messages``, ``events``, ``written``), losses, and rejections."""
 
@@ -124,9 +128,7 @@ class Delivery:
             self._addressed = deliver.addressed
             self.lanes = deliver.lanes_from(source)
 
-    def convert(
-        self, messages: Iterable[IncomingMessage]
-    ) -> Iterator[list[Message | RejectedMessage]]:
+    def convert(self, messages: Iterable[IncomingMessage]) -> Iterator[Outcomes]:
         """Convert the messages of partitions, one partition after the other.
 
         Yields:
@@ -143,14 +145,14 @@ class Delivery:
 
     def push(
         self, message: Message, *, event_index: int | None = None, is_blocked: bool = False
-    ) -> list[Message | RejectedMessage]:
+    ) -> Outcomes:
         """Convert a message; return its output and the output of released events.
 
         The arguments are those of :class:`IncomingMessage`. *is_blocked* needs *blocks_keys*.
         """
         if self._blocks_keys and (is_blocked or blocking_key_of(message) in self._blocked_keys):
             self._counts.totals["messages"] += 1
-            return [*self.reject_blocked(Origin(message, event_index))]
+            return self.reject_blocked(Origin(message, event_index))
         if self.lanes is not None and event_index is None and self._join.passes_changes:
             plain = self._plain(message, self.lanes)
             if plain is not None:
@@ -160,14 +162,14 @@ class Delivery:
         try:
             events = self._source.decode(message)
         except DecodeError as error:
-            return [*self.reject(Origin(message, None), error.code, error.reason, error.path)]
+            return self.reject(Origin(message, None), error.code, error.reason, error.path)
         except UnreachableError:
             raise  # a schema registry does not answer; the message may be right
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
-            return [*self.reject(Origin(message, None), ReasonCode.DEFECT, _defect_text(error))]
+            return self.reject(Origin(message, None), ReasonCode.DEFECT, _defect_text(error))
         if event_index is not None and event_index >= len(events):
             reason = f"the message has {len(events)} events now, fewer than when it was quarantined"
-            return [*self.reject(Origin(message, event_index), ReasonCode.NO_SUCH_EVENT, reason)]
+            return self.reject(Origin(message, event_index), ReasonCode.NO_SUCH_EVENT, reason)
         self._counts.totals["events"] += len(events) if event_index is None else 1
         self._only_event = events[0] if len(events) == 1 else None
         outcomes: list[Message | RejectedMessage] = []
@@ -190,7 +192,7 @@ class Delivery:
                 outcomes += self._encode(released_event, self._origin(released_event, origin))
         return outcomes
 
-    def flush(self) -> list[Message | RejectedMessage]:
+    def flush(self) -> Outcomes:
         """Return the output of waiting halves, because their other halves are in another batch."""
         self.add_counts()
         outcomes: list[Message | RejectedMessage] = []
@@ -200,9 +202,7 @@ class Delivery:
         self._origins.clear()
         return outcomes
 
-    def _plain(
-        self, message: Message, lanes: ConversionLanes
-    ) -> list[Message | RejectedMessage] | None:
+    def _plain(self, message: Message, lanes: ConversionLanes) -> Outcomes | None:
         """Return the output of a plain message; ``None`` = it is not plain."""
         converted = lanes.convert(message)
         if converted is None:
@@ -274,35 +274,35 @@ class Delivery:
         known_origin = self._origins.get(id(event))
         return current if known_origin is None or known_origin[0] is not event else known_origin[1]
 
-    def _encode(self, event: ChangeEvent, origin: Origin) -> list[Message | RejectedMessage]:
+    def _encode(self, event: ChangeEvent, origin: Origin) -> Outcomes:
         if isinstance(event, HalfUpdate):
             reason = "the other half of the update is not in this partition and batch"
-            return [*self.reject(origin, ReasonCode.ORPHAN_HALF, reason, table=event.change.table)]
+            return self.reject(origin, ReasonCode.ORPHAN_HALF, reason, table=event.change.table)
         table = getattr(event, "table", None)
         try:
             topic = self._chain.topic(table) if isinstance(table, TableId) else None
             encoded = self._deliver(event, origin, topic)
         except UnsupportedError as error:
-            return [*self.reject(origin, ReasonCode.UNSUPPORTED, str(error), table=table)]
+            return self.reject(origin, ReasonCode.UNSUPPORTED, str(error), table=table)
         except EncodeError as error:
-            return [*self.reject(origin, error.code, str(error), table=table)]
+            return self.reject(origin, error.code, str(error), table=table)
         except (DeliveryError, UnreachableError):
             raise  # also a schema registry that does not answer, or rejects the schema
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
-            return [*self.reject(origin, ReasonCode.DEFECT, _defect_text(error), table=table)]
+            return self.reject(origin, ReasonCode.DEFECT, _defect_text(error), table=table)
         if self.lanes is not None and event is self._only_event:
             messages = tuple(Message(m.value, m.key, m.headers) for m in encoded.messages)
             self.lanes.learn(origin.message, event, Encoded(messages, encoded.losses))
         self._counts.losses.update(encoded.losses)
         self._counts.totals["written"] += len(encoded.messages)
         if not self._event_id:
-            return list(encoded.messages)
+            return encoded.messages
         return [
             _with_event_id(message, origin, number)
             for number, message in enumerate(encoded.messages)
         ]
 
-    def reject_blocked(self, origin: Origin) -> list[RejectedMessage]:
+    def reject_blocked(self, origin: Origin) -> Sequence[RejectedMessage]:
         """Reject a message because an earlier message of its key is quarantined, and count it."""
         return self.reject(origin, ReasonCode.HELD, _BLOCKED_REASON)
 
@@ -313,7 +313,7 @@ class Delivery:
         reason: str,
         path: str = "$",
         table: TableId | None = None,
-    ) -> list[RejectedMessage]:
+    ) -> Sequence[RejectedMessage]:
         """Reject a message, or an event of it, and count it.
 
         Both messages of a joined update are rejected: a replay of one of them would lose the other.

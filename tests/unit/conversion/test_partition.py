@@ -16,7 +16,13 @@ from changelane.codec import OnLoss
 from changelane.conversion import join_update_halves
 from changelane.conversion.destinations import Address, DestinationError, EventEncoder
 from changelane.conversion.message_files import LineFormat, Lines, line_of
-from changelane.conversion.partition import EVENT_ID, Delivery, RejectedMessage, empty_counts
+from changelane.conversion.partition import (
+    EVENT_ID,
+    Delivery,
+    Outcomes,
+    RejectedMessage,
+    empty_counts,
+)
 from changelane.conversion.summary import Summary
 from changelane.errors import ConfigError
 from changelane.event import HalfUpdate
@@ -50,12 +56,12 @@ def delivery(
     return Delivery(get_codec(source), write, counts=more.pop("counts", empty_counts()), **more)
 
 
-def sent(found: list[Message | RejectedMessage]) -> list[Message]:
+def sent(found: Outcomes) -> list[Message]:
     assert all(isinstance(one, Message) for one in found), found
     return [one for one in found if isinstance(one, Message)]
 
 
-def refused(found: list[Message | RejectedMessage]) -> list[str]:
+def refused(found: Outcomes) -> list[str]:
     return [one.code for one in found if isinstance(one, RejectedMessage)]
 
 
@@ -143,7 +149,7 @@ def test_one_partition_becomes_what_convert_makes_of_it(name: str, target: str) 
 
     counted = empty_counts()
     write = delivery("out", source="debezium-json", target=target, on_loss="warn", counts=counted)
-    found = [one for message in messages for one in write.push(message)] + write.flush()
+    found = [one for message in messages for one in write.push(message)] + [*write.flush()]
     assert [(m.key, m.value, m.headers) for m in found if isinstance(m, Message)] == expected
     assert counted.refused.total() == summary.failures.total()
     assert counted.losses == summary.losses
@@ -357,7 +363,7 @@ def test_of_a_message_only_the_events_behind_one_that_is_set_aside_wait() -> Non
     body |= {"data": rows, "pkNames": ["id"], "es": 1, "ts": 1, "old": None, "sql": ""}
     message = Message(json.dumps(body).encode(), b"k", (), "in", 3, 7)
 
-    def refusing(number: int | None, only: int | None = None) -> list[Message | RejectedMessage]:
+    def refusing(number: int | None, only: int | None = None) -> Outcomes:
         target = delivery(source="canal-json", blocks_keys=True)
         deliver = target._deliver
         seen = iter(range(9)) if only is None else iter([only])
@@ -409,7 +415,7 @@ def test_keys_are_not_held_where_what_waits_could_not_be_replayed() -> None:
             parse(pipeline | more)
 
 
-def replayed(aside: list[RejectedMessage], target: Delivery) -> list[Message | RejectedMessage]:
+def replayed(aside: list[RejectedMessage], target: Delivery) -> Outcomes:
     """Deliver rejected messages again, as a replay of their entries does."""
     found = [
         made

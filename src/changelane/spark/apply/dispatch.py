@@ -221,7 +221,13 @@ class TableDispatcher:
         apply = partial(self._applier.apply, isolated=True, is_small=is_small)
         report = apply(events, marker, details, on_planned=on_planned)
         if failed := report.failed:
+            # the first try may have counted and quarantined the same events
+            counts_before = self._applier.quarantine.entry_counts(marker)
             second_report = apply(events.where(F.col("table_id").isin(*failed)), marker, details)
+            if second_report.quarantined:
+                new_counts = self._applier.quarantine.entry_counts(marker) - counts_before
+                for code, count in new_counts.items():
+                    report.count_quarantined(code, count)
             finished = [table for table in report.tables if table.failed is None]
             report.tables[:] = [*finished, *second_report.tables]
         return report

@@ -71,6 +71,7 @@ class SchemaCompatibility:
         added: The columns to add for them, name -> Spark type.
         widened: The columns to widen for them.
         replaced: Columns of a dropped table of the same name, which now have another type.
+        spellings: The table's spelling of each column, by its name in lower case.
         lacking: Columns and types that the table does not get, by the option ``schema_changes``.
         rejections: The reasons of the rejected schemas.
         rejected: The rows of the rejected schemas.
@@ -96,7 +97,7 @@ class SchemaCompatibility:
         self.rejections: list[TableRejectedError] = []
         self.rejected: list[RejectedRows] = []
         self._existing = {name.lower() for name in table_columns}
-        self._spellings = {name.lower(): name for name in table_columns}
+        self.spellings = {name.lower(): name for name in table_columns}
         self._types = {name.lower(): kind for name, kind in table_columns.items()}
         self._policy = policy
         self._mode = mode
@@ -139,7 +140,7 @@ class SchemaCompatibility:
             raise TableRejectedError(ReasonCode.SOURCE_CONFLICT, OTHER_SERVER)
         for name, kind in self._needed_columns(schema).items():
             lower = name.lower()
-            spelling = self._spellings.setdefault(lower, name)
+            spelling = self.spellings.setdefault(lower, name)
             (self.widened if lower in self._existing else self.added)[spelling] = kind
             self._types[lower] = kind
         if self._is_new and not self.accepted:
@@ -205,7 +206,7 @@ class SchemaCompatibility:
                 column_types[column.name] = column.spark
             elif self._is_reborn and column.name.lower() in self._existing:
                 # its values belong to rows of the dropped table
-                self.replaced.append(self._spellings[column.name.lower()])
+                self.replaced.append(self.spellings[column.name.lower()])
                 self._existing.discard(column.name.lower())
                 column_types[column.name] = column.spark
             else:
@@ -242,8 +243,8 @@ class SchemaCompatibility:
         if not self._can_widen(table_type, kind):
             return False
         if self._policy.evolution.schema_changes != "evolve":
-            self._record_lacking(self._spellings[name], kind)
-            self._missing_texts.append(f"column {self._spellings[name]!r} must become {kind}")
+            self._record_lacking(self.spellings[name], kind)
+            self._missing_texts.append(f"column {self.spellings[name]!r} must become {kind}")
         return True
 
     def _record_lacking(self, name: str, kind: str) -> None:

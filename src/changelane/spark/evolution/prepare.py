@@ -204,6 +204,7 @@ def _evolve(
             evolution_state=state,
             policy=policy,
             table_columns=table_columns,
+            spellings=compatibility.spellings,
         ),
     }
     if not properties:

@@ -31,6 +31,7 @@ def source_columns_property(
     evolution_state: EvolutionState,
     policy: Policy,
     table_columns: Collection[str],
+    spellings: Mapping[str, str],
 ) -> dict[str, str]:
     """Return the property with a table's source columns after a batch; empty = unchanged.
 
@@ -45,6 +46,7 @@ def source_columns_property(
         evolution_state: The executed statements; if there are any, they add the columns.
         policy: The user's choices; only with ``evolve`` a table gets columns.
         table_columns: The columns of the table.
+        spellings: The spelling of its columns after the batch, by their names in lower case.
     """
     mode = policy.modes.of(table_id_of(table_batch.table_id))
     if mode.name == APPEND or policy.evolution.schema_changes != "evolve":
@@ -76,6 +78,14 @@ def source_columns_property(
         elif mode.name == HISTORY:
             plain = (msgspec.structs.replace(addition, value=None) for addition in after.added)
             after = msgspec.structs.replace(after, added=tuple(plain))
+    # the table spells a new column as the newest event does, and the history as the oldest one
+    added = (
+        msgspec.structs.replace(
+            addition, column=spellings.get(addition.column.lower(), addition.column)
+        )
+        for addition in after.added
+    )
+    after = msgspec.structs.replace(after, added=tuple(added))
     is_same = _columns(after) == _columns(source_columns(properties))
     return {} if is_same else property_of(after)
 

@@ -3,6 +3,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -13,7 +14,7 @@ from changelane.position import order_text
 from changelane.spark.evolution.evolution_state import EvolutionHalt
 from changelane.spark.evolution.table_properties import columns_of_source
 from changelane.spark.lake.commit_totals import CommitTotals
-from changelane.spark.lake.interface import Lake, Marker, name_of
+from changelane.spark.lake.interface import Commit, Lake, Marker, name_of
 from changelane.spark.lake.lookup import is_incomplete
 from changelane.spark.lake.modes import mode_of
 from changelane.spark.maintenance.compaction import last_maintenance_ms
@@ -46,7 +47,8 @@ class TableStatus(msgspec.Struct):
         source_time_ms: The source time of the newest applied change.
         committed_ms: The time of the newest commit.
         pipeline: The pipeline of the newest commit.
-        batch: The batch of the newest commit.
+        batch: The newest batch that a run of this pipeline committed; ``None`` = unknown. Replays
+            have numbers of their own.
         applied: The number of row changes in the table's commits, including those without effect.
         out_of_order: The number of changes that were out of order: older than one of an earlier
             batch.
@@ -88,7 +90,8 @@ def status(lake: Lake, pipeline: str = "") -> list[TableStatus]:
 
     Args:
         lake: The lake.
-        pipeline: The pipeline of events in the change log of an older version, which names none.
+        pipeline: The pipeline whose undecodable messages are counted, and that of events in the
+            change log of an older version, which names none; empty = all pipelines.
     """
     tombstone_counts: dict[str, int] = {}
     if lake.exists(tombstones.NAME):
@@ -97,7 +100,11 @@ def status(lake: Lake, pipeline: str = "") -> list[TableStatus]:
     watermarks = tombstones.tombstone_watermarks(lake)
     quarantined_counts: dict[str, int] = {}
     if lake.exists(quarantine.NAME):
-        quarantined_counts = _counts_by_table(replays.pending_entries(lake))
+        entries = replays.pending_entries(lake)
+        if pipeline:
+            is_of_pipeline = F.coalesce(F.col("pipeline") == pipeline, F.lit(True))
+            entries = entries.where(F.col("table_id").isNotNull() | is_of_pipeline)
+        quarantined_counts = _counts_by_table(entries)
     undecodable_count = quarantined_counts.pop("", 0)
     pending = ChangeLog(lake, pipeline).pending_by_pipeline()
     paused_reasons = {
@@ -152,7 +159,7 @@ def status(lake: Lake, pipeline: str = "") -> list[TableStatus]:
                 None if totals.source_time_us is None else totals.source_time_us // 1000,
                 None if commit is None else commit.time_ms,
                 str(details.get("pipeline", "")),
-                details.get("batch"),
+                _newest_batch(lake, name, commit),
                 _halted_text(properties),
                 _note_text(properties, note_of(additions, unknown_counts)),
                 order_text(watermarks[table_id]) if table_id in watermarks else "",
@@ -182,6 +189,26 @@ def status(lake: Lake, pipeline: str = "") -> list[TableStatus]:
             TableStatus(NO_TABLE, lake.path(quarantine.NAME), 0, 0, 0, undecodable_count, "")
         )
     return statuses
+
+
+def _newest_batch(lake: Lake, name: str, newest_commit: Commit | None) -> int | None:
+    """Return the newest batch of a run in a table's commits; ``None`` = they have expired.
+
+    Args:
+        lake: The lake.
+        name: The table in the lake.
+        newest_commit: Its newest commit, of the pipeline whose batch is returned.
+    """
+    if newest_commit is None:
+        return None
+    # the newest commit comes first, because its metadata may outlive the history
+    batches = (
+        commit.details["batch"]
+        for commit in chain([newest_commit], lake.marked_commits(name))
+        if commit.details["pipeline"] == newest_commit.details["pipeline"]
+        and not replays.is_replay(commit)
+    )
+    return next(batches, None)
 
 
 def _position_text(high: str | None) -> str:

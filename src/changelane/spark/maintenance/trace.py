@@ -258,7 +258,8 @@ def _candidate_commits(commits: list[Commit], order: bytes) -> list[str]:
     """Return the commits whose events range from before an order to after it."""
     order_hex = order.hex()
     labels = (
-        f"batch {commit.details.get('batch')} of {commit.details.get('pipeline')}"
+        f"{'replay' if replays.is_replay(commit) else 'batch'} {commit.details.get('batch')} "
+        f"of {commit.details.get('pipeline')}"
         for commit in reversed(commits)
         if "newest" in commit.details
         # a departure and its key change differ in the last byte

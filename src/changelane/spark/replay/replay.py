@@ -6,7 +6,7 @@ its stream delivered it. Each keeps its order, so that newer changes win.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,17 +14,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from changelane.codec import get_codec
-from changelane.errors import ConfigError
+from changelane.errors import ChangelaneError, ConfigError
 from changelane.formats.contract.options import SECRET_OPTIONS
 from changelane.message import Message
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.secret_options import is_from_environment
 from changelane.pipeline.yaml import hide_variables
 from changelane.spark.lake import lake_of
+from changelane.spark.lake.interface import Lake
 from changelane.spark.maintenance.quarantine_view import EntryFilter
 from changelane.spark.replay.repaired import with_repaired
 from changelane.spark.replay.to_tables import TableReplay, event_rows_of
 from changelane.spark.replay.to_topics import TopicReplay
+from changelane.spark.runtime.redact import FAILURES, sentence_of
+from changelane.spark.state.fencing import FencedError
 from changelane.spark.state.quarantine import Quarantine
 from changelane.spark.state.replays import (
     ENTRY,
@@ -34,9 +37,14 @@ from changelane.spark.state.replays import (
     UnfinishedReplay,
     is_replayable,
     pending_entries,
+    quarantine_entries,
     replayed_entries,
 )
 from changelane.transforms.mask import masks_of
+
+
+class ReplayError(ChangelaneError):
+    """A replay that began before cannot be completed."""
 
 
 def replay(
@@ -68,6 +76,7 @@ def replay(
         FencedError: A run of the pipeline or another replay has begun in the meantime.
         PythonException: The settings name a schema registry that does not answer; nothing is
             recorded.
+        ReplayError: An unfinished replay fails again, or has events without the present masks.
     """
     check(pipeline, settings, repaired)
     lake = lake_of(spark, pipeline)
@@ -90,11 +99,10 @@ def replay(
     )
     if not (unfinished := replays.unfinished()) and not selected_entries.limit(1).count():
         return []
+    _check_masks(unfinished, replays, lake, pipeline)
     if settings.format is not None or settings.options:
         _check_decodes(selected_entries, pipeline, settings)
-    replay_target: TopicReplay | TableReplay = (
-        TopicReplay if pipeline.sink.is_topics else TableReplay
-    )(spark, pipeline, lake)
+    replay_target = _target_of(spark, pipeline, lake)
     if not all(each.discards for each in (settings, *(one.settings for one in unfinished))):
         replay_target.merge_waiting_events()
 
@@ -111,7 +119,16 @@ def replay(
         replays.record_done(unfinished_replay.number)
         return msgspec.structs.replace(report, is_resumed=is_resumed)
 
-    reports = [replay_one(unfinished_replay, is_resumed=True) for unfinished_replay in unfinished]
+    def completed(unfinished_replay: UnfinishedReplay) -> ReplayReport:
+        try:
+            return replay_one(unfinished_replay, is_resumed=True)
+        except FencedError:
+            raise
+        except (ChangelaneError, *FAILURES) as error:
+            reason = error if isinstance(error, ChangelaneError) else sentence_of(error)
+            raise _not_completed(unfinished_replay, str(reason)) from error
+
+    reports = [completed(unfinished_replay) for unfinished_replay in unfinished]
     if reports and (replayed := replayed_entries(lake)) is not None:
         selected_entries = selected_entries.join(replayed, ENTRY, "left_anti")
     if not settings.discards:
@@ -119,6 +136,43 @@ def replay(
     if (unfinished_replay := replays.record_begin(selected_entries, settings)) is not None:
         reports.append(replay_one(unfinished_replay, is_resumed=False))
     return reports
+
+
+def abandon(spark: SparkSession, pipeline: Pipeline) -> list[ReplayReport]:
+    """End the unfinished replays of a pipeline without completing them; return them.
+
+    Their entries wait again. What they have written stays, and another replay of the entries writes
+    it again. A replay or a run that is under way stops.
+
+    Args:
+        spark: The session.
+        pipeline: The pipeline.
+
+    Raises:
+        ConfigError: A name is wrong.
+    """
+    lake = lake_of(spark, pipeline)
+    Quarantine(spark, lake).create()
+    replays = Replays(spark, lake, pipeline.name)
+    if unfinished := replays.unfinished():
+        _target_of(spark, pipeline, lake)  # one of them may be under way
+    for unfinished_replay in unfinished:
+        replays.record_abandoned(unfinished_replay.number)
+    return [ReplayReport(each.number, each.entries, is_abandoned=True) for each in unfinished]
+
+
+def _target_of(spark: SparkSession, pipeline: Pipeline, lake: Lake) -> TopicReplay | TableReplay:
+    """Return the target of a pipeline's replays, which stops earlier replays of it."""
+    target = TopicReplay if pipeline.sink.is_topics else TableReplay
+    return target(spark, pipeline, lake)
+
+
+def _not_completed(unfinished_replay: UnfinishedReplay, reason: str) -> ReplayError:
+    return ReplayError(
+        f"replay {unfinished_replay.number} began before and cannot be completed: {reason}; "
+        "correct the cause and replay again, or end it with `changelane quarantine replay "
+        f"PIPELINE.yaml --abandon`: its entries ({unfinished_replay.entries}) are pending again"
+    )
 
 
 def check(
@@ -141,6 +195,29 @@ def check(
             "repair them at the source and read them again"
         )
         raise ConfigError(msg)
+
+
+def _check_masks(
+    unfinished: Sequence[UnfinishedReplay], replays: Replays, lake: Lake, pipeline: Pipeline
+) -> None:
+    """Check that unfinished replays have no event from before the masks of the pipeline.
+
+    A new replay leaves such events out. One that recorded them before the masks were added would
+    bring their values to the tables.
+
+    Raises:
+        ReplayError: An unfinished replay has such an event.
+    """
+    if not (masks := masks_of(pipeline.pure_steps)):
+        return
+    withheld = quarantine_entries(lake, pipeline.name).where(~is_replayable(masks)).select(ENTRY)
+    for unfinished_replay in unfinished:
+        if unfinished_replay.settings.discards:
+            continue
+        entries = replays.entries_of(unfinished_replay.number)
+        if count := entries.join(withheld, ENTRY, "left_semi").count():
+            reason = f"{count} of its events were quarantined before the pipeline had its masks"
+            raise _not_completed(unfinished_replay, reason)
 
 
 def _check_decodes(entries: DataFrame, pipeline: Pipeline, settings: Settings) -> None:

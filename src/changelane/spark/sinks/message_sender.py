@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from changelane.codec import get_codec
 from changelane.conversion.destinations import Address, EventEncoder
-from changelane.conversion.partition import Delivery, RejectedMessage, empty_counts
+from changelane.conversion.partition import Delivery, Outcomes, RejectedMessage, empty_counts
 from changelane.message import Message
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.interface import TopicSink
@@ -145,7 +145,7 @@ def _write_messages(
         for outcomes in delivery.convert(read(batches)):
             yield from written(outcomes)
 
-    def written(results: list[Message | RejectedMessage]) -> Iterator[RejectedMessage]:
+    def written(results: Outcomes) -> Iterator[RejectedMessage]:
         for result in results:
             if isinstance(result, RejectedMessage):
                 yield result

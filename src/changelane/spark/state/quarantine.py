@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The quarantine: changelane's dead-letter table, with all that a replay needs."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from importlib.metadata import PackageNotFoundError, version
@@ -146,6 +147,11 @@ class Quarantine:
     def table(self) -> DataFrame:
         """Return all rows of the quarantine."""
         return self._lake.read(NAME)
+
+    def entry_counts(self, marker: Marker) -> Counter[str]:
+        """Return the number of entries of a marker's stream, by reason code."""
+        counts = self._rows_of(marker).groupBy("code").agg(F.count(F.lit(1)).alias("entries"))
+        return Counter({row["code"]: row["entries"] for row in counts.collect()})
 
     def without_quarantined(self, events: DataFrame, marker: Marker, modes: Modes) -> DataFrame:
         """Return the events of a batch, except rows to add that it quarantined before.

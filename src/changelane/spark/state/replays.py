@@ -4,7 +4,8 @@
 Nothing is ever removed from the quarantine. A replay has a number. First it records all of its
 entries in one commit, then its events are applied as a batch of that number, and then it is
 recorded as done. A killed replay is completed under its own number before another one begins, so
-that tables which have its events skip them.
+that tables which have its events skip them; or it is recorded as abandoned, and its entries wait
+again.
 """
 
 import time
@@ -14,7 +15,7 @@ import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from changelane.spark.lake.interface import Lake, Marker
+from changelane.spark.lake.interface import Commit, Lake, Marker
 from changelane.spark.rows.rejected import QuarantineEntry
 from changelane.spark.rows.schema import DATA, REJECTED
 from changelane.spark.runtime.sql import JSON_OPTIONS
@@ -74,6 +75,7 @@ class ReplayReport(msgspec.Struct):
         paused: The reasons of failed tables, whose events wait in the change log.
         is_resumed: Whether it began before and was killed.
         is_discarded: Whether its entries were discarded, as the user asked.
+        is_abandoned: Whether it was abandoned, as the user asked: its entries wait again.
     """
 
     number: int
@@ -86,6 +88,12 @@ class ReplayReport(msgspec.Struct):
     paused: dict[str, str] = {}
     is_resumed: bool = False
     is_discarded: bool = False
+    is_abandoned: bool = False
+
+
+def is_replay(commit: Commit) -> bool:
+    """Return whether a commit is of a replay, whose batch is the number of the replay."""
+    return commit.details.get("query") == QUERY
 
 
 def quarantine_entries(lake: Lake, pipeline: str | None = None) -> DataFrame:
@@ -175,19 +183,19 @@ class Replays:
         return self._lake.read(NAME).where(F.col("pipeline") == self._pipeline)
 
     def unfinished(self) -> list[UnfinishedReplay]:
-        """Return the replays that were killed, the oldest first."""
+        """Return the replays that were killed or failed, the oldest first."""
         numbered = (
             self._rows()
             .groupBy("number")
             .agg(
                 F.count_distinct(ENTRY).alias("entries"),
                 F.max("settings").alias("settings"),
-                F.max(F.col("state") == "done").alias("is_done"),
+                F.max(F.col("state") != "begun").alias("has_ended"),
             )
         )
         return [
             UnfinishedReplay(row["number"], row["entries"], _settings(row["settings"]))
-            for row in numbered.where("NOT is_done").orderBy("number").collect()
+            for row in numbered.where("NOT has_ended").orderBy("number").collect()
         ]
 
     def record_begin(
@@ -231,12 +239,19 @@ class Replays:
 
     def record_done(self, number: int) -> None:
         """Record that a replay is done; entries that failed again are new quarantine entries."""
+        self._record_end(number, "done")
+
+    def record_abandoned(self, number: int) -> None:
+        """Record that a replay ends without being completed; its entries wait again."""
+        self._record_end(number, "abandoned")
+
+    def _record_end(self, number: int, state: str) -> None:
         null_columns = {name: F.lit(None).cast(kind) for name, kind in _ENTRY_COLUMNS.items()}
         empty_entry = self._spark.range(1).select(
             F.lit(None).cast("string").alias(ENTRY),
             *(value.alias(name) for name, value in null_columns.items()),
         )
-        self._append_state(number, "done", None, empty_entry)
+        self._append_state(number, state, None, empty_entry)
 
     def _append_state(
         self, number: int, state: str, settings: str | None, entry_rows: DataFrame
