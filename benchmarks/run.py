@@ -315,10 +315,12 @@ def spark() -> None:
             line("parsed in Python only", case, parsed_rate, base, "rows/s")
             events = decode_rows(records, "debezium-json", options=options(case), images=False)
             # not `first`, which ends workers, and with them their processor time
-            schema_row = events.where("kind = 'schema'").collect()[0]
+            (schema_row, *_) = events.where("kind = 'schema'").collect()
             schema = msgspec.json.decode(schema_row["after"], type=RowSchema)
             columns = {column.name: column.spark for column in schema.columns}
-            target = latest_per_key.Target(columns, schema.key or (), {schema_row["schema_id"]: schema})
+            target = latest_per_key.Target(
+                columns, schema.key or (), {schema_row["schema_id"]: schema}
+            )
             rows = events.where("kind = 'data'")
             text, schema_id, state = F.col("after"), F.col("schema_id"), {"o": F.col("order")}
             typed = latest_per_key.typed_rows(rows, text, schema_id, target, state)
