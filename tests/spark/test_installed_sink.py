@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from kafka_topics import Topics
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from changelane import Message
 from changelane.cli import main
@@ -22,6 +23,7 @@ from changelane.spark.check.pipeline import installed_sink_findings
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.run.query import RunError
 from changelane.spark.sinks.delivery import run_to_topics
+from changelane.spark.state.quarantine import NAME, Quarantine
 
 PACKAGE = Path(__file__).resolve().parent / "http_lines"
 TABLE = {"database": "shop", "name": "orders"}
@@ -84,6 +86,12 @@ def insert(number: int) -> Message:
     event = {"op": "c", "table": TABLE, "key": ["id"], "schema": SCHEMA}
     event |= {"after": {"id": number, "v": f"v{number}"}}
     return Message(json.dumps(event).encode(), str(number).encode(), (), None, number % 2)
+
+
+def canal_insert(number: int) -> bytes:
+    message = {"database": "shop", "table": "orders", "type": "INSERT", "pkNames": ["id"]}
+    message |= {"data": [{"id": str(number)}], "mysqlType": {"id": "bigint"}, "isDdl": False}
+    return json.dumps(message | {"es": 1_700_000_000_000, "ts": 1_700_000_000_001}).encode()
 
 
 def written(folder: Path, topics: Topics, topic: str, url: str, **sink: Any) -> dict[str, Any]:
@@ -150,6 +158,37 @@ def test_a_request_that_fails_is_sent_again_by_the_next_run(
     assert len(set(service.ids)) < 30
     run_to_topics(spark, pipeline)
     assert set(service.ids) == set(range(30))
+
+
+@pytest.mark.services
+def test_nothing_is_sent_twice_when_another_program_writes_into_the_quarantine(
+    spark: SparkSession,
+    broker: str,
+    service: Service,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Spark then drops the cached rows of plans that read it, as those with blocked keys do."""
+    topics = Topics(broker)
+    topic = topics.create(topics.name("http"), 1)
+    raw = written(tmp_path, topics, topic, service.url, block_keys_on_error=True)
+    raw["source"]["format"] = "canal-json"
+    pipeline = config.parse(raw)
+    topics.send(topic, [Message(b"{broken", b"50", (), None, 0)])
+    run_to_topics(spark, pipeline)
+    lake, record = open_lake(spark, pipeline.folder), Quarantine.record
+
+    def record_later(quarantine: Quarantine, events: DataFrame, *arguments: Any) -> None:
+        lake.append(spark, NAME, lake.read(NAME).withColumn("pipeline", F.lit("other")))
+        record(quarantine, events, *arguments)
+
+    monkeypatch.setattr(Quarantine, "record", record_later)
+    topics.send(topic, [Message(canal_insert(n), str(n).encode(), (), None, 0) for n in range(9)])
+    topics.send(topic, [Message(b"{broken", b"60", (), None, 0)])
+    run_to_topics(spark, pipeline)
+    assert service.ids == list(range(9))
+    entries = lake.read(NAME).where("pipeline = 'post'")
+    assert sorted(bytes(row["raw_key"]) for row in entries.collect()) == [b"50", b"60"]
 
 
 def test_options_of_an_installed_sink_are_checked(tmp_path: Path) -> None:

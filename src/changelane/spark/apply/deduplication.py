@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -21,6 +20,7 @@ from changelane.position import OffsetPosition
 from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.modes import EVENT, ORDINAL
 from changelane.spark.rows.batch_stats import event_schema_id
+from changelane.spark.runtime.computed import computed_once
 from changelane.spark.runtime.sql import ORDER
 
 _COPY: Final = "_changelane_copy"
@@ -91,12 +91,9 @@ def without_repeats(
         )
         is_same = (F.col(ORDINAL) == ONLY_CHANGE) | (F.col(ORDINAL) == F.col("stored_ordinal"))
         new_rows = new_rows.join(stored, _is_equal() & is_same, "left_anti")
-    new_rows = new_rows.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        count, possible = _counted(new_rows, stored)
-        yield NewRows(new_rows, identified.count() - count, possible)
-    finally:
-        new_rows.unpersist()
+    with computed_once(new_rows) as counted_rows:
+        count, possible = _counted(counted_rows, stored)
+        yield NewRows(counted_rows, identified.count() - count, possible)
 
 
 def _order_range(rows: DataFrame, plan: TablePlan) -> tuple[bytes, bytes]:

@@ -4,7 +4,8 @@
 A persisted frame is not always computed once. When a table is written, Spark drops the persisted
 rows of all plans that read it, and computes them again from the table as it is then. It does so,
 too, when another process has written an Iceberg table. What was decided about a batch before its
-first commit must not be decided again after it, and a batch must not get other rows meanwhile.
+first commit must not be decided again after it, a batch must not get other rows meanwhile, and
+messages must not be sent again.
 """
 
 from collections.abc import Iterator

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from changelane.conversion.partition import IncomingMessage
 from changelane.spark.lake.interface import Lake, Marker
 from changelane.spark.rows.decode import MESSAGE, message_rows, messages_of
+from changelane.spark.runtime.computed import computed_once
 from changelane.spark.state import quarantine
 from changelane.spark.state.replays import pending_entries
 
@@ -62,8 +63,7 @@ class BlockedKeys:
             yield messages, read_messages
             return
         waiting_entries = pending_entries(self._lake, self._pipeline)
-        keys = _blocked_keys(waiting_entries, marker).persist()
-        try:
+        with computed_once(_blocked_keys(waiting_entries, marker)) as keys:
             if not keys.limit(1).count():
                 # entries of this batch block keys of later batches, even if their messages pass now
                 self._is_quarantine_empty = not waiting_entries.limit(1).count()
@@ -77,8 +77,6 @@ class BlockedKeys:
                 flagged_rows.select(*messages.columns, F.col("is_held").isNotNull()),
                 _read_flagged,
             )
-        finally:
-            keys.unpersist()
 
 
 def _blocked_keys(rows: DataFrame, marker: Marker) -> DataFrame:

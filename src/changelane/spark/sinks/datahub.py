@@ -26,6 +26,7 @@ from changelane.pipeline.topic_sink import OrderedSource
 from changelane.spark.lake import lake_of
 from changelane.spark.lake.interface import Marker
 from changelane.spark.rows import schema
+from changelane.spark.runtime.computed import computed_once
 from changelane.spark.sinks.blocked_keys import MessageReader
 from changelane.spark.sinks.interface import Sender
 from changelane.spark.sinks.report import (
@@ -104,11 +105,11 @@ class DataHubSender:
         """Send one batch; see :class:`~changelane.spark.sinks.interface.Sender`."""
         job = self._job._replace(stops=self._job.stops and not is_lenient)
         counts_before = self._task_counts.value.copy()
-        # persisted, because a second evaluation would send a second time
-        rejected = rows.mapInArrow(
+        sent_rows = rows.mapInArrow(
             partial(_write_messages, job, read, self._task_counts), schema.DDL
-        ).persist()
-        try:
+        )
+        # once, because a second evaluation would send a second time
+        with computed_once(sent_rows) as rejected:
             rejected.count()
             task_counts = self._task_counts.value - counts_before
             self._record_owners(tuple(labels) for kind, *labels in task_counts if kind == "owner")
@@ -117,8 +118,6 @@ class DataHubSender:
                 check_stop(report, task_counts)
             if report.quarantined:
                 self._quarantine.record(rejected, (), marker)
-        finally:
-            rejected.unpersist()
         return report
 
     def _record_owners(self, owner_rows: Iterable[tuple[str, ...]]) -> None:

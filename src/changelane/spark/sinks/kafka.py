@@ -40,6 +40,7 @@ from changelane.spark.rows import schema
 from changelane.spark.run.query import (
     RunError,
 )
+from changelane.spark.runtime.computed import computed_once
 from changelane.spark.sinks.blocked_keys import MessageReader
 from changelane.spark.sinks.interface import Sender
 from changelane.spark.sinks.partition_counts import TopicCounts
@@ -235,8 +236,8 @@ class _KafkaSender:
         if stops:
             check_stop(report, counts)
         if failed := sum(report.quarantined.values()):
-            rejected = rows.mapInArrow(partial(_reject, job, read), schema.DDL).persist()
-            try:
+            second_pass = rows.mapInArrow(partial(_reject, job, read), schema.DDL)
+            with computed_once(second_pass) as rejected:
                 rejected_count = rejected.count()
                 if rejected_count != failed:
                     msg = (
@@ -245,8 +246,6 @@ class _KafkaSender:
                     )
                     raise RunError(msg)
                 self._quarantine.record(rejected, (), marker)
-            finally:
-                rejected.unpersist()
         return report
 
     def _partitions(self) -> dict[str, int]:

@@ -22,6 +22,7 @@ from changelane.pipeline.topic_sink import OrderedSource
 from changelane.spark.lake import lake_of
 from changelane.spark.lake.interface import Marker
 from changelane.spark.rows import schema
+from changelane.spark.runtime.computed import computed_once
 from changelane.spark.sinks.blocked_keys import MessageReader
 from changelane.spark.sinks.report import (
     DeliveryReport,
@@ -100,11 +101,11 @@ class MessageSender:
         """Send one batch."""
         job = self._job._replace(stops=self._job.stops and not is_lenient)
         counts_before = self._task_counts.value.copy()
-        # persisted, because a second evaluation would send a second time
-        rejected = rows.mapInArrow(
+        sent_rows = rows.mapInArrow(
             partial(_write_messages, job, read, self._task_counts), schema.DDL
-        ).persist()
-        try:
+        )
+        # once, because a second evaluation would send a second time
+        with computed_once(sent_rows) as rejected:
             rejected.count()
             task_counts = self._task_counts.value - counts_before
             report = report_of(marker.batch, task_counts)
@@ -112,8 +113,6 @@ class MessageSender:
                 check_stop(report, task_counts)
             if report.quarantined:
                 self._quarantine.record(rejected, (), marker)
-        finally:
-            rejected.unpersist()
         return report
 
 

@@ -8,7 +8,6 @@ images and schemas (:mod:`.compute`). An event that cannot be decided is quarant
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
 from changelane.spark.rows.expressions.compute import computed_events
@@ -19,6 +18,7 @@ from changelane.spark.rows.expressions.expression_rows import (
     without_originals,
 )
 from changelane.spark.rows.expressions.filter import filtered_events
+from changelane.spark.runtime.computed import computed_once
 from changelane.transforms.filter_compute import Filter
 
 
@@ -26,7 +26,7 @@ from changelane.transforms.filter_compute import Filter
 def apply_expressions(events: DataFrame, steps: Sequence[PreparedTransform]) -> Iterator[DataFrame]:
     """Yield a batch of event rows after its filters and computes.
 
-    The batch is decoded once: it is cached until the context ends.
+    The batch is decoded once: its rows are kept until the context ends.
 
     Args:
         events: The event rows, with before images.
@@ -35,14 +35,11 @@ def apply_expressions(events: DataFrame, steps: Sequence[PreparedTransform]) -> 
     if not steps:
         yield events
         return
-    cached_events = events.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        schemas, expression_rows = batch_schemas(cached_events), with_originals(cached_events)
+    with computed_once(events) as computed_rows:
+        schemas, expression_rows = batch_schemas(computed_rows), with_originals(computed_rows)
         for step in steps:
             if isinstance(step.transform, Filter):
                 expression_rows = filtered_events(expression_rows, schemas, step)
             else:
                 expression_rows, schemas = computed_events(expression_rows, schemas, step)
         yield without_originals(expression_rows)
-    finally:
-        cached_events.unpersist()
