@@ -63,9 +63,7 @@ def lake_version(pipeline: Pipeline, lake: Lake, table_id: TableId) -> LakeVersi
         raise UnverifiableError(f"its events cannot be merged: {latest.failed[table_id]}")
     if table_id not in latest.tables:
         return None
-    return LakeVersion(
-        latest.tables[table_id], latest.tombstones[table_id], latest.names[table_id]
-    )
+    return LakeVersion(latest.tables[table_id], latest.tombstones[table_id], latest.names[table_id])
 
 
 class LakeTable(msgspec.Struct, frozen=True):
