@@ -2,6 +2,7 @@
 """Tables of versions equal those in memory, which are the rule and nothing else."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple
 
@@ -14,12 +15,15 @@ from spark_settings import lakes
 from test_equality import SEED, VARIANTS, Story, evolving, regrouped, rekeyed
 
 from changelane.apply import key_bytes
-from changelane.event import ChangeEvent, HalfUpdate, Truncate
-from changelane.schema import TableId
+from changelane.event import ChangeEvent, DataChange, HalfUpdate, Key, Op, Source, Truncate
+from changelane.position import PostgresPosition
+from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.lake.modes import HISTORY, Modes, TableMode
 from changelane.spark.rows.batch_stats import BatchReport
+from changelane.spark.runtime.sql import ORDER
 from changelane.testing.histories import Profile, history, shuffled
 from changelane.testing.reference.history import HistoryTables
+from changelane.types import UNAVAILABLE, String
 
 BATCHES: Final = 2
 TRACK: Final = ("state", "total")
@@ -173,3 +177,29 @@ def test_versions_equal_memory(
 def test_nothing_is_set_aside_or_skipped(stream: Stream) -> None:
     assert [report.quarantined for report in stream.reports] == [{}] * BATCHES
     assert [report.skipped for report in stream.reports] == [0] * BATCHES
+
+
+@pytest.mark.parametrize("source_servers", ["single", "multiple"])
+def test_a_column_without_a_statement_stays_in_the_versions_whose_events_have_it(
+    spark: SparkSession, tmp_path: Path, source_servers: str
+) -> None:
+    """The order of the column is above them: another event showed it first, or several servers."""
+    columns = {name: Column(name, String()) for name in ("id", "a", "b")}
+    table = TableId("shop", None, "t")
+
+    def event(op: Op, lsn: int, **values: Any) -> DataChange:
+        schema = TableSchema(tuple(columns[name] for name in values))
+        position, source = PostgresPosition(lsn, lsn), Source(product="postgresql")
+        return DataChange(op, table, Key(("id",)), None, values, schema, position, source=source)
+
+    batches = [
+        [event(Op.CREATE, 1, id="1", a="1"), event(Op.CREATE, 20, id="2", a="2", b="2")],
+        [event(Op.CREATE, 10, id="3", a="3", b="3")],
+        [event(Op.UPDATE, 15, id="3", a="4", b=UNAVAILABLE)],
+    ]
+    lake = str(tmp_path / lake_tables.LAKES[0])
+    options = {"modes": MODES, "source_servers": source_servers}
+    for number, batch in enumerate(batches):
+        lake_tables.apply(spark, lake, batch, batch=number, **options)
+    versions = lake_tables.table_of(spark, lake, table).where("id = '3'").orderBy(ORDER)
+    assert versions.select("a", "b").collect() == [("3", "3"), ("4", "3")]
