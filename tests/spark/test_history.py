@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import lake_tables
 import msgspec
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from spark_settings import lakes
 from test_equality import SEED, VARIANTS, Story, evolving, regrouped, rekeyed
@@ -21,6 +21,7 @@ from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.lake.modes import HISTORY, Modes, TableMode
 from changelane.spark.rows.batch_stats import BatchReport
 from changelane.spark.runtime.sql import ORDER
+from changelane.spark.state.history_tombstones import HistoryTombstones
 from changelane.testing.histories import Profile, history, shuffled
 from changelane.testing.reference.history import HistoryTables
 from changelane.types import UNAVAILABLE, String
@@ -203,3 +204,39 @@ def test_a_column_without_a_statement_stays_in_the_versions_whose_events_have_it
         lake_tables.apply(spark, lake, batch, batch=number, **options)
     versions = lake_tables.table_of(spark, lake, table).where("id = '3'").orderBy(ORDER)
     assert versions.select("a", "b").collect() == [("3", "3"), ("4", "3")]
+
+
+def test_a_batch_reads_only_the_truncates_above_its_oldest_change(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table that is loaded again every hour has thousands: each upsert was compared with all."""
+    read: list[int] = []
+    truncates = HistoryTombstones.truncates
+
+    def count(self: HistoryTombstones, *arguments: Any, **options: Any) -> DataFrame:
+        found = truncates(self, *arguments, **options)
+        read.append(len(found.collect()[0]["truncates"]))
+        return found
+
+    monkeypatch.setattr(HistoryTombstones, "truncates", count)
+    schema = TableSchema((Column("id", String()),))
+    table, source = TableId("shop", None, "t"), Source(product="postgresql")
+
+    def insert(key: str, lsn: int) -> DataChange:
+        position, image = PostgresPosition(lsn, lsn), {"id": key}
+        return DataChange(
+            Op.CREATE, table, Key(("id",)), None, image, schema, position, source=source
+        )
+
+    late, new = insert("late", 25), insert("new", 60)
+    first = [insert("a", 5), *(Truncate(table, None, PostgresPosition(n, n)) for n in (10, 20, 30))]
+    lake = str(tmp_path / lake_tables.LAKES[0])
+    for number, batch in enumerate((first, [new], [late])):
+        lake_tables.apply(spark, lake, batch, batch=number, modes=MODES, is_compared=False)
+    assert read == [3, 0, 1]
+    versions = lake_tables.table_of(spark, lake, table).orderBy(ORDER)
+    assert versions.select("id", "_is_current").collect() == [
+        ("a", False),
+        ("late", False),
+        ("new", True),
+    ]

@@ -64,9 +64,9 @@ def versions(
         frames += [upserts, _end(ends_of_keys, names, F.col("order"), F.col("source_time"))]
         touched.append(keys)
         if has_truncates:
-            frames.append(
-                _next_truncates(upserts, names, ends.truncates(plan.table_batch.table_id))
-            )
+            table_batch = plan.table_batch
+            truncates = ends.truncates(table_batch.table_id, after=table_batch.min_order)
+            frames.append(_next_truncates(upserts, names, truncates))
     if plan.table_batch.newest_truncate:
         spanned = _spanned(table, plan.target, rows)
         frames.append(_end(spanned, names, F.col("cut"), F.col("cut_time")))
