@@ -88,6 +88,11 @@ class Source(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 NO_SOURCE = Source()
+OWN_VERSION: Final = "changelane"
+"""The version of the connector in the events of rows that changelane reads again.
+
+Their schemas have the types of the columns, but neither NOT NULL nor defaults.
+"""
 
 
 class DataChange(msgspec.Struct, frozen=True, tag="data", tag_field="kind"):

@@ -2,24 +2,29 @@
 """Tables of versions equal those in memory, which are the rule and nothing else."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple
 
 import lake_tables
 import msgspec
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from spark_settings import lakes
 from test_equality import SEED, VARIANTS, Story, evolving, regrouped, rekeyed
 
 from changelane.apply import key_bytes
-from changelane.event import ChangeEvent, HalfUpdate, Truncate
-from changelane.schema import TableId
+from changelane.event import ChangeEvent, DataChange, HalfUpdate, Key, Op, Source, Truncate
+from changelane.position import PostgresPosition
+from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.lake.modes import HISTORY, Modes, TableMode
 from changelane.spark.rows.batch_stats import BatchReport
+from changelane.spark.runtime.sql import ORDER
+from changelane.spark.state.history_tombstones import HistoryTombstones
 from changelane.testing.histories import Profile, history, shuffled
 from changelane.testing.reference.history import HistoryTables
+from changelane.types import UNAVAILABLE, String
 
 BATCHES: Final = 2
 TRACK: Final = ("state", "total")
@@ -173,3 +178,65 @@ def test_versions_equal_memory(
 def test_nothing_is_set_aside_or_skipped(stream: Stream) -> None:
     assert [report.quarantined for report in stream.reports] == [{}] * BATCHES
     assert [report.skipped for report in stream.reports] == [0] * BATCHES
+
+
+@pytest.mark.parametrize("source_servers", ["single", "multiple"])
+def test_a_column_without_a_statement_stays_in_the_versions_whose_events_have_it(
+    spark: SparkSession, tmp_path: Path, source_servers: str
+) -> None:
+    """The order of the column is above them: another event showed it first, or several servers."""
+    columns = {name: Column(name, String()) for name in ("id", "a", "b")}
+    table = TableId("shop", None, "t")
+
+    def event(op: Op, lsn: int, **values: Any) -> DataChange:
+        schema = TableSchema(tuple(columns[name] for name in values))
+        position, source = PostgresPosition(lsn, lsn), Source(product="postgresql")
+        return DataChange(op, table, Key(("id",)), None, values, schema, position, source=source)
+
+    batches = [
+        [event(Op.CREATE, 1, id="1", a="1"), event(Op.CREATE, 20, id="2", a="2", b="2")],
+        [event(Op.CREATE, 10, id="3", a="3", b="3")],
+        [event(Op.UPDATE, 15, id="3", a="4", b=UNAVAILABLE)],
+    ]
+    lake = str(tmp_path / lake_tables.LAKES[0])
+    options = {"modes": MODES, "source_servers": source_servers}
+    for number, batch in enumerate(batches):
+        lake_tables.apply(spark, lake, batch, batch=number, **options)
+    versions = lake_tables.table_of(spark, lake, table).where("id = '3'").orderBy(ORDER)
+    assert versions.select("a", "b").collect() == [("3", "3"), ("4", "3")]
+
+
+def test_a_batch_reads_only_the_truncates_above_its_oldest_change(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table that is loaded again every hour has thousands: each upsert was compared with all."""
+    read: list[int] = []
+    truncates = HistoryTombstones.truncates
+
+    def count(self: HistoryTombstones, *arguments: Any, **options: Any) -> DataFrame:
+        found = truncates(self, *arguments, **options)
+        read.append(len(found.collect()[0]["truncates"]))
+        return found
+
+    monkeypatch.setattr(HistoryTombstones, "truncates", count)
+    schema = TableSchema((Column("id", String()),))
+    table, source = TableId("shop", None, "t"), Source(product="postgresql")
+
+    def insert(key: str, lsn: int) -> DataChange:
+        position, image = PostgresPosition(lsn, lsn), {"id": key}
+        return DataChange(
+            Op.CREATE, table, Key(("id",)), None, image, schema, position, source=source
+        )
+
+    late, new = insert("late", 25), insert("new", 60)
+    first = [insert("a", 5), *(Truncate(table, None, PostgresPosition(n, n)) for n in (10, 20, 30))]
+    lake = str(tmp_path / lake_tables.LAKES[0])
+    for number, batch in enumerate((first, [new], [late])):
+        lake_tables.apply(spark, lake, batch, batch=number, modes=MODES, is_compared=False)
+    assert read == [3, 0, 1]
+    versions = lake_tables.table_of(spark, lake, table).orderBy(ORDER)
+    assert versions.select("id", "_is_current").collect() == [
+        ("a", False),
+        ("late", False),
+        ("new", True),
+    ]

@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 from changelane.event import (
+    OWN_VERSION,
     ChangeEvent,
     Completeness,
     DataChange,
@@ -295,14 +296,16 @@ class ColumnHistory(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def lists_columns(event: DataChange, *, omits_nulls: bool = False) -> bool:
-    """Whether an event lists all columns of its table.
+    """Whether an event lists all columns of its table, as they are declared.
 
     Args:
         event: The event.
         omits_nulls: The event's format omits columns that are NULL.
     """
     if event.schema is not None:
-        return not lists_sent_columns_only(event)
+        # without its default, a renamed column would look like a dropped one
+        is_declared = event.source.version != OWN_VERSION
+        return is_declared and not lists_sent_columns_only(event)
     if event.op is Op.DELETE:
         return event.before_holds in {Completeness.FULL, Completeness.KEY}
     return event.after_holds is Completeness.FULL and not omits_nulls

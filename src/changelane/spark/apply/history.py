@@ -8,7 +8,8 @@ unless an end is newer. That is one shuffle and one sort.
 
 ``_changelane_columns`` is NULL if the event of a version carried every column. Otherwise it maps
 each column to its order: ``01`` is the version's own order, an empty order is unknown. A column
-that was added later is not in the map: no event of the version carried it.
+that was added later is not in the map: no event of the version carried it. So a version below the
+order of an added column has a map if its event carried the column.
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.key_filter import KeyFilter, filtered_rows
 from changelane.spark.lake.modes import IS_CURRENT, OWN_ORDER, UNTIL, VALID_FROM, VALID_TO
 from changelane.spark.rows import key_operations, latest_per_key
-from changelane.spark.rows.added_columns import version_exceptions
+from changelane.spark.rows.added_columns import is_before_addition, version_exceptions
 from changelane.spark.rows.latest_per_key import empty_order
 from changelane.spark.rows.target import Target, unknown_columns
 from changelane.spark.runtime.sql import COLUMNS, ORDER, quoted
@@ -63,9 +64,9 @@ def versions(
         frames += [upserts, _end(ends_of_keys, names, F.col("order"), F.col("source_time"))]
         touched.append(keys)
         if has_truncates:
-            frames.append(
-                _next_truncates(upserts, names, ends.truncates(plan.table_batch.table_id))
-            )
+            table_batch = plan.table_batch
+            truncates = ends.truncates(table_batch.table_id, after=table_batch.min_order)
+            frames.append(_next_truncates(upserts, names, truncates))
     if plan.table_batch.newest_truncate:
         spanned = _spanned(table, plan.target, rows)
         frames.append(_end(spanned, names, F.col("cut"), F.col("cut_time")))
@@ -99,7 +100,11 @@ def _operations(rows: DataFrame, plan: TablePlan) -> DataFrame:
     has = latest_per_key.carried_columns(F.col("schema_id"), F.col("missing"), target)
     unknown = unknown_columns(F.col("o"), F.col("schema_id"), target)
     every = F.array(*(F.lit(name) for name in target.columns))
-    is_whole = F.col("whole") & (F.size(unknown) == 0)
+    is_whole = F.col("whole")
+    if added := [addition for addition in target.additions if addition.is_unknown]:
+        # a stored version without a map has no column that was added above its order
+        newest = max(added, key=lambda addition: addition.order)
+        is_whole = is_whole & ~is_before_addition(F.col("o"), newest)
     has = F.when(F.col("whole"), F.array_except(every, unknown)).otherwise(has)
     state = {
         f"{_PREFIX}o": F.col("o"),

@@ -120,7 +120,7 @@ class RowBuilder:
         self._domains = codec.carries.positions
         self._shares_positions = codec.carries.shared_positions
         self._compiled_schemas: dict[tuple[object, ...], CompiledSchema] = {}
-        self._last_compiled: tuple[object, object, object, str | None, CompiledSchema] | None = None
+        self._last_compiled: tuple[object, object, object, Source, CompiledSchema] | None = None
         self._written_schemas: set[tuple[str, str]] = set()
         self.lanes: LaneRows | None = None
         if lanes and codec.lanes is not None and not self._chain.transforms:
@@ -339,7 +339,7 @@ class RowBuilder:
             and last[0] is schema
             and last[1] is event_key
             and last[2] is event.table
-            and last[3] == event.source.server
+            and last[3] == event.source
         ):
             if not last[4].is_written:
                 new_schemas.append(last[4])
@@ -369,7 +369,7 @@ class RowBuilder:
                 self._compiled_schemas.clear()
             self._compiled_schemas[cache_key] = compiled
         if event.schema is not None and not is_partial:
-            self._last_compiled = schema, event_key, event.table, event.source.server, compiled
+            self._last_compiled = schema, event_key, event.table, event.source, compiled
         if not compiled.is_written:
             new_schemas.append(compiled)
         return compiled

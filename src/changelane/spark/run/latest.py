@@ -43,11 +43,13 @@ class LatestTables(NamedTuple):
         failed: The tables whose events cannot be merged, and the reasons.
         tombstones: The deletes and truncates of each table
             (:mod:`changelane.spark.state.tombstones`), with those of the waiting events.
+        names: The names of the tables in the lake.
     """
 
     tables: dict[TableId, DataFrame]
     failed: dict[TableId, str]
     tombstones: dict[TableId, DataFrame]
+    names: dict[TableId, str]
 
 
 def latest_tables(
@@ -120,7 +122,8 @@ def latest_tables(
             known_names = {*map(str, stored_names.values()), *map(str, names.values())}
             known_names |= {str(table_id_of(entry.table_id)) for entry in pending}
             raise UnknownNameError("table", table, sorted(known_names))
-    return LatestTables(rows, reasons, table_tombstones)
+    lake_names_of_tables = {names[name]: name for name in chosen}
+    return LatestTables(rows, reasons, table_tombstones, lake_names_of_tables)
 
 
 def create_latest_views(

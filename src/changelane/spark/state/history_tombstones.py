@@ -78,9 +78,15 @@ class HistoryTombstones:
         )
         return matching_tombstones.drop("table_id")
 
-    def truncates(self, table_id: str) -> DataFrame:
-        """Return one row: ``truncates``, the orders and times of a table's truncates."""
-        truncates = self._rows_of_table(table_id).where("key IS NULL")
+    def truncates(self, table_id: str, *, after: bytes) -> DataFrame:
+        """Return one row: ``truncates``, the orders and times of a table's truncates.
+
+        Args:
+            table_id: The table.
+            after: The order above which they are: a table may have thousands.
+        """
+        is_truncate = F.col("key").isNull() & (F.col("order") > F.lit(bytearray(after)))
+        truncates = self._rows_of_table(table_id).where(is_truncate)
         truncate_list = F.collect_list(
             F.struct(F.col("order").alias("o"), F.col("source_time").alias("t"))
         )

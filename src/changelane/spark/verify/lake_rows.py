@@ -41,10 +41,12 @@ class LakeVersion(NamedTuple):
     Attributes:
         rows: The rows with their state columns.
         tombstones: The deletes and truncates of at least these events.
+        name: The name of the table in the lake.
     """
 
     rows: DataFrame
     tombstones: DataFrame
+    name: str
 
 
 def lake_version(pipeline: Pipeline, lake: Lake, table_id: TableId) -> LakeVersion | None:
@@ -61,7 +63,7 @@ def lake_version(pipeline: Pipeline, lake: Lake, table_id: TableId) -> LakeVersi
         raise UnverifiableError(f"its events cannot be merged: {latest.failed[table_id]}")
     if table_id not in latest.tables:
         return None
-    return LakeVersion(latest.tables[table_id], latest.tombstones[table_id])
+    return LakeVersion(latest.tables[table_id], latest.tombstones[table_id], latest.names[table_id])
 
 
 class LakeTable(msgspec.Struct, frozen=True):
@@ -98,7 +100,7 @@ class LakeTable(msgspec.Struct, frozen=True):
 
     def newest_order(self) -> bytes | None:
         """Return the newest order of an event of the table; ``None`` = it has none."""
-        rows, tombstones = self.version
+        rows, tombstones, _ = self.version
         (newest_row,) = rows.agg(F.max(F.expr(_NEWEST))).collect()
         (newest_removals,) = tombstones.agg(*map(F.max, _REMOVALS)).collect()
         orders = (*newest_row, *newest_removals)

@@ -22,7 +22,7 @@ from changelane.capture.mysql.tables import (
     selection_of,
 )
 from changelane.errors import ChangelaneError
-from changelane.event import Source
+from changelane.event import OWN_VERSION, Source
 from changelane.pipeline.mysql_source import MysqlSource
 from changelane.position import MySqlPosition
 from changelane.schema import TableId
@@ -30,7 +30,6 @@ from changelane.spark.verify.mysql_rows import MysqlRows, primary_key, source_co
 from changelane.spark.verify.mysql_types import MysqlType
 from changelane.spark.verify.source_database import (
     CONNECTOR,
-    VERSION,
     Snapshot,
     VerifiedTable,
 )
@@ -60,7 +59,7 @@ class MysqlDatabase:
     @property
     def event_source(self) -> Source:
         """The source of events that changelane makes of the rows."""
-        return Source(self._source.type_name, CONNECTOR, self._source.server_name, VERSION)
+        return Source(self._source.type_name, CONNECTOR, self._source.server_name, OWN_VERSION)
 
     def tables(self) -> list[VerifiedTable]:
         """Return the captured tables."""

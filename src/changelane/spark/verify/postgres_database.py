@@ -25,7 +25,7 @@ from changelane.capture.postgres.tables import (
     selection_of,
 )
 from changelane.errors import ChangelaneError, ConfigError
-from changelane.event import Source
+from changelane.event import OWN_VERSION, Source
 from changelane.pipeline.postgres_source import PostgresSource
 from changelane.position import PostgresPosition
 from changelane.schema import TableId
@@ -33,7 +33,6 @@ from changelane.spark.verify.postgres_rows import PostgresTable, captured_rows, 
 from changelane.spark.verify.postgres_types import PostgresType
 from changelane.spark.verify.source_database import (
     CONNECTOR,
-    VERSION,
     Snapshot,
     VerifiedTable,
 )
@@ -80,7 +79,7 @@ class PostgresDatabase:
     @property
     def event_source(self) -> Source:
         """The source of events that changelane makes of the rows."""
-        return Source("postgresql", CONNECTOR, self._source.server_name, VERSION)
+        return Source("postgresql", CONNECTOR, self._source.server_name, OWN_VERSION)
 
     def tables(self) -> list[VerifiedTable]:
         """Return the captured tables."""

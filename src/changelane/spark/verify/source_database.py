@@ -17,8 +17,6 @@ from changelane.spark.verify.table_plan import Bound, TablePlan
 
 CONNECTOR: Final = "debezium"
 """The connector of events in the capture log."""
-VERSION: Final = "changelane"
-"""The version of the connector in events that changelane makes."""
 
 
 class VerifiedTable(msgspec.Struct, frozen=True, kw_only=True):

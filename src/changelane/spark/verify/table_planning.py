@@ -114,6 +114,8 @@ def table_plan(
             has_all_columns = False
         elif lake_name is None:
             unproven_columns[name] = "the table of the lake lacks it"
+            # a change may bring it later: a row without it has NULL then, or the default
+            has_all_columns &= ignores_columns or not is_in_log
         elif not is_in_log:
             # the lake has values from before; a repair would add those of the source
             unproven_columns[name] = "the capture excludes it"

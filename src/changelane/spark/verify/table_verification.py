@@ -47,6 +47,7 @@ from changelane.spark.verify.table_planning import UnverifiableError, table_plan
 from changelane.transforms.table_plan import TableTarget
 
 _POLL_S: Final = 0.2
+_MERGE_POLL_S: Final = 2.0
 _TRUNCATED_READINGS: Final = 3
 """The number of readings in sequence that a truncate or a rewrite may make useless."""
 _CHANGED_COLUMNS: Final = "its columns changed during the verification"
@@ -175,7 +176,8 @@ class TableVerification:
 
         The rows of the source are read again in a snapshot, and their records go through the
         capture log into the table. A last reading compares the rows again. If the lake has several
-        rows of a key, a delete removes them first, because a read would change each of them.
+        rows of a key, a merge of a delete removes them first, because a read would change each of
+        them.
 
         Args:
             differences: The differences.
@@ -236,6 +238,7 @@ class TableVerification:
             # one merge of a delete and a read would only have the read
             with self._open_snapshot() as snapshot:
                 self._wait_for_lake(snapshot)
+            self._wait_for_merge(repaired & deletes.keys())
         self._write_repairs([records[key] for key in records if key in repaired], history)
         with self._open_reading() as reading:
             remaining = different_rows(reading, repaired - reading.left_out)
@@ -432,6 +435,23 @@ class TableVerification:
             f"the {lagging} not have the changes up to {snapshot.position_text} after "
             f"{self._verification.options.timeout_s:.0f} s: `changelane run` must run meanwhile"
         )
+
+    def _wait_for_merge(self, row_keys: frozenset[Key]) -> None:
+        """Wait until the table has one row at most of some keys, whose deletes it may merge later.
+
+        If it takes too long, the reads follow in any case: without them, the next merge would
+        leave the table without the rows.
+        """
+        pipeline, lake = self._verification.pipeline, self._verification.lake
+        version = lake_version(pipeline, lake, self._target.table)
+        if pipeline.options.merge != "deferred" or version is None:
+            return
+        deadline_s = time.monotonic() + self._verification.options.timeout_s
+        while time.monotonic() < deadline_s:
+            merged = LakeTable(version._replace(rows=lake.read(version.name)), self.columns_plan)
+            if all(len(rows) == 1 for rows in merged.fields(row_keys).values()):
+                return
+            time.sleep(_MERGE_POLL_S)
 
 
 def _applied_offset(log: CaptureLog, consumer: str) -> int:

@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 
 from changelane.codec import get_codec
-from changelane.event import DataChange, Op, Source, is_first_snapshot
+from changelane.event import DataChange, Key, Op, Source, is_first_snapshot
 from changelane.message import Message
 from changelane.position import MySqlPosition, Position, PostgresPosition, encode_order
-from changelane.schema import TableId
+from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.verify.canonical_text import CanonicalText
 from changelane.spark.verify.comparison import Difference
 from changelane.spark.verify.lake_values import NoValueError, lake_value
 from changelane.spark.verify.repair import RepairedTable, RepairError
 from changelane.spark.verify.table_plan import ComparedColumn, TablePlan
+from changelane.testing.reference.upsert import MemoryTables
+from changelane.types import Integer
 
 POSITION = PostgresPosition(1001, 1000)
 
@@ -148,3 +150,33 @@ def test_a_repair_is_between_the_changes_of_its_snapshot_and_later_ones() -> Non
 def test_an_unknown_text_has_no_value() -> None:
     with pytest.raises(NoValueError):
         lake_value("yes", "boolean")
+
+
+def test_a_repaired_row_does_not_hide_that_a_column_may_have_been_renamed() -> None:
+    """Its schema has no defaults: the new column would get the default in all former rows."""
+    repaired_table = table(["int"])
+
+    def row(at: int, key: int, **values: int) -> DataChange:
+        columns = (
+            Column("k", Integer(32), nullable=False),
+            *(Column(name, Integer(32), nullable=True, default=5) for name in values),
+        )
+        return DataChange(
+            op=Op.CREATE,
+            table=repaired_table.id,
+            key=Key(("k",)),
+            after={"k": key, **values},
+            schema=TableSchema(columns),
+            position=PostgresPosition(at, at),
+            source=Source("postgresql", "debezium", "shop", "3"),
+        )
+
+    tables = MemoryTables()
+    repair = repaired(repaired_table, [["7", "70"]], position=PostgresPosition(2, 2))
+    tables.apply([row(1, 7, a=70), row(1, 8, a=80)])
+    tables.apply([repair])
+    tables.apply([row(3, 9, b=90)])
+    assert {key: set(names) for key, names in tables.incomplete(repaired_table.id).items()} == {
+        b"[7]": {"b"},
+        b"[8]": {"b"},
+    }

@@ -91,13 +91,13 @@ def test_repaired_rows_have_the_columns_that_only_other_pipelines_store(tmp_path
     """They would be NULL in the tables of these: a repaired row is a whole row."""
     drop: list[dict[str, Any]] = [{"type": "project", "drop": ["a", "d"]}]
     types = {"a": TEXT, "b": TEXT, "d": PostgresType("numeric", (10 << 16 | 3) + 4)}
-    made = plan(tmp_path, types, {}, transforms=drop)
+    made = plan(tmp_path, types, {"b": "string"}, transforms=drop)
     assert [(column.name, column.lake_type) for column in made.other_columns] == [
         ("a", "string"),
         ("d", "decimal(10,3)"),
     ]
     assert made.has_all_columns
-    assert [column.name for column in made.of_whole_rows.columns] == ["id", "a", "d"]
+    assert [column.name for column in made.of_whole_rows.columns] == ["id", "b", "a", "d"]
     ignored = plan(tmp_path, types, {}, transforms=drop, schema_changes="ignore")
     assert [column.name for column in ignored.other_columns] == ["a", "b", "d"]
     # their values are in no form that the log has
@@ -107,11 +107,16 @@ def test_repaired_rows_have_the_columns_that_only_other_pipelines_store(tmp_path
         {"debezium": {"converters": "own"}},
     ):
         refused = plan(
-            tmp_path, **{"source_types": types, "lake_types": {}, "transforms": drop, **changes}
+            tmp_path,
+            **{"source_types": types, "lake_types": {"b": "string"}, "transforms": drop, **changes},
         )
         assert not refused.has_all_columns
     excluded = plan(
-        tmp_path, types, {}, transforms=drop, debezium={"column.exclude.list": "public.orders.a"}
+        tmp_path,
+        types,
+        {"b": "string"},
+        transforms=drop,
+        debezium={"column.exclude.list": "public.orders.a"},
     )
     assert excluded.has_all_columns
     assert [column.name for column in excluded.other_columns] == ["d"]
@@ -225,7 +230,17 @@ def test_columns_that_debezium_excludes_are_neither_compared_nor_repaired(
     assert [column.name for column in made.key_columns] == ["id"]
     # a lake that never had them can be repaired
     made = plan(tmp_path, {"a": TEXT}, {}, debezium={name: patterns})
-    assert made.has_all_columns
+    assert made.has_all_columns is is_excluded
+
+
+def test_rows_are_not_repaired_before_the_lake_has_a_new_column(tmp_path: Path) -> None:
+    """The change that brings it later would give them NULL or the default, whatever they have."""
+    made = plan(tmp_path, {"new": TEXT}, {})
+    assert made.unproven_columns == {"new": "the table of the lake lacks it"}
+    assert not made.has_all_columns
+    assert plan(tmp_path, {"new": TEXT}, {"new": "string"}).has_all_columns
+    assert plan(tmp_path, {"new": TEXT}, {}, schema_changes="ignore").has_all_columns
+    assert plan(tmp_path, {"new": TEXT}, {}, unpublished={"new"}).has_all_columns
 
 
 def test_columns_that_the_database_does_not_publish_are_neither_compared_nor_repaired(

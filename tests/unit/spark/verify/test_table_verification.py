@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from pyspark.sql.types import StructType
 
-from changelane.capture.repairs import read_repair, repair_names
+from changelane.capture.repairs import delete_repair, read_repair, repair_names
 from changelane.capture.storage import LocalFolder
 from changelane.errors import ChangelaneError
 from changelane.event import Source
@@ -92,7 +92,7 @@ def lake(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         if made.types is None:
             return None
         rows: Any = SimpleNamespace(schema=made.types)
-        return LakeVersion(rows, rows)
+        return LakeVersion(rows, rows, "tables/orders")
 
     for module in (table_verification, verify):
         monkeypatch.setattr(module, "lake_version", version)
@@ -226,6 +226,48 @@ def test_several_rows_of_a_key_stay_if_the_table_keeps_deleted_rows(
         "1:7": "not repaired: several rows have the key in a table that keeps deleted rows"
     }
     assert repair_names(LocalFolder(pipeline.source.segments)) == []
+
+
+def test_a_read_follows_the_merge_of_the_delete_of_several_rows(
+    pipeline: Pipeline, lake: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One merge of both would change each of the rows, and remove none."""
+    del lake
+    assert isinstance(pipeline.source, PostgresSource)
+    folder = LocalFolder(pipeline.source.segments)
+    options = msgspec.structs.replace(pipeline.options, merge="deferred")
+    made = table(msgspec.structs.replace(pipeline, options=options), Database())
+    made.comparison()
+    stored: Any = SimpleNamespace(read=lambda name: [name])
+    made._verification = made._verification._replace(lake=stored)
+    steps: list[str] = []
+    row_counts = [2, 2, 1]
+
+    def fields(merged: LakeTable, row_keys: frozenset[str]) -> dict[str, list[tuple[str, ...]]]:
+        if not isinstance(merged.version.rows, list):
+            return {}  # the last reading
+        count = row_counts.pop(0)
+        steps.append(f"{count} rows in {merged.version.rows[0]}")
+        return {key: [("",)] * count for key in row_keys}
+
+    def names(_: LocalFolder) -> list[str]:
+        for name in repair_names(folder):
+            repair = read_repair(folder, name)
+            assert repair is not None
+            steps.extend(json.loads(r.value or "")["payload"]["op"] for r in repair.records)
+            delete_repair(folder, name)
+        return []
+
+    monkeypatch.setattr(LakeTable, "fields", fields)
+    monkeypatch.setattr(table_verification, "repair_names", names)
+    monkeypatch.setattr(table_verification, "_MERGE_POLL_S", 0)
+    made.repair([Difference("1:7", "repeated")])
+    assert steps == [
+        "d",
+        *("2 rows in tables/orders" for _ in range(2)),
+        "1 rows in tables/orders",
+        "r",
+    ]
 
 
 def test_a_reading_of_a_chunk_leaves_out_its_own_keys_only(
