@@ -20,7 +20,10 @@ _EXACT: Final = ("tinyint", "smallint", "int", "bigint", "string", "date", "deci
 _INSERT: Final = -1
 """The number of the clause of a new row."""
 _IS_SOURCE: Final = "_changelane_is_source"
-_TWICE: Final = "two rows of one batch have one key in the table: their keys are equal in its types"
+_TWICE: Final = (
+    "two rows of one batch have one key in the table: their keys are equal in its types, or "
+    "another program has added a row of the same key to the table (delete one of them with SQL)"
+)
 
 
 def merged(source: DataFrame, table: DataFrame, merge: Merge) -> DataFrame:
