@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From message bytes to committed rows, against a bare MERGE of the same rows. See README.md.
 
-Usage: apply.py [--changes N] [--rows N] [--lake delta|iceberg] [PART ...]
+Usage: apply.py [--changes N] [--batches N] [--rows N] [--lake delta|iceberg] [PART ...]
 
 The baseline is hand-written: each batch is Parquet, already parsed, typed and reduced to one row
 per key, and one MERGE applies it.
@@ -35,7 +35,6 @@ from changelane.spark.lake.interface import Marker
 from changelane.spark.lake.merge import full_row_merge
 from changelane.spark.runtime.sql import COLUMNS, DEPARTED, LIVE, ORDER, UPSERTED
 
-BATCHES: Final = 5
 KEYS: Final = 300_000
 BARE_TABLE: Final = "tables/orders"
 LANDED_TABLE: Final = "tables/shop.public.orders"
@@ -63,6 +62,7 @@ class Work(NamedTuple):
         keys: How many different keys a table has.
         is_uneven: The n-th table gets a share of 1/n of the changes (Zipf), not an equal one.
         rows: Rows with other keys that each table gets after the first batch.
+        batches: How many batches the changes come in.
     """
 
     name: str
@@ -73,6 +73,7 @@ class Work(NamedTuple):
     keys: int = KEYS
     is_uneven: bool = False
     rows: int = 0
+    batches: int = 5
 
     @property
     def types(self) -> dict[str, str]:
@@ -134,7 +135,7 @@ def written(work: Work, folder: Path) -> tuple[list[Path], dict[str, list[Path]]
     batches, typed = [], {f"orders{n}": list[Path]() for n in range(work.tables)}
     pending: dict[str, dict[int, tuple[dict[str, Any], bool, int]]] = {name: {} for name in typed}
     bodies: list[bytes] = []
-    size = work.changes // BATCHES
+    size = work.changes // work.batches
     for at, (table, op, row, missing) in enumerate(changes(work), start=1):
         bodies.append(message(table, op, row, missing, at))
         pending[table][row["o_orderkey"]] = (row, op == "d", at)
@@ -173,10 +174,10 @@ def timed(run: Callable[[], object]) -> tuple[float, float]:
     return time.monotonic() - started, processor_seconds() - used
 
 
-def in_turns(*runs: Batch) -> list[list[tuple[float, float]]]:
+def in_turns(batches: int, *runs: Batch) -> list[list[tuple[float, float]]]:
     """Return the times of each run's batches; the runs alternate, so that all are equally warm."""
     durations: list[list[tuple[float, float]]] = [[] for _ in runs]
-    for number in range(BATCHES):
+    for number in range(batches):
         for run, times in zip(runs, durations, strict=True):
             times.append(timed(lambda run=run, number=number: run(number)))
     return durations
@@ -271,7 +272,7 @@ class Bench:
         schemas = {f"shop.public.orders{n}": dict(work.types) for n in range(work.tables)}
         keys = {f"orders{n}": ("o_orderkey",) for n in range(work.tables)}
 
-        is_small = is_small_batch(work.changes // BATCHES)
+        is_small = is_small_batch(work.changes // work.batches)
 
         def batch(number: int) -> None:
             messages = self.spark.read.parquet(str(batches[number]))
@@ -286,7 +287,7 @@ class Bench:
                 raise SystemExit(f"some changes were not applied: {report}")
 
         durations = []
-        for number in range(BATCHES):
+        for number in range(work.batches):
             durations.append(timed(lambda number=number: batch(number)))
             if number == 0 and work.rows:
                 lake = open_lake(self.spark, root, self.kind)
@@ -314,7 +315,7 @@ class Bench:
 
 def show(what: str, work: Work, durations: list[tuple[float, float]], base: float | None) -> float:
     """Print changes a second of wall time, without the first batch, which warms up."""
-    changes = work.changes / BATCHES * (len(durations) - 1)
+    changes = work.changes / work.batches * (len(durations) - 1)
     clock, processor = (sum(column) for column in zip(*durations[1:], strict=True))
     rate = changes / clock
     ratio = "" if base is None else f"{rate / base:6.2f} x"
@@ -331,6 +332,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*")
     parser.add_argument("--changes", type=int, default=1_000_000)
+    parser.add_argument("--batches", type=int, default=5, help="the first one warms up")
     parser.add_argument("--lake", choices=["delta", "iceberg"], action="append")
     parser.add_argument("--rows", type=int, default=10_000_000, help="rows of the part load")
     arguments = parser.parse_args()
@@ -359,15 +361,15 @@ def main() -> None:
         **{
             f"small{millions}": Work(
                 f"1,000 changes of a table of {millions} million rows",
-                5000,
+                1000 * arguments.batches,
                 keys=millions * 1_000_000,
                 rows=millions * 1_000_000,
             )
-            for millions in (1, 10, 40)
+            for millions in (1, 2, 10, 40)
         },
         "seven": Work(
             "7 tables of 100,000 rows, 100 changes a second, a batch in ten seconds",
-            5000,
+            1000 * arguments.batches,
             tables=7,
             keys=100_000,
             rows=100_000,
@@ -376,7 +378,7 @@ def main() -> None:
     }
     spark = local_spark("delta", "iceberg")
     for name in arguments.parts or works:
-        work = works[name]
+        work = works[name]._replace(batches=arguments.batches)
         source = Path(tempfile.mkdtemp())
         batches, typed = written(work, source)
         size = sum(path.stat().st_size for path in batches) // work.changes
@@ -390,16 +392,16 @@ def main() -> None:
                     runs = [bench.bare(work, typed)]
                     if name == "full":
                         runs.append(bench.formed(work, typed))
-                    bare, *formed = in_turns(*runs)
+                    bare, *formed = in_turns(work.batches, *runs)
                     base = show(f"{kind}: bare MERGE", work, bare, None)
                     for durations in formed:
                         show(f"{kind}: row form of the MERGE", work, durations, base)
                 if not work.is_uneven:
                     show(f"{kind}: messages to table", work, bench.ours(work, batches), base)
-                if work.tables > 1 and not work.rows:
+                if name == "many" or name.startswith("small"):
                     shutil.rmtree(folder / "ours", ignore_errors=True)
                     later = MergeSchedule(is_deferred=True, events=1 << 60, seconds=1e9)
-                    durations = bench.ours(work, batches, later)
+                    durations = bench.ours(work._replace(rows=0), batches, later)
                     show(f"{kind}: messages to the log", work, durations, None)
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
