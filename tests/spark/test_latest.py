@@ -187,7 +187,12 @@ def test_a_renamed_table_has_its_new_name(spark: SparkSession, lake: str) -> Non
     statement = altered(2, "RENAME TABLE shop.one TO shop.uno")
     removed = change(new, "d", 5, None, {"id": 9})
     take(spark, waiting, [statement, insert(new, 3, 2), insert(ONE, 4, 3), removed], 1)
-    rows, _, tombstones = latest_tables(pipeline(lake), ["uno", "one"], spark=spark)
+    rows, _, tombstones, names = latest_tables(pipeline(lake), ["uno", "one"], spark=spark)
+    assert {str(table): name.partition("~")[0] for table, name in names.items()} == {
+        "shop.uno": "tables/shop.one",
+        "shop.one": "tables/shop.one",
+    }
+    assert len({*names.values()}) == 2
     ids = {str(t): sorted(row["id"] for row in frame.collect()) for t, frame in rows.items()}
     assert ids == {"shop.uno": [1, 2], "shop.one": [3]}
     keys = {str(t): [row["key"] for row in frame.collect()] for t, frame in tombstones.items()}
