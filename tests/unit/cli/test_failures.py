@@ -30,6 +30,7 @@ STACK = "".join(f"\n\tat org.apache.spark.Somewhere$.apply(Somewhere.scala:{n})"
         ("java.io.IOException: Disk quota exceeded", "no space is left"),
         ("java.lang.OutOfMemoryError: Java heap space", "spark.driver.memory"),
         ("Python worker exited unexpectedly (crashed)", "worker of Spark was killed"),
+        ("Checkpoint block rdd_496_0 not found!", "an executor of Spark ended"),
         ("Incomplete log file hdfs://x/checkpoint/offsets/4", "--recover-checkpoint"),
         ("Malformed log file: metadata", "--recover-checkpoint"),
         ("No LoginModule found for org.apache.kafka.Nothing", "kafka.sasl.jaas.config"),

@@ -74,6 +74,14 @@ _KNOWN_FAULTS: Final = (
         ),
     ),
     (
+        # of a local checkpoint, which is not the checkpoint of the pipeline
+        re.compile(r"Checkpoint block rdd_\d+_\d+ not found"),
+        (
+            "an executor of Spark ended, or was removed, which kept rows of the batch: run again, "
+            "nothing is lost"
+        ),
+    ),
+    (
         re.compile(r"[Ii]ncomplete log file|[Mm]alformed log file|MALFORMED_LOG_FILE"),
         BROKEN_CHECKPOINT,
     ),
