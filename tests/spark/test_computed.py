@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Frames that are computed once."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.merge import Clause, Merge
-from changelane.spark.runtime.computed import computed_once
+from changelane.spark.runtime.computed import computed_once, persisted
 
 
 def test_computed_rows_stay_when_the_table_is_written(spark: SparkSession, lake: str) -> None:
@@ -21,6 +23,31 @@ def test_computed_rows_stay_when_the_table_is_written(spark: SparkSession, lake:
         tables.append(spark, "tables/numbers", spark.range(2, 5).toDF("n"))
         assert {row["n"] for row in rows.collect()} == {0, 1}
     assert tables.read("tables/numbers").count() == 5
+
+
+def test_rows_that_the_caller_persisted_stay(spark: SparkSession) -> None:
+    rows = spark.range(2).persist()
+    with persisted(rows) as same_rows, persisted(spark.range(3)) as other_rows:
+        assert (same_rows.count(), other_rows.count()) == (2, 3)
+    assert rows.storageLevel.useMemory
+    assert not other_rows.storageLevel.useMemory
+    rows.unpersist()
+
+
+def test_spark_knows_the_size_of_persisted_rows_that_tasks_in_python_read(
+    spark: SparkSession,
+) -> None:
+    """By the estimate of their plan, which is a few bytes, it would broadcast any number."""
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"text": ["x" * 100] * 10_000})
+
+    with persisted(spark.range(1).mapInArrow(read, "text STRING")) as rows:
+        assert rows.count() == 10_000
+        plan = spark.createDataFrame([("x",)], "text STRING").join(rows, "text", "left")
+        size = plan._jdf.queryExecution().optimizedPlan().children().last().stats().sizeInBytes()
+        assert size > 1_000_000
 
 
 def test_rows_that_the_caller_computed_stay(spark: SparkSession) -> None:

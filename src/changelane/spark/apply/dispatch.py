@@ -24,7 +24,7 @@ from changelane.spark.apply.applier import Applier, OnPlanned, is_small_batch
 from changelane.spark.lake.interface import Lake, Marker
 from changelane.spark.rows.batch_stats import BatchReport, batch_stats
 from changelane.spark.rows.schema import REJECTED, table_id_of
-from changelane.spark.runtime.computed import computed_once
+from changelane.spark.runtime.computed import computed_once, persisted
 from changelane.spark.state.change_log import ChangeLog, Pending
 from changelane.spark.state.paused_tables import PausedTable, PausedTables
 from changelane.spark.state.quarantine import without_rejected
@@ -138,7 +138,7 @@ class TableDispatcher:
                 self._merge_due(report, all_of_them=False)
             else:
                 # while a table is paused, its statements and the change log read all events, too
-                with computed_once(events) if self._paused else nullcontext(events) as read_events:
+                with persisted(events) if self._paused else nullcontext(events) as read_events:
                     report = self._apply_batch(
                         read_events, marker, details, on_planned, is_small=is_small
                     )

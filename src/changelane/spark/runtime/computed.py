@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
 
@@ -43,6 +44,27 @@ def computed_once(frame: DataFrame) -> Iterator[DataFrame]:
         yield computed_frame
     finally:
         release(computed_frame)
+
+
+@contextmanager
+def persisted(frame: DataFrame) -> Iterator[DataFrame]:
+    """Yield a frame with persisted rows, and drop them at the end of the ``with`` block.
+
+    Spark knows the size of a persisted frame after its first action, and chooses joins by it. Of a
+    computed frame it knows the estimate of its plan, which is a few bytes where tasks in Python
+    read the rows: it would send any number of them to the driver for a broadcast.
+
+    Frames that are persisted or computed already stay so: Spark drops persisted rows by their plan,
+    whoever persisted it.
+    """
+    if frame.storageLevel != StorageLevel.NONE or _is_computed(frame):
+        yield frame
+        return
+    persisted_frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield persisted_frame
+    finally:
+        persisted_frame.unpersist()
 
 
 def _is_computed(frame: DataFrame) -> bool:

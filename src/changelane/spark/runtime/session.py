@@ -39,6 +39,8 @@ SETTINGS: Final[dict[str, str]] = {
     "spark.sql.parser.escapedStringLiterals": "false",
     # a batch of one table needs some 120 generated classes, and Spark's default caches a hundred
     "spark.sql.codegen.cache.maxEntries": "2000",
+    # rows are cached for one batch: the choice of a compression takes long and gains nothing
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
     # PySpark calls the JVM several times for each column, to add the line of Python to an error
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     # Spark writes the plan of each statement for its page, once more at each stage
