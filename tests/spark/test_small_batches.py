@@ -29,10 +29,10 @@ from changelane.types import UNAVAILABLE, Integer, String
 TABLE: Final = TableId("shop", None, "orders")
 SCHEMA: Final = TableSchema((Column("id", Integer(64)), Column("v", Integer(32))))
 WITH_TEXT: Final = TableSchema((*SCHEMA.columns, Column("s", String())))
-MAX_JOBS: Final = {"iceberg": 4, "delta": 12}
+MAX_JOBS: Final = {"iceberg": 6, "delta": 12}
 """Of a batch with updates and deletes in one table: statistics, tombstones, merge, commits.
 
-They are 4 and 7, and a few more where Delta reads its log again. Without the settings of small
+They are 5 and 7, and a few more where Delta reads its log again. Without the settings of small
 batches, and with Spark's defaults, they are 16 and 27.
 """
 

@@ -53,7 +53,7 @@ from changelane.spark.rows.batch_stats import (
     batch_stats,
 )
 from changelane.spark.rows.schema import table_id_of
-from changelane.spark.runtime.computed import computed_once, persisted
+from changelane.spark.runtime.computed import persisted
 from changelane.spark.state import tombstones
 from changelane.spark.state.change_log import unapplied_rows
 from changelane.spark.state.fencing import FencingToken, create_fencing_token, owner_of
@@ -218,11 +218,9 @@ class Applier:
         isolation = Isolation(report, isolated=isolated)
         if is_small:
             events = in_session(small_batch_session(self._lake.spark), events.coalesce(1))
-        # a small batch may be broadcast, and a local checkpoint needs no job of its own
-        kept = computed_once if is_small else persisted
-        with kept(events) as kept_events:
+        with persisted(events) as persisted_events:
             new_events = self.quarantine.without_quarantined(
-                kept_events, marker, self._policy.modes
+                persisted_events, marker, self._policy.modes
             )
             self._apply(new_events, marker, details or {}, isolation, on_planned, is_small=is_small)
         return report

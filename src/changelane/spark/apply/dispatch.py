@@ -24,7 +24,7 @@ from changelane.spark.apply.applier import Applier, OnPlanned, is_small_batch
 from changelane.spark.lake.interface import Lake, Marker
 from changelane.spark.rows.batch_stats import BatchReport, batch_stats
 from changelane.spark.rows.schema import REJECTED, table_id_of
-from changelane.spark.runtime.computed import computed_once, persisted
+from changelane.spark.runtime.computed import persisted
 from changelane.spark.state.change_log import ChangeLog, Pending
 from changelane.spark.state.paused_tables import PausedTable, PausedTables
 from changelane.spark.state.quarantine import without_rejected
@@ -287,8 +287,8 @@ class TableDispatcher:
     ) -> BatchReport:
         self._applier.check_fencing_token()
         report = BatchReport(marker.batch)
-        with computed_once(events) as computed_events:
-            stats = batch_stats(computed_events, report)
+        with persisted(events) as cached_events:
+            stats = batch_stats(cached_events, report)
             if on_planned is not None:
                 on_planned(report)
             # pending events of renamed tables belong to the tables with the names so far
@@ -301,10 +301,10 @@ class TableDispatcher:
             accepted, rejected = self._applier.record_statements(stats)
             for rejection in rejected:
                 report.count_quarantined(rejection.code, rejection.size or 0)
-            self._applier.quarantine.record_or_stop(computed_events, rejected, marker, report)
+            self._applier.quarantine.record_or_stop(cached_events, rejected, marker, report)
             if stats.table_batches or accepted:
                 may_have_rows = marker.batch <= self._newest_batch.get(marker.query, -1)
-                logged_events = without_rejected(computed_events, rejected)
+                logged_events = without_rejected(cached_events, rejected)
                 self._log.append(logged_events, marker, details, may_have_rows=may_have_rows)
         report.logged = len(stats.table_batches)
         event_counts = Counter(statement.table_id for statement in accepted)
