@@ -47,7 +47,9 @@ from changelane.spark.verify.table_planning import UnverifiableError, table_plan
 from changelane.transforms.table_plan import TableTarget
 
 _POLL_S: Final = 0.2
+"""The time between two looks at files of the capture log, or at open transactions."""
 _MERGE_POLL_S: Final = 2.0
+"""The time between two looks at a table of the lake, each of which is a job of Spark."""
 _TRUNCATED_READINGS: Final = 3
 """The number of readings in sequence that a truncate or a rewrite may make useless."""
 _CHANGED_COLUMNS: Final = "its columns changed during the verification"
@@ -443,13 +445,15 @@ class TableVerification:
         leave the table without the rows.
         """
         pipeline, lake = self._verification.pipeline, self._verification.lake
+        if pipeline.options.merge != "deferred":
+            return
         version = lake_version(pipeline, lake, self._target.table)
-        if pipeline.options.merge != "deferred" or version is None:
+        if version is None:
             return
         deadline_s = time.monotonic() + self._verification.options.timeout_s
         while time.monotonic() < deadline_s:
             merged = LakeTable(version._replace(rows=lake.read(version.name)), self.columns_plan)
-            if all(len(rows) == 1 for rows in merged.fields(row_keys).values()):
+            if all(len(rows) <= 1 for rows in merged.fields(row_keys).values()):
                 return
             time.sleep(_MERGE_POLL_S)
 

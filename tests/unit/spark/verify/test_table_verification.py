@@ -128,6 +128,11 @@ def verification(pipeline: Pipeline, database: Any) -> Verification:
     return Verification(pipeline, source, database, lake, VerifyOptions(), lambda _: None)
 
 
+def capture_folder(pipeline: Pipeline) -> LocalFolder:
+    assert isinstance(pipeline.source, PostgresSource)
+    return LocalFolder(pipeline.source.segments)
+
+
 def table(
     pipeline: Pipeline, database: Database, bounds: tuple[Bound, ...] | None = None
 ) -> TableVerification:
@@ -190,8 +195,7 @@ def test_a_repaired_row_has_the_columns_that_only_other_pipelines_store(
 ) -> None:
     """Without them, the tables of these would have NULL there."""
     del lake
-    assert isinstance(pipeline.source, PostgresSource)
-    folder = LocalFolder(pipeline.source.segments)
+    folder = capture_folder(pipeline)
     project = Project(drop=("secret",))
     pipeline = msgspec.structs.replace(pipeline, transforms=(project,))
     database = Database()
@@ -219,13 +223,12 @@ def test_several_rows_of_a_key_stay_if_the_table_keeps_deleted_rows(
 ) -> None:
     """A delete only marks them, and a read would restore each of them."""
     lake.types = StructType([*LAKE_TYPES.fields]).add("_changelane_deleted", "boolean")
-    assert isinstance(pipeline.source, PostgresSource)
     made = table(pipeline, Database())
     made.comparison()
     assert made.repair([Difference("1:7", "repeated")]) == {
         "1:7": "not repaired: several rows have the key in a table that keeps deleted rows"
     }
-    assert repair_names(LocalFolder(pipeline.source.segments)) == []
+    assert repair_names(capture_folder(pipeline)) == []
 
 
 def test_a_read_follows_the_merge_of_the_delete_of_several_rows(
@@ -233,8 +236,7 @@ def test_a_read_follows_the_merge_of_the_delete_of_several_rows(
 ) -> None:
     """One merge of both would change each of the rows, and remove none."""
     del lake
-    assert isinstance(pipeline.source, PostgresSource)
-    folder = LocalFolder(pipeline.source.segments)
+    folder = capture_folder(pipeline)
     options = msgspec.structs.replace(pipeline.options, merge="deferred")
     made = table(msgspec.structs.replace(pipeline, options=options), Database())
     made.comparison()
