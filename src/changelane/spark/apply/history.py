@@ -22,7 +22,7 @@ from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.key_filter import KeyFilter, filtered_rows
 from changelane.spark.lake.modes import IS_CURRENT, OWN_ORDER, UNTIL, VALID_FROM, VALID_TO
 from changelane.spark.rows import key_operations, latest_per_key
-from changelane.spark.rows.added_columns import is_before_addition, version_exceptions
+from changelane.spark.rows.added_columns import is_before_any, version_exceptions
 from changelane.spark.rows.latest_per_key import empty_order
 from changelane.spark.rows.target import Target, unknown_columns
 from changelane.spark.runtime.sql import COLUMNS, ORDER, quoted
@@ -100,11 +100,9 @@ def _operations(rows: DataFrame, plan: TablePlan) -> DataFrame:
     has = latest_per_key.carried_columns(F.col("schema_id"), F.col("missing"), target)
     unknown = unknown_columns(F.col("o"), F.col("schema_id"), target)
     every = F.array(*(F.lit(name) for name in target.columns))
-    is_whole = F.col("whole")
-    if added := [addition for addition in target.additions if addition.is_unknown]:
-        # a stored version without a map has no column that was added above its order
-        newest = max(added, key=lambda addition: addition.order)
-        is_whole = is_whole & ~is_before_addition(F.col("o"), newest)
+    # a stored version without a map has no column that was added above its order
+    added = [addition for addition in target.additions if addition.is_unknown]
+    is_whole = F.col("whole") & ~is_before_any(F.col("o"), added)
     has = F.when(F.col("whole"), F.array_except(every, unknown)).otherwise(has)
     state = {
         f"{_PREFIX}o": F.col("o"),

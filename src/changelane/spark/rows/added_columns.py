@@ -9,6 +9,8 @@ older rows would have.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import reduce
+from operator import or_
 from typing import Final
 
 import msgspec
@@ -87,10 +89,8 @@ def version_exceptions(added: Sequence[Addition], columns: Sequence[str]) -> Col
         return F.col(COLUMNS)
     every = F.array(*(F.lit(name) for name in columns))
     own = orders_of(every, F.lit(bytearray(_ANY_ORDER)))
-    below = F.lit(False)
-    for addition in unknown:
-        below = below | is_before_addition(F.col(ORDER), addition)
-    listed = F.when(F.col(COLUMNS).isNull() & below, own).otherwise(F.col(COLUMNS))
+    is_older = is_before_any(F.col(ORDER), unknown)
+    listed = F.when(F.col(COLUMNS).isNull() & is_older, own).otherwise(F.col(COLUMNS))
     names = _unlisted_names(unknown)
     others = F.map_filter(listed, lambda column, _: ~F.array_contains(names, column))
     with_them = F.map_concat(others, orders_of(names, F.expr(EMPTY_ORDER)))
@@ -133,7 +133,13 @@ def is_before_addition(order: Column, addition: Addition) -> Column:
     If the row moved to another key, the last bytes of the base order are those of its newest event.
     """
     own = F.substring(order, -len(addition.order), len(addition.order))
-    return F.coalesce(own, F.unhex(F.lit(""))) < F.lit(bytearray(addition.order))
+    return F.coalesce(own, F.expr(EMPTY_ORDER)) < F.lit(bytearray(addition.order))
+
+
+def is_before_any(order: Column, added: Iterable[Addition]) -> Column:
+    """Return whether the base order of a row is older than one of some added columns."""
+    conditions = (is_before_addition(order, addition) for addition in added)
+    return reduce(or_, conditions, F.lit(False))
 
 
 def _lists_column(columns: Column, name: str) -> Column:

@@ -118,7 +118,7 @@ class LaneRows(OpenLanes[list[Row]]):
             "may_be_whole": not _is_partial(change),
         }
         before_key, after_key = images.key("before", names), images.key("after", names)
-        after_text = [*images.write("after", names), "after_text = encode(after)"]
+        after_text = images.write("after", names)
         if isinstance(lane, UnavailableLane) and lane.placeholder is not None:
             names["placeholder"] = lane.placeholder
             names["texts_of"], names["remove"] = images.unavailable_remover(
@@ -126,10 +126,10 @@ class LaneRows(OpenLanes[list[Row]]):
             )
             after_text = [
                 "texts = texts_of(after) if op == 'u' else ()",
-                *after_text[:-1],
+                *after_text,
                 "if placeholder in texts: after_missing = remove(after, texts)",
-                after_text[-1],
             ]
+        after_text = [*after_text, "after_text = encode(after)"]
         before_text = [*images.write("before", names), "before_text = encode(before)"]
         delete = before_text
         if deleted is not None:

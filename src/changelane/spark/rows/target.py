@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from changelane.apply.added_columns import Addition
 from changelane.spark.rows.added_columns import is_before_addition, lacks_column, names_where
 from changelane.spark.rows.schema import RowSchema
-from changelane.spark.runtime.sql import ORDER
+from changelane.spark.runtime.sql import EMPTY_ORDER, ORDER
 
 CORRUPT: Final = "_changelane_corrupt"
 OPTIONS: Final = {
@@ -116,4 +116,4 @@ def implied_order(name: Column, target: Target) -> Column:
         unknown = unknown | (
             (name == F.lit(addition.column)) & is_before_addition(F.col(ORDER), addition)
         )
-    return F.when(unknown, F.unhex(F.lit(""))).otherwise(F.col(ORDER))
+    return F.when(unknown, F.expr(EMPTY_ORDER)).otherwise(F.col(ORDER))

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from changelane.spark.lake.interface import Lake, retry_conflicts
 from changelane.spark.lake.merge import Clause, Merge
+from changelane.spark.rows.key_operations import departure_order
 from changelane.spark.runtime.sql import quoted
 
 NAME: Final = "_changelane/ends"
@@ -102,7 +103,6 @@ def _tombstones_of(events: DataFrame) -> DataFrame:
     """Return the tombstones of event rows; a key change has two."""
     is_delete = F.col("op") == "d"
     is_key_change = ~is_delete & F.col("other_key").isNotNull()
-    key_delete_order = F.expr("concat(substring(`order`, 1, length(`order`) - 1), unhex('00'))")
 
     def rows_of(rows: Column, key: Column, order: Column, *, arrived: bool = False) -> DataFrame:
         columns = (key.alias("key"), order.alias("order"), "source_time")
@@ -112,7 +112,7 @@ def _tombstones_of(events: DataFrame) -> DataFrame:
     delete_rows = rows_of(is_delete | (F.col("kind") == "truncate"), deleted_key, F.col("order"))
     # the first half of a key change in two messages is a delete
     key_delete_rows = rows_of(
-        is_key_change & (F.col("op") == "u"), F.col("other_key"), key_delete_order
+        is_key_change & (F.col("op") == "u"), F.col("other_key"), departure_order()
     )
-    key_insert_rows = rows_of(is_key_change, F.col("key"), key_delete_order, arrived=True)
+    key_insert_rows = rows_of(is_key_change, F.col("key"), departure_order(), arrived=True)
     return delete_rows.unionByName(key_delete_rows).unionByName(key_insert_rows)

@@ -21,7 +21,8 @@ from pyspark.sql import functions as F
 from changelane.spark.lake.interface import Lake, MaintainedLake, name_of, retry_conflicts
 from changelane.spark.lake.merge import Clause, Merge
 from changelane.spark.rows.batch_stats import TableBatch
-from changelane.spark.runtime.sql import sql_literal
+from changelane.spark.rows.key_operations import departure_order
+from changelane.spark.runtime.sql import EMPTY_ORDER, sql_literal
 from changelane.spark.state.fencing import is_of_others
 
 NAME: Final = "_changelane/side"
@@ -37,7 +38,7 @@ COLUMNS: Final = {
     "within": "BINARY",
     "until": "BINARY",
 }
-_IS_NEWER: Final = "coalesce(s.deleted, unhex('')) > coalesce(t.deleted, unhex(''))"
+_IS_NEWER: Final = f"coalesce(s.deleted, {EMPTY_ORDER}) > coalesce(t.deleted, {EMPTY_ORDER})"
 _TRANSACTION_COLUMNS: Final = ("transactions", "within", "until")
 _MERGED_COLUMNS: Final = (
     "table_id",
@@ -61,7 +62,7 @@ _MERGE_TOMBSTONES: Final = Merge(
     matched=(
         Clause(
             f"({_HAS_TRANSACTIONS} OR {_IS_NEWER} OR "
-            "coalesce(s.truncated, unhex('')) > coalesce(t.truncated, unhex('')))",
+            f"coalesce(s.truncated, {EMPTY_ORDER}) > coalesce(t.truncated, {EMPTY_ORDER}))",
             {
                 **{name: _newer(name) for name in ("deleted", "moved_to", "source_time")},
                 **{
@@ -76,13 +77,13 @@ _MERGE_TOMBSTONES: Final = Merge(
 )
 _MERGE_WATERMARKS: Final = Merge(
     keys=("table_id", "key"),
-    matched=(Clause("s.purged > coalesce(t.purged, unhex(''))", {"purged": "s.purged"}),),
+    matched=(Clause(f"s.purged > coalesce(t.purged, {EMPTY_ORDER})", {"purged": "s.purged"}),),
     values={name: f"s.{name}" for name in ("table_id", "key", "purged")},
 )
 _IS_MOVED: Final = "(moved_to IS NOT NULL OR transactions != '')"
-_IS_NOT_NEWER: Final = "coalesce(t.deleted, unhex('')) <= s.deleted"
+_IS_NOT_NEWER: Final = f"coalesce(t.deleted, {EMPTY_ORDER}) <= s.deleted"
 _IS_COVERED: Final = " AND ".join(
-    f"coalesce(t.{name}, unhex('')) <= coalesce(s.{name}, unhex(''))"
+    f"coalesce(t.{name}, {EMPTY_ORDER}) <= coalesce(s.{name}, {EMPTY_ORDER})"
     for name in ("deleted", "truncated", "purged")
 )
 _OF_TABLE: Final = "of_table"
@@ -197,7 +198,6 @@ class TombstoneTable:
         """
         is_delete = F.col("op") == "d"
         is_key_change = (F.col("op") == "u") & F.col("other_key").isNotNull()
-        key_delete_order = F.expr("concat(substring(`order`, 1, length(`order`) - 1), unhex('00'))")
         return (
             events.where(is_delete | is_key_change | (F.col("kind") == "truncate"))
             .select(
@@ -206,7 +206,7 @@ class TombstoneTable:
                 .when(is_key_change, F.col("other_key"))
                 .alias("key"),
                 F.when(is_delete, F.col("order"))
-                .when(is_key_change, key_delete_order)
+                .when(is_key_change, departure_order())
                 .alias("deleted"),
                 F.when(is_delete, F.col("other_key"))
                 .when(is_key_change, F.col("key"))

@@ -14,7 +14,7 @@ from changelane.pipeline.config import Pipeline
 from changelane.schema import TableId
 from changelane.spark.lake.interface import Lake
 from changelane.spark.run.latest import latest_tables
-from changelane.spark.runtime.sql import COLUMNS, DELETED, ORDER
+from changelane.spark.runtime.sql import COLUMNS, DELETED, EMPTY_ORDER, ORDER
 from changelane.spark.verify.canonical_text import key_field
 from changelane.spark.verify.comparison import Chunk, Key, RowFields, Sums
 from changelane.spark.verify.table_plan import (
@@ -119,7 +119,7 @@ class LakeTable(msgspec.Struct, frozen=True):
     def _deleted_keys(self, order: bytes) -> frozenset[Key]:
         """Return the keys with a delete or a departure above an order."""
         names = (*_REMOVALS, "purged")
-        newest = F.greatest(*(F.coalesce(name, F.unhex(F.lit(""))) for name in names))
+        newest = F.greatest(*(F.coalesce(name, F.expr(EMPTY_ORDER)) for name in names))
         rows = self.version.tombstones.where(newest > F.lit(bytearray(order)))
         keys = [row["key"] for row in rows.select("key").distinct().collect()]
         if None in keys:

@@ -34,6 +34,7 @@ from changelane.spark.runtime.computed import computed, release
 from changelane.spark.runtime.sql import (
     COLUMNS,
     DELETED,
+    EMPTY_ORDER,
     JSON_OPTIONS,
     LIVE,
     ORDER,
@@ -296,7 +297,7 @@ def tombstones_of(
         resolved = changed_keys.states.where(f"code IS NULL AND ({has_tombstone})").select(
             F.lit(table_id).alias("table_id"),
             "key",
-            F.expr("nullif(deleted, unhex(''))").alias("deleted"),
+            F.expr(f"nullif(deleted, {EMPTY_ORDER})").alias("deleted"),
             "moved_to",
             F.timestamp_micros(time).alias("source_time"),
             "transactions",
