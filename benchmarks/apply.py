@@ -40,6 +40,8 @@ BARE_TABLE: Final = "tables/orders"
 LANDED_TABLE: Final = "tables/shop.public.orders"
 """The tables of the baseline and of changelane, before their numbers."""
 ROW_FORM_TABLE: Final = f"{LANDED_TABLE}0"
+MOVE: Final = "m"
+"""The op of an update that changes the key of its row."""
 UNAVAILABLE: Final = "__debezium_unavailable_value"
 SPARK: Final = {"int64": "BIGINT", "int32": "INT", "float64": "DOUBLE", "string": "STRING"}
 ARROW: Final = {
@@ -63,6 +65,7 @@ class Work(NamedTuple):
         is_uneven: The n-th table gets a share of 1/n of the changes (Zipf), not an equal one.
         rows: Rows with other keys that each table gets after the first batch.
         batches: How many batches the changes come in.
+        moves: One of so many changes gives a row another key; 0 = none does.
     """
 
     name: str
@@ -74,6 +77,7 @@ class Work(NamedTuple):
     is_uneven: bool = False
     rows: int = 0
     batches: int = 5
+    moves: int = 0
 
     @property
     def types(self) -> dict[str, str]:
@@ -85,7 +89,8 @@ class Work(NamedTuple):
 def changes(work: Work) -> Iterator[tuple[str, str, dict[str, Any], set[str]]]:
     """Yield table, op, row and the columns missing from its message.
 
-    60 % are inserts (also of existing keys, as after a restart), 30 % updates, 10 % deletes.
+    60 % are inserts (also of existing keys, as after a restart), 30 % updates, 10 % deletes. A row
+    that changes its key gets one that is greater by the number of keys.
     """
     choice = random.Random(7)  # noqa: S311 - the same changes each time
     live: list[dict[int, dict[str, Any]]] = [{} for _ in range(work.tables)]
@@ -103,6 +108,10 @@ def changes(work: Work) -> Iterator[tuple[str, str, dict[str, Any], set[str]]]:
         row |= {"o_totalprice": choice.randrange(10**7) / 100, "o_shippriority": index % 5}
         current, missing = rows.get(key), set[str]()
         op = choice.choices("cud", (6, 3, 1))[0]
+        if work.moves and index % work.moves == 0:
+            rows.pop(key, None)
+            yield f"orders{number}", MOVE, row | {"o_orderkey": key + work.keys}, missing
+            continue
         if op == "d":
             rows.pop(key, None)
             yield f"orders{number}", op, current or row, missing
@@ -114,11 +123,15 @@ def changes(work: Work) -> Iterator[tuple[str, str, dict[str, Any], set[str]]]:
         yield f"orders{number}", op, row, missing
 
 
-def message(table: str, op: str, row: dict[str, Any], missing: set[str], at: int) -> bytes:
+def message(work: Work, table: str, change: tuple[str, dict[str, Any], set[str]], at: int) -> bytes:
     """Return a change as Debezium writes it for PostgreSQL's default replica identity.
 
-    The image before a delete has the key, and NULL in the other columns.
+    The image before a delete or a change of the key has the key, and NULL in the other columns.
     """
+    op, row, missing = change
+    if op == MOVE:
+        before = dict.fromkeys(row) | {"o_orderkey": row["o_orderkey"] - work.keys}
+        return orders.message("u", before, row, at, table)
     if op == "d":
         before = dict.fromkeys(row) | {"o_orderkey": row["o_orderkey"]}
         return orders.message(op, before, None, at, table)
@@ -137,7 +150,10 @@ def written(work: Work, folder: Path) -> tuple[list[Path], dict[str, list[Path]]
     bodies: list[bytes] = []
     size = work.changes // work.batches
     for at, (table, op, row, missing) in enumerate(changes(work), start=1):
-        bodies.append(message(table, op, row, missing, at))
+        bodies.append(message(work, table, (op, row, missing), at))
+        if op == MOVE:
+            old_key = row["o_orderkey"] - work.keys
+            pending[table][old_key] = (row | {"o_orderkey": old_key}, True, at)
         pending[table][row["o_orderkey"]] = (row, op == "d", at)
         if at % size and at < work.changes:
             continue
@@ -367,6 +383,13 @@ def main() -> None:
             )
             for millions in (1, 2, 10, 40)
         },
+        "moved10": Work(
+            "1,000 changes of 10 million rows, ten of which change a key",
+            1000 * arguments.batches,
+            keys=10_000_000,
+            rows=10_000_000,
+            moves=100,
+        ),
         "seven": Work(
             "7 tables of 100,000 rows, 100 changes a second, a batch in ten seconds",
             1000 * arguments.batches,

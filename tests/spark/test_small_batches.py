@@ -1,5 +1,8 @@
 """Small batches: their keys limit what a merge reads, and they cost few jobs."""
 
+import datetime as dt
+import decimal
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -7,25 +10,33 @@ from pathlib import Path
 from typing import Any, Final
 
 import lake_tables
+import msgspec
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from spark_settings import lakes, lakes_with
 
-from changelane.event import DataChange, Key, Op
+from changelane.apply import key_bytes
+from changelane.event import ChangeEvent, DataChange, Key, Op, SchemaChange, Source, Transaction
 from changelane.position import SequencePosition
 from changelane.schema import Column, TableId, TableSchema
-from changelane.spark.apply import applier, history, table_writer, upsert
+from changelane.spark.apply import applier, history
+from changelane.spark.apply.classify import key_changes
+from changelane.spark.evolution import table_plan
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.commit_totals import CommitTotals
 from changelane.spark.lake.iceberg import Iceberg
 from changelane.spark.lake.interface import Commit, Lake
-from changelane.spark.lake.key_filter import key_filter
+from changelane.spark.lake.key_filter import KeyFilter, filtered_rows, key_filter
+from changelane.spark.lake.lookup import existing_rows
 from changelane.spark.lake.merge import Merge
 from changelane.spark.lake.modes import HISTORY, Modes, TableMode
 from changelane.spark.rows import column_registers
+from changelane.spark.rows.target import Target
+from changelane.spark.runtime.sql import COLUMNS, ORDER
 from changelane.spark.state.tombstones import TombstoneTable
 from changelane.types import UNAVAILABLE, Integer, String
 
+D = decimal.Decimal
 TABLE: Final = TableId("shop", None, "orders")
 SCHEMA: Final = TableSchema((Column("id", Integer(64)), Column("v", Integer(32))))
 WITH_TEXT: Final = TableSchema((*SCHEMA.columns, Column("s", String())))
@@ -118,7 +129,7 @@ def test_a_key_outside_of_the_filter_is_merged_without_it(
 ) -> None:
     """The filter would hide the row of the key, and the merge would add the row again."""
     lake_tables.apply(spark, lake, changes(1, 5, 0), batch=0)
-    monkeypatch.setattr(upsert, "key_filter", lambda _keys, *args: key_filter(["[0]"], *args))
+    monkeypatch.setattr(table_plan, "key_filter", lambda _keys, *args: key_filter(["[0]"], *args))
     merges()
     lake_tables.apply(spark, lake, changes(11, 3, 1), batch=1, is_small=True)
     assert [merge.target_filter for merge in merges()] == ["t.`id` IN (0L)", ""]
@@ -137,7 +148,9 @@ def test_updates_that_lack_columns_read_only_the_rows_of_their_keys(
     full_rows = [row(1 + n, schema=WITH_TEXT, id=n, v=0, s=f"s{n}") for n in range(6)]
     lake_tables.apply(spark, lake, full_rows, batch=0)
     if is_outside:
-        monkeypatch.setattr(upsert, "key_filter", lambda _keys, *args: key_filter(["[0]"], *args))
+        monkeypatch.setattr(
+            table_plan, "key_filter", lambda _keys, *args: key_filter(["[0]"], *args)
+        )
     read = counted_rows(monkeypatch, column_registers, "with_stored_rows", argument=1)
     merges()
     events = [
@@ -159,6 +172,154 @@ def test_updates_that_lack_columns_read_only_the_rows_of_their_keys(
     }
 
 
+MOVED: Final = msgspec.structs.replace(
+    row(23, schema=WITH_TEXT, id=8, v=2, s="moved"),
+    before={"id": 2, "v": 1, "s": "s2"},
+    transaction=Transaction("a key change that the rule itself decides"),
+)
+ADDED: Final = SchemaChange(
+    TABLE,
+    "alter",
+    "ALTER TABLE orders ADD COLUMN w INT DEFAULT (rand())",
+    position=SequencePosition(40),
+    source=Source(product="mysql"),
+)
+
+
+@pytest.mark.parametrize(("lake", "is_small"), lakes_with(True, False), indirect=["lake"])
+@pytest.mark.parametrize(
+    ("later", "is_replaced"),
+    [
+        pytest.param([], True, id="newer"),
+        pytest.param([MOVED], True, id="moved"),
+        # older than an event of an earlier batch
+        pytest.param([row(11, schema=WITH_TEXT, id=3, v=4, s="older")], False, id="older"),
+        pytest.param([row(30, schema=WITH_TEXT, id=3, v=4, s=UNAVAILABLE)], False, id="partial"),
+        # the value of the column is unknown in events that are older than the statement
+        pytest.param([ADDED], False, id="added"),
+    ],
+)
+def test_newer_full_rows_replace_rows_whose_columns_have_orders(
+    spark: SparkSession,
+    lake: str,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    later: list[ChangeEvent],
+    is_small: bool,
+    is_replaced: bool,
+) -> None:
+    """Their merge reads no stored row."""
+    batches: list[list[ChangeEvent]] = [
+        [row(1 + n, schema=WITH_TEXT, id=n, v=0, s=f"s{n}") for n in range(5)],
+        [row(10 + n, schema=WITH_TEXT, id=n, v=1, s=UNAVAILABLE) for n in range(3)],
+        [
+            row(20, schema=WITH_TEXT, id=0, v=2, s="new"),
+            row(21, "d", schema=WITH_TEXT, id=1, v=1, s=None),
+            row(22, schema=WITH_TEXT, id=7, v=2, s="new"),
+            *later,
+        ],
+    ]
+    lake_tables.land(spark, lake, batches[:2], is_small=is_small)
+    read = counted_rows(monkeypatch, column_registers, "with_stored_rows", argument=1)
+    lake_tables.land(spark, lake, batches[2:], first=2, is_small=is_small)
+    assert (not read) == is_replaced
+    batches.append([row(50, schema=WITH_TEXT, id=0, v=UNAVAILABLE, s="newest")])
+    lake_tables.land(spark, lake, batches[3:], first=3, is_small=is_small)
+    expected = lake_tables.remembered(lake_tables.oracle(batches), TABLE)
+    assert lake_tables.read(spark, lake, TABLE, ("id",)) == expected
+
+
+def test_rows_that_change_their_keys_limit_what_is_read_too(
+    spark: SparkSession,
+    lake: str,
+    merges: Callable[[], list[Merge]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The rule itself decides such keys, those of earlier batches included."""
+    full_rows = [row(1 + n, schema=WITH_TEXT, id=n, v=0, s=f"s{n}") for n in range(50)]
+    lake_tables.apply(spark, lake, full_rows, batch=0, is_small=False)
+    read = counted_rows(monkeypatch, key_changes, "existing_rows", argument=0)
+    merges()
+    away = row(100, schema=WITH_TEXT, id=60, v=1, s=UNAVAILABLE)
+    other = row(101, schema=WITH_TEXT, id=7, v=1, s=UNAVAILABLE)
+    moved = msgspec.structs.replace(away, before={"id": 3})
+    lake_tables.apply(spark, lake, [moved, other], batch=1, is_small=True)
+    assert [merge.target_filter for merge in merges()] == ["t.`id` IN (3L, 7L, 60L)"]
+    assert read == [1]
+    read.clear()
+    # an older event of a key belongs to the row at its new key, which the batch does not have
+    late = row(90, schema=WITH_TEXT, id=3, v=9, s="late")
+    eighth = row(102, schema=WITH_TEXT, id=8, v=2, s=UNAVAILABLE)
+    lake_tables.apply(spark, lake, [late, eighth], batch=2, is_small=True)
+    assert [merge.target_filter for merge in merges()] == ["t.`id` IN (3L, 8L, 60L)"]
+    assert read == [1]
+    read.clear()
+    # a large batch reads only the rows of its few moved keys, and merges with all
+    back = msgspec.structs.replace(
+        row(110, schema=WITH_TEXT, id=3, v=5, s=UNAVAILABLE), before={"id": 60}
+    )
+    lake_tables.apply(spark, lake, [back], batch=3, is_small=False)
+    assert [merge.target_filter for merge in merges()] == [""]
+    assert read == [1]
+    table = open_lake(spark, lake, Path(lake).name).read("tables/shop.orders")
+    stored = {found["id"]: (found["v"], found["s"]) for found in table.collect()}
+    assert stored == {
+        **{n: (0, f"s{n}") for n in range(50)},
+        3: (5, "late"),
+        7: (1, "s7"),
+        8: (2, "s8"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "stored", "looked_up"),
+    [
+        ("bigint", [1, -(2**63), 2**63 - 1, 0, None], [(-(2**63),), (2**63 - 1,), (0,), (None,)]),
+        ("tinyint", [-128, 127, 5], [(-128,), (127,)]),
+        (
+            "decimal(10,2)",
+            [D("1.50"), D("-0.10"), D(100)],
+            [(D("1.5"),), (D("1E+2"),), (D("-.1"),)],
+        ),
+        ("decimal(20,0)", [D(2**64 - 1), D(7)], [(2**64 - 1,)]),
+        (
+            "date",
+            [dt.date(1, 1, 1), dt.date(1582, 10, 10), dt.date(9999, 12, 31)],
+            [(dt.date(1, 1, 1),), (dt.date(1582, 10, 10),)],
+        ),
+        (
+            "string",
+            ["a'b\\\"", "%_", "x ", "x", "\u00e9", "e\u0301", "", "${x}", "a\nb", "7"],
+            [("a'b\\\"",), ("%_",), ("x ",), ("e\u0301",), ("",), ("${x}",)],
+        ),
+        ("string", ["a\nb", "7", "x"], [("a\nb",), (7,)]),
+        ("string", [str(n) for n in range(600)], [(str(n),) for n in range(0, 600, 2)]),
+        ("double", [1.5, -0.0, math.nan], [(1.5,), (0.0,), (math.nan,)]),
+        ("boolean", [True, False], [(True,)]),
+        ("binary", [b"a", b"\x00"], [(b"\x00",)]),
+    ],
+)
+def test_a_filter_has_all_rows_that_a_lookup_of_its_keys_finds(
+    spark: SparkSession, kind: str, stored: list[Any], looked_up: list[tuple[Any, ...]]
+) -> None:
+    """A lookup does not check its rows against the filter, as a merge does."""
+    target = Target({"k": kind, "n": "int"}, ("k",), {})
+    texts = [key_bytes({"k": key}).decode() for (key,) in looked_up]
+    rows = [(key, number) for number, key in enumerate(stored)]
+    table = spark.createDataFrame(rows, f"k {kind}, n int").selectExpr(
+        "*", f"X'01' AS `{ORDER}`", f"CAST(NULL AS MAP<STRING, BINARY>) AS `{COLUMNS}`"
+    )
+    keys = spark.createDataFrame([(text,) for text in texts], "key string")
+    batch_keys = key_filter(texts, target.columns, target.keys)
+
+    def found(batch_keys: KeyFilter | None) -> list[int]:
+        matches = existing_rows(filtered_rows(table, batch_keys), keys, target)
+        return sorted(match["row"]["n"] for match in matches.collect())
+
+    assert found(batch_keys) == found(None)
+    assert len(found(None)) == len(looked_up)
+
+
 @pytest.mark.parametrize(
     ("lake", "variant"),
     lakes_with((False, None), (True, None), (True, ("v",)), (False, ("v",))),
@@ -178,7 +339,7 @@ def test_the_keys_of_a_small_batch_limit_the_versions_that_are_read(
     lake_tables.apply(spark, lake, full_rows, batch=0, is_small=False, modes=modes)
     if is_outside:
         monkeypatch.setattr(
-            table_writer, "key_filter", lambda _keys, *args: key_filter(["[0]"], *args)
+            table_plan, "key_filter", lambda _keys, *args: key_filter(["[0]"], *args)
         )
     read = counted_rows(monkeypatch, history, "of_keys", argument=0)
     merges()

@@ -162,7 +162,7 @@ def _classified(
                         late[plan.table_batch.table_id] = rejected_keys
                         stored_table = stored_table._replace(late_keys=rejected_keys.keys)
                     case ChangedKeys() as keys:
-                        frames += keys
+                        frames += (keys.keys, keys.states)
                         changed[plan.table_batch.table_id] = keys
     plans = [plan for plan in batch.plans if plan.table_batch.table_id not in isolation.failed]
     if isolation.failed:

@@ -17,7 +17,7 @@ from changelane.spark.apply.upsert import UpsertWriter
 from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.commit_totals import CommitTotals
 from changelane.spark.lake.interface import Lake, Marker, set_small_batch
-from changelane.spark.lake.key_filter import KeyFilter, key_filter, merge_filtered
+from changelane.spark.lake.key_filter import KeyFilter, merge_filtered
 from changelane.spark.lake.merge import version_merge, version_replacement
 from changelane.spark.lake.modes import HISTORY, STATE_TYPES, UPSERT
 from changelane.spark.rows import key_operations, latest_per_key
@@ -175,8 +175,7 @@ class TableWriter:
         target = plan.target
         columns = (*target.columns, *STATE_TYPES[HISTORY])
         # a truncate touches rows of other keys, too
-        keys = None if plan.table_batch.newest_truncate else plan.table_batch.keys
-        filter_of_keys = key_filter(keys, target.columns, target.keys)
+        filter_of_keys = None if plan.table_batch.newest_truncate else plan.key_filter()
         if last is None or last < marker.batch:
 
             def versions(batch_keys: KeyFilter | None) -> DataFrame:

@@ -16,7 +16,6 @@ from changelane.spark.lake.key_filter import (
     KeyFilter,
     SourceOf,
     filtered_rows,
-    key_filter,
     merge_filtered,
 )
 from changelane.spark.lake.merge import Form, column_form, row_form
@@ -62,6 +61,12 @@ class _TableChanges(NamedTuple):
         return self.had_tombstones and not are_older
 
     @property
+    def replaces_rows(self) -> bool:
+        """Whether the rows of the batch replace stored ones, whatever their columns' orders are."""
+        target = self.plan.target
+        return self.is_newest and self.plan.has_complete_events and not target.keeps_deleted
+
+    @property
     def has_few_tombstones(self) -> bool:
         """Whether the stored tombstones of the batch's keys are looked up by their values."""
         keys = self.plan.table_batch.keys
@@ -69,11 +74,11 @@ class _TableChanges(NamedTuple):
 
     @property
     def key_filter(self) -> KeyFilter | None:
-        """The filter on the table that the keys of the batch imply, if they are known."""
-        if self.changed_keys is not None:
-            return None  # rows of other keys may change, too
-        target = self.plan.target
-        return key_filter(self.plan.table_batch.keys, target.columns, target.keys)
+        """The filter on the table that the keys of the merged rows imply, if they are known."""
+        if self.changed_keys is None:
+            return self.plan.key_filter()
+        few_keys = self.changed_keys.few_keys  # some may be those of earlier batches
+        return None if few_keys is None else self.plan.key_filter(few_keys)
 
     def upserts_and_departures(self) -> DataFrame:
         """Return the operations that the latest event per key decides."""
@@ -131,7 +136,7 @@ class UpsertWriter:
         )
         session = session_of(0)
         form = column_form(keeps_deleted=target.keeps_deleted)
-        if not plan.is_exceptional and changed_keys is None:
+        if changed_keys is None and (table_changes.replaces_rows or not plan.is_exceptional):
             latest = latest_per_key.latest_per_key(self._operations(table_changes))
             source = latest_per_key.full_rows(self._with_tombstones(latest, table_changes), target)
             full_row_form = row_form(keeps_deleted=target.keeps_deleted, is_newest=is_newest)
@@ -182,17 +187,24 @@ class UpsertWriter:
         plan = table_changes.plan
         if "exceptions" not in plan.properties:
             self._lake.set_properties(plan.name, {"exceptions": "true"})
-        latest = latest_per_key.latest_per_column(
-            self._operations(table_changes), plan.target, by_column=by_column
+        operations = self._operations(table_changes)
+        replaces_rows = table_changes.replaces_rows and not by_column
+        latest = (
+            latest_per_key.latest_per_key(operations)
+            if replaces_rows
+            else latest_per_key.latest_per_column(operations, plan.target, by_column=by_column)
         )
         latest = self._with_tombstones(latest, table_changes)
         table, changed_keys = self._lake.read(plan.name), table_changes.changed_keys
 
         def source_of(batch_keys: KeyFilter | None) -> DataFrame:
-            stored_rows = filtered_rows(table, batch_keys)
-            source = column_registers.merge_source(
-                column_registers.with_stored_rows(latest, stored_rows, plan.target), plan.target
-            )
+            if replaces_rows:
+                source = latest_per_key.final_rows(latest, plan.target)
+            else:
+                stored_rows = filtered_rows(table, batch_keys)
+                source = column_registers.merge_source(
+                    column_registers.with_stored_rows(latest, stored_rows, plan.target), plan.target
+                )
             if changed_keys is None:
                 return source
             return source.unionByName(key_changes.final_rows(changed_keys.states, plan))

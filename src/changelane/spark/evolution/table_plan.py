@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the events of one table and batch are applied."""
 
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
+from changelane.spark.lake.key_filter import KeyFilter, key_filter
 from changelane.spark.lake.modes import APPEND, HISTORY, UPSERT, TableMode, mode_of
 from changelane.spark.rows.batch_stats import TableBatch
 from changelane.spark.rows.target import Target
@@ -38,7 +40,12 @@ class TablePlan(NamedTuple):
     @property
     def is_exceptional(self) -> bool:
         """Whether columns of one row may have different orders, in the table or in the batch."""
-        if self.table_batch.has_partial_images or "exceptions" in self.properties:
+        return "exceptions" in self.properties or self.has_exceptional_events
+
+    @property
+    def has_exceptional_events(self) -> bool:
+        """Whether events of the batch give columns of one row different orders."""
+        if self.table_batch.has_partial_images:
             return True
         added = self.target.additions
         return any(
@@ -47,10 +54,32 @@ class TablePlan(NamedTuple):
         )
 
     @property
+    def has_complete_events(self) -> bool:
+        """Whether each upsert of the batch has a value for every column of the table."""
+        if self.has_exceptional_events:
+            return False
+        columns = {name.lower() for name in self.target.columns}
+        return all(
+            not schema.is_partial and columns <= {column.name.lower() for column in schema.columns}
+            for schema in self.target.schemas.values()
+        )
+
+    @property
     def is_uneven(self) -> bool:
         """Whether full events of the batch may carry different columns of the table."""
         first = self.table_batch.min_order
         return any(added.is_unknown and first < added.order for added in self.target.additions)
+
+    def key_filter(self, more_keys: AbstractSet[str] = frozenset()) -> KeyFilter | None:
+        """Return the filter on the table that the keys of the batch imply, if they are known.
+
+        Args:
+            more_keys: Other canonical keys whose rows it includes.
+        """
+        keys = self.table_batch.keys
+        if keys is None:
+            return None
+        return key_filter(keys | more_keys, self.target.columns, self.target.keys)
 
     @property
     def table_mode(self) -> TableMode:

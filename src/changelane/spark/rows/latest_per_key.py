@@ -44,7 +44,16 @@ from changelane.spark.rows.target import (
     unknown_columns,
     with_defaults,
 )
-from changelane.spark.runtime.sql import DEPARTED, EMPTY_ORDER, LIVE, UPSERTED, quoted, sql_literal
+from changelane.spark.runtime.sql import (
+    COLUMNS,
+    DEPARTED,
+    EMPTY_ORDER,
+    LIVE,
+    ORDER,
+    UPSERTED,
+    quoted,
+    sql_literal,
+)
 
 _WRONG_JSON: Final = "the image of an event row does not fit its schema"
 CONFLICT: Final = "_changelane_conflict: two different full rows share a position"
@@ -299,6 +308,21 @@ def full_rows(key_rows: DataFrame, target: Target) -> DataFrame:
     }
     text, schema_id = _newest_text()
     return typed_rows(key_rows, text, schema_id, target, state)
+
+
+def final_rows(key_rows: DataFrame, target: Target) -> DataFrame:
+    """Return the source of the column form for full rows that replace the stored rows.
+
+    A statement that reads a row with a conflict fails (:data:`CONFLICT`).
+
+    Args:
+        key_rows: As of :func:`full_rows`.
+        target: The table.
+    """
+    no_exceptions = F.lit(None).cast("map<string,binary>").alias(COLUMNS)
+    return full_rows(key_rows, target).select(
+        *map(quoted, target.columns), F.col(UPSERTED).alias(ORDER), no_exceptions, LIVE
+    )
 
 
 def _newest_text() -> tuple[Column, Column]:

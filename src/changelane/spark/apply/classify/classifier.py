@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from changelane.reason_codes import ReasonCode
 from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.interface import Lake
+from changelane.spark.lake.key_filter import KeyFilter, filtered_rows
 from changelane.spark.state.history_tombstones import HistoryTombstones
 from changelane.spark.state.quarantine import RejectedRows
 from changelane.spark.state.tombstones import TableTombstones, TombstoneTable
@@ -43,10 +44,12 @@ class ChangedKeys(NamedTuple):
     Attributes:
         keys: The keys, in a column ``key``.
         states: The states of the keys after the batch (``key_changes.RESOLVED``).
+        few_keys: The keys; ``None`` = too many for a filter on the table.
     """
 
     keys: DataFrame
     states: DataFrame
+    few_keys: frozenset[str] | None
 
 
 class StoredTable(NamedTuple):
@@ -70,10 +73,9 @@ class StoredTable(NamedTuple):
     has_touched_key_changes: bool = False
     late_keys: DataFrame | None = None
 
-    @property
-    def rows(self) -> DataFrame:
-        """The rows of the table."""
-        return self.lake.read(self.name)
+    def rows(self, batch_keys: KeyFilter | None) -> DataFrame:
+        """Return the rows of the table that a filter includes; ``None`` = all."""
+        return filtered_rows(self.lake.read(self.name), batch_keys)
 
 
 Decision = RejectedRows | RejectedKeys | ChangedKeys | None

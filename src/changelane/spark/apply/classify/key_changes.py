@@ -26,11 +26,12 @@ from changelane.spark.apply.classify.deferred_constraints import (
 from changelane.spark.apply.merge_worker import RecordKind, number_groups, resolve_keys
 from changelane.spark.evolution.compatibility import is_of_table
 from changelane.spark.evolution.table_plan import TablePlan
+from changelane.spark.lake.key_filter import MAX_KEYS, key_filter
 from changelane.spark.lake.lookup import existing_rows, json_type, value_of_text
 from changelane.spark.rows import key_operations, latest_per_key
 from changelane.spark.rows.added_columns import lacks_column, names_where
 from changelane.spark.rows.target import Target, with_defaults
-from changelane.spark.runtime.computed import computed, release
+from changelane.spark.runtime.computed import computed, computed_once, release
 from changelane.spark.runtime.sql import (
     COLUMNS,
     DELETED,
@@ -74,9 +75,12 @@ def changed_keys(rows: DataFrame, plan: TablePlan, stored: StoredTable) -> Chang
     if not key_count:
         release(keys)
         return None
+    few_keys = None
+    if key_count <= MAX_KEYS:
+        few_keys = frozenset(row["key"] for row in keys.collect())
     task_count = -(-key_count // KEYS_PER_TASK)
-    states = _resolved(rows, keys, plan, stored, task_count)
-    return ChangedKeys(keys, computed(states))
+    states = _resolved(rows, keys, plan, stored, few_keys=few_keys, task_count=task_count)
+    return ChangedKeys(keys, computed(states), few_keys)
 
 
 def _changed_keys(rows: DataFrame, plan: TablePlan, stored: StoredTable) -> DataFrame | None:
@@ -114,10 +118,7 @@ def _changed_keys(rows: DataFrame, plan: TablePlan, stored: StoredTable) -> Data
     if not seeds:
         return None
     # one closure over both: a row may have changed its key before, and again in this batch
-    closed_keys = _closure(
-        reduce(DataFrame.unionByName, seeds), reduce(DataFrame.unionByName, links)
-    )
-    return computed(closed_keys.where("key IS NOT NULL").distinct())
+    return _closure(reduce(DataFrame.unionByName, seeds), reduce(DataFrame.unionByName, links))
 
 
 def _moves(rows: DataFrame) -> DataFrame:
@@ -164,29 +165,40 @@ def _occupied_keys(
     inserts = moves.where("op != 'd'").groupBy("key").agg(F.max("order").alias("inserted_at"))
     upserts = rows.where("op != 'd'").select("key", "order")
     older_upserts = upserts.join(inserts, "key").where(F.col("order") < F.col("inserted_at"))
-    live_rows = stored.rows.where(~F.col(DELETED)) if plan.target.keeps_deleted else stored.rows
+    live_rows = stored.rows(plan.key_filter())
+    if plan.target.keeps_deleted:
+        live_rows = live_rows.where(~F.col(DELETED))
     stored_rows = existing_rows(live_rows, inserts.select("key"), plan.target)
     return older_upserts.select("key").unionByName(stored_rows.select("key")).distinct()
 
 
 def _closure(seeds: DataFrame, links: DataFrame) -> DataFrame:
-    """Return the seeds with every key that key changes connect to them."""
-    pairs = links.select("key", "other_key").distinct()
-    reached = computed(seeds.distinct())
+    """Return the seeds with every key that key changes connect to them; the result is computed."""
+    reached = computed(seeds.where("key IS NOT NULL").distinct())
     count = reached.count()
-    while count:
-        forth = pairs.join(reached, "key").select(F.col("other_key").alias("key"))
-        back = pairs.join(reached.withColumnRenamed("key", "other_key"), "other_key").select("key")
-        reached = computed(reached.unionByName(forth).unionByName(back).distinct())
-        grown = reached.count()
-        if grown == count:
-            break
-        count = grown
-    return reached
+    if not count:
+        return reached
+    with computed_once(links.select("key", "other_key").distinct()) as pairs:
+        while True:
+            forth = pairs.join(reached, "key").select(F.col("other_key").alias("key"))
+            reached_back = reached.withColumnRenamed("key", "other_key")
+            back = pairs.join(reached_back, "other_key").select("key")
+            grown = computed(reached.unionByName(forth).unionByName(back).distinct())
+            grown_count = grown.count()
+            release(reached)
+            if grown_count == count:
+                return grown
+            reached, count = grown, grown_count
 
 
 def _resolved(
-    rows: DataFrame, keys: DataFrame, plan: TablePlan, stored: StoredTable, task_count: int
+    rows: DataFrame,
+    keys: DataFrame,
+    plan: TablePlan,
+    stored: StoredTable,
+    *,
+    few_keys: frozenset[str] | None,
+    task_count: int,
 ) -> DataFrame:
     """Return the states of keys after the batch, and the rejected events: :data:`RESOLVED`."""
     target, table_id = plan.target, plan.table_batch.table_id
@@ -200,13 +212,13 @@ def _resolved(
         F.lit(RecordKind.TRANSACTIONS).alias("what"), "key", "transactions"
     )
     parts = [tombstones, transactions]
+    stored_rows = stored.rows(key_filter(few_keys, target.columns, target.keys))
     if target.keeps_deleted:
-        parts.append(
-            _stored_rows(stored.rows.where(~F.col(DELETED)), keys, target, RecordKind.STORED_ROW)
-        )
-        parts.append(_stored_rows(stored.rows.where(DELETED), keys, target, RecordKind.DELETED_ROW))
+        live_rows, deleted_rows = stored_rows.where(~F.col(DELETED)), stored_rows.where(DELETED)
+        parts.append(_stored_rows(live_rows, keys, target, RecordKind.STORED_ROW))
+        parts.append(_stored_rows(deleted_rows, keys, target, RecordKind.DELETED_ROW))
     else:
-        parts.append(_stored_rows(stored.rows, keys, target, RecordKind.STORED_ROW))
+        parts.append(_stored_rows(stored_rows, keys, target, RecordKind.STORED_ROW))
     records = _operations(rows, target, keys)
     for part in parts:
         records = records.unionByName(part, allowMissingColumns=True)

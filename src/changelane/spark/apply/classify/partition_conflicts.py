@@ -47,7 +47,7 @@ def conflicting_keys(rows: DataFrame, plan: TablePlan, stored: StoredTable) -> R
         orders = F.array_append(
             F.map_values(F.coalesce("orders", F.expr(NO_EXCEPTIONS))), F.col("order")
         )
-        stored_rows = existing_rows(stored.rows, names, plan.target)
+        stored_rows = existing_rows(stored.rows(plan.key_filter()), names, plan.target)
         stored_rows = stored_rows.select("key", F.explode(orders).alias("order"))
         stored_rows = stored_rows.select("key", partition)
         tombstones = stored.tombstones.for_keys(table_id, names).select(

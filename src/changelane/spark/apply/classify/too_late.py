@@ -68,7 +68,8 @@ def late_keys(rows: DataFrame, plan: TablePlan, stored: StoredTable) -> Rejected
         orders = F.array(*(F.coalesce(F.try_element_at("orders", c), "order") for c in columns))
         known_orders = F.filter(orders, lambda order: order > latest_per_key.empty_order())
         lacks_nothing = F.size(known_orders) == len(columns)
-        known_rows = existing_rows(stored.rows, old_events, plan.target, are_few=False).where(
+        rows_of_batch = stored.rows(plan.key_filter())
+        known_rows = existing_rows(rows_of_batch, old_events, plan.target, are_few=False).where(
             (F.array_max(known_orders) > truncate_order)
             & (lacks_nothing | (F.array_min(known_orders) <= watermark_order))
         )
