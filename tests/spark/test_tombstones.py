@@ -119,6 +119,41 @@ def test_a_state_of_transactions_replaces_every_tombstone_of_its_key(
     assert table.transactions_of("a").count() == 1
 
 
+@pytest.mark.parametrize(
+    "keys", [None, [("a", "[1]"), ("a", "[4]"), ("b", "[1]")], [("a", "[4]")], [("a", '["\\n"]')]]
+)
+def test_tombstones_of_known_keys_are_merged_as_those_of_unknown_ones(
+    spark: SparkSession, lake: str, keys: list[tuple[str, str]] | None
+) -> None:
+    """The keys limit what the merge reads; a key outside of them would be added once more."""
+    table = TombstoneTable(spark, open_lake(spark, lake, Path(lake).name))
+    older = (("a", "[1]", b"\3"), ("a", "[2]", b"\3"), ("b", "[1]", b"\3"))
+    table.record(frame(spark, *older, ("a", None, None, None, b"\1")))
+    newer = (("a", "[1]", b"\5", "[4]"), ("a", "[4]", b"\1"), ("b", "[1]", b"\2"))
+    table.record(frame(spark, *newer, ("a", None, None, None, b"\2")), keys=keys)
+    assert stored(table) == {
+        ("a", "[1]", b"\5", "[4]", None, None),
+        ("a", "[2]", b"\3", None, None, None),
+        ("a", "[4]", b"\1", None, None, None),
+        ("a", None, None, None, b"\2", None),
+        ("b", "[1]", b"\3", None, None, None),
+    }
+    assert raw_count(spark, lake) == 5
+
+
+def test_moved_keys_are_those_whose_newest_tombstone_is_of_a_move(
+    spark: SparkSession, lake: str
+) -> None:
+    table = TombstoneTable(spark, open_lake(spark, lake, Path(lake).name))
+    moved = (("a", "[1]", b"\3", "[9]"), ("a", "[2]", b"\3", "[9]"), ("b", "[3]", b"\3", "[9]"))
+    others = (("a", "[1]", b"\2"), ("a", "[2]", b"\4"), ("a", "[5]", b"\4"))
+    for row in (*moved, *others, ("a", None, None, None, b"\1")):
+        table.record(frame(spark, row), has_transactions=False)
+    for are_few in (True, False):
+        moved_keys = table.moved_keys("a", are_few=are_few).collect()
+        assert [tuple(row) for row in moved_keys] == [("[1]", b"\3", "[9]")]
+
+
 @pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_a_tombstone_that_arrives_during_the_replacement_stays(
     spark: SparkSession, maintained: MaintainedLake, monkeypatch: pytest.MonkeyPatch
@@ -229,7 +264,7 @@ def test_tombstones_of_tables_are_read_again_only_after_other_writers(
     TombstoneTable(spark, maintained).record(
         frame(spark, ("b", "[1]", b"\5", "[2]")), has_transactions=False
     )
-    assert table.table_tombstones()["b"] == TableTombstones(has_key_changes=True, keys=1)
+    assert table.table_tombstones()["b"] == TableTombstones(moved_keys=1, keys=1)
     assert len(reads) == 3
 
 

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 
 from changelane.pipeline.options import Maintenance
 from changelane.spark.apply.classification import ClassifiedBatch, StoredTables, classified
-from changelane.spark.apply.classify.key_changes import tombstones_of
+from changelane.spark.apply.classify.key_changes import tombstone_keys, tombstones_of
 from changelane.spark.apply.isolation import Isolation
 from changelane.spark.apply.planning import BatchPlanner
 from changelane.spark.apply.table_writer import TableWriter, WrittenBatch
@@ -340,6 +340,7 @@ class Applier:
                 if truncated_only or any(plan.cleared for plan in batch.plans)
                 else tombstones_after,
                 has_transactions=bool(batch.changed_keys),
+                keys=None if truncated_only else tombstone_keys(batch.changed_keys, plans),
             )
         history_tables = [
             table_id

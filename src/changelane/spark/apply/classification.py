@@ -112,9 +112,7 @@ class StoredTables(NamedTuple):
             for plan in plans
             if plan.mode == UPSERT
             and not plan.table_batch.has_other_keys
-            and self.table_tombstones.get(
-                plan.table_batch.table_id, TableTombstones()
-            ).has_key_changes
+            and self.table_tombstones.get(plan.table_batch.table_id, TableTombstones()).moved_keys
         ]
         if not table_ids:
             return frozenset()

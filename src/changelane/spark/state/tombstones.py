@@ -18,7 +18,9 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from changelane.apply import key_bytes
 from changelane.spark.lake.interface import Lake, MaintainedLake, name_of, retry_conflicts
+from changelane.spark.lake.key_filter import KeyFilter, key_filter, merge_filtered
 from changelane.spark.lake.merge import Clause, Merge
 from changelane.spark.rows.batch_stats import TableBatch
 from changelane.spark.rows.key_operations import departure_order
@@ -103,13 +105,13 @@ class TableTombstones(NamedTuple):
     Attributes:
         truncated: T.
         watermark: H.
-        has_key_changes: Whether there are keys whose rows moved.
+        moved_keys: The approximate number of keys whose rows moved.
         keys: The approximate number of keys with tombstones.
     """
 
     truncated: bytes = b""
     watermark: bytes = b""
-    has_key_changes: bool = False
+    moved_keys: int = 0
     keys: int = 0
 
 
@@ -125,9 +127,10 @@ def tombstones_after(
     for table_batch in table_batches:
         if table_batch.has_removals or table_batch.has_other_keys:
             table_tombstones = tombstones.get(table_batch.table_id, TableTombstones())
+            moved_keys = max(table_batch.departures, 1) if table_batch.has_other_keys else 0
             tombstones[table_batch.table_id] = table_tombstones._replace(
                 truncated=max(table_tombstones.truncated, table_batch.newest_truncate),
-                has_key_changes=table_tombstones.has_key_changes or table_batch.has_other_keys,
+                moved_keys=table_tombstones.moved_keys + moved_keys,
                 keys=table_tombstones.keys + table_batch.departures,
             )
     return tombstones
@@ -145,6 +148,15 @@ def newest_per_key(rows: DataFrame) -> DataFrame:
     return newest_rows.select(
         "table_id", "key", "newest.*", "truncated", "purged", *_TRANSACTION_COLUMNS
     )
+
+
+def _filter_of_tombstones(keys: Collection[tuple[str, str]] | None) -> KeyFilter | None:
+    """Return the filter of the tombstones of some keys, and of their tables; ``None`` = all."""
+    if keys is None:
+        return None
+    rows = {*keys, *((table_id, None) for table_id, _ in keys)}
+    texts = {key_bytes({"table_id": table_id, "key": key}).decode() for table_id, key in rows}
+    return key_filter(texts, COLUMNS, ("table_id", "key"))
 
 
 def tombstone_watermarks(lake: Lake) -> dict[str, bytes]:
@@ -223,6 +235,7 @@ class TombstoneTable:
         after: Mapping[str, TableTombstones] | None = None,
         *,
         has_transactions: bool = True,
+        keys: Collection[tuple[str, str]] | None = None,
     ) -> None:
         """Raise D and T, in one commit.
 
@@ -233,6 +246,8 @@ class TombstoneTable:
             has_transactions: Whether a tombstone has the state of a transaction, which replaces the
                 one of its key. Others are appended, which costs less than a merge, if maintenance
                 can replace duplicates later.
+            keys: The table and the key of all rows with a key, if they are known and few: a merge
+                reads no other tombstones.
         """
         if not has_transactions and isinstance(self._lake, MaintainedLake):
             write = partial(self._lake.append, self._spark, NAME, tombstones.distinct())
@@ -242,7 +257,15 @@ class TombstoneTable:
                 "*", *(F.lit(None).cast(COLUMNS[name]).alias(name) for name in missing)
             )
             newest = newest_per_key(complete).drop("purged")
-            write = partial(self._lake.merge, self._spark, NAME, newest, _MERGE_TOMBSTONES)
+            write = partial(
+                merge_filtered,
+                self._lake,
+                self._spark,
+                NAME,
+                _MERGE_TOMBSTONES,
+                batch_keys=_filter_of_tombstones(keys),
+                source_of=lambda _: newest,
+            )
         before = self._version()
         retry_conflicts(write)
         is_only_writer = before is not None and self._version() == before + 1
@@ -329,7 +352,7 @@ class TombstoneTable:
                 # sets of one value each: a maximum of bytes would make Spark sort all rows
                 F.collect_set("truncated").alias("truncated"),
                 F.collect_set("purged").alias("purged"),
-                F.max(F.expr(_IS_MOVED)).alias("moves"),
+                F.count_if(F.expr(_IS_MOVED)).alias("moved_keys"),
                 F.count(F.lit(1)).alias("keys"),
             )
             .collect()
@@ -338,7 +361,7 @@ class TombstoneTable:
             row["table_id"]: TableTombstones(
                 max(map(bytes, row["truncated"]), default=b""),
                 max(map(bytes, row["purged"]), default=b""),
-                bool(row["moves"]),
+                row["moved_keys"],
                 row["keys"],
             )
             for row in table_rows
@@ -383,13 +406,21 @@ class TombstoneTable:
         )
         return newest_per_key(rows).select("key", "deleted", "moved_to")
 
-    def moved_keys(self, table_id: str) -> DataFrame:
+    def moved_keys(self, table_id: str, *, are_few: bool) -> DataFrame:
         """Return ``key``, ``deleted`` and ``moved_to`` of a table's keys whose rows moved.
 
         A key with itself in ``moved_to`` is one at which a row arrived where another row was, or
         may be.
+
+        Args:
+            table_id: The table.
+            are_few: Whether the keys are few enough to be broadcast.
         """
-        return self.of_table(table_id).where("moved_to IS NOT NULL")
+        is_moved = "moved_to IS NOT NULL"
+        if not are_few:
+            return self.of_table(table_id).where(is_moved)
+        # most tombstones are of deletes: only those of moved keys are grouped by their keys
+        return self.for_keys(table_id, self._key_rows(table_id).where(is_moved)).where(is_moved)
 
     def transactions_of(self, table_id: str, keys: DataFrame | None = None) -> DataFrame:
         """Return the state of keys inside transactions; without *keys*, of all keys."""

@@ -9,6 +9,7 @@ rows connect are in one task, with other such groups of keys.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial, reduce
 from typing import Final
 
@@ -30,6 +31,7 @@ from changelane.spark.lake.key_filter import MAX_KEYS, key_filter
 from changelane.spark.lake.lookup import existing_rows, json_type, value_of_text
 from changelane.spark.rows import key_operations, latest_per_key
 from changelane.spark.rows.added_columns import lacks_column, names_where
+from changelane.spark.rows.batch_stats import FEW_KEYS
 from changelane.spark.rows.target import Target, with_defaults
 from changelane.spark.runtime.computed import computed, computed_once, release
 from changelane.spark.runtime.sql import (
@@ -68,7 +70,14 @@ def changed_keys(rows: DataFrame, plan: TablePlan, stored: StoredTable) -> Chang
     if not plan.table_batch.has_other_keys and not stored.has_touched_key_changes:
         return None
     rows = rows.where("key IS NOT NULL")
-    keys = _changed_keys(rows, plan, stored)
+    with ExitStack() as stack:
+        stored_moves = None
+        if moved_count := stored.table_tombstones.moved_keys:
+            moved_keys = stored.tombstones.moved_keys(
+                plan.table_batch.table_id, are_few=moved_count <= FEW_KEYS
+            )
+            stored_moves = stack.enter_context(computed_once(moved_keys))
+        keys = _changed_keys(rows, plan, stored, stored_moves)
     if keys is None:
         return None
     key_count = keys.count()
@@ -83,8 +92,17 @@ def changed_keys(rows: DataFrame, plan: TablePlan, stored: StoredTable) -> Chang
     return ChangedKeys(keys, computed(states), few_keys)
 
 
-def _changed_keys(rows: DataFrame, plan: TablePlan, stored: StoredTable) -> DataFrame | None:
-    """Return the computed keys, which may be none; ``None`` = no key can have changed."""
+def _changed_keys(
+    rows: DataFrame, plan: TablePlan, stored: StoredTable, stored_moves: DataFrame | None
+) -> DataFrame | None:
+    """Return the computed keys, which may be none; ``None`` = no key can have changed.
+
+    Args:
+        rows: ``data`` rows of one table with a key.
+        plan: The plan of the table.
+        stored: The table as it is stored before the batch.
+        stored_moves: The keys whose rows moved in earlier batches; ``None`` = none.
+    """
     seeds: list[DataFrame] = []
     links: list[DataFrame] = []
     if plan.table_batch.has_other_keys:
@@ -99,9 +117,8 @@ def _changed_keys(rows: DataFrame, plan: TablePlan, stored: StoredTable) -> Data
         if plan.table_batch.is_transactional:
             seeds.append(_occupied_keys(moves, rows, plan, stored))
         links.append(moves.select("key", "other_key"))
-    if stored.table_tombstones.has_key_changes:
+    if stored_moves is not None:
         table_id = plan.table_batch.table_id
-        stored_moves = stored.tombstones.moved_keys(table_id)
         touched = key_operations.touched_keys(
             rows, moves=plan.table_batch.has_other_keys
         ).distinct()
@@ -318,6 +335,20 @@ def tombstones_of(
         )
         batch_tombstones = batch_tombstones.unionByName(resolved, allowMissingColumns=True)
     return batch_tombstones
+
+
+def tombstone_keys(
+    changed: Mapping[str, ChangedKeys], plans: Sequence[TablePlan]
+) -> frozenset[tuple[str, str]] | None:
+    """Return table and key of all tombstones with a key; ``None`` = unknown, or too many."""
+    tombstone_keys: set[tuple[str, str]] = set()
+    for plan in plans:
+        table_id, keys = plan.table_batch.table_id, plan.table_batch.keys
+        more_keys = changed[table_id].few_keys if table_id in changed else frozenset()
+        if keys is None or more_keys is None:
+            return None
+        tombstone_keys.update((table_id, key) for key in keys | more_keys)
+    return frozenset(tombstone_keys)
 
 
 def final_rows(states: DataFrame, plan: TablePlan) -> DataFrame:
