@@ -2,8 +2,11 @@
 """The process from which Spark forks the Python workers of a local run (``spark.python.daemon``).
 
 Spark's own daemon imports PySpark from ``pyspark.zip``, which has no byte code, and each of its
-workers imports pandas, pyarrow and changelane. This one imports PySpark from where it is installed,
+workers imports pyarrow and changelane. This one imports PySpark from where it is installed,
 and the other modules before it forks. A local run uses it; in a cluster Spark's own one runs.
+
+PySpark invalidates the caches of imports before each task. An archive on the import path, such as
+Spark's jar, then takes some 25 ms, because Python lists its files again.
 """
 
 import contextlib
@@ -14,8 +17,9 @@ from typing import Final
 
 MODULE: Final = "changelane.spark.runtime.python_daemon"
 
-_ARCHIVES_FOLDER: Final = ("pyspark", "python", "lib")
-_MODULES: Final = ("pyarrow", "pandas", "changelane.spark.rows.decode")
+_ARCHIVE_FOLDERS: Final = (("pyspark", "python", "lib"), ("pyspark", "jars"))
+"""The folders of PySpark's sources and of Spark's jar: Spark adds both to the import path."""
+_MODULES: Final = ("pyarrow", "changelane.spark.rows.decode")
 """The modules of almost every task."""
 _GARBAGE: Final = "changelane.spark.runtime.garbage"
 
@@ -27,7 +31,10 @@ def remove_archives_of_spark(paths: list[str]) -> None:
 
 
 def _is_archive_of_spark(path: Path, folders: set[Path]) -> bool:
-    return path.parent.parts[-3:] == _ARCHIVES_FOLDER and path.parents[3] in folders
+    return any(
+        path.parent.parts[-len(parts) :] == parts and path.parents[len(parts)] in folders
+        for parts in _ARCHIVE_FOLDERS
+    )
 
 
 def main() -> None:

@@ -341,14 +341,14 @@ def tombstone_keys(
     changed: Mapping[str, ChangedKeys], plans: Sequence[TablePlan]
 ) -> frozenset[tuple[str, str]] | None:
     """Return table and key of all tombstones with a key; ``None`` = unknown, or too many."""
-    tombstone_keys: set[tuple[str, str]] = set()
+    known_keys: set[tuple[str, str]] = set()
     for plan in plans:
         table_id, keys = plan.table_batch.table_id, plan.table_batch.keys
         more_keys = changed[table_id].few_keys if table_id in changed else frozenset()
         if keys is None or more_keys is None:
             return None
-        tombstone_keys.update((table_id, key) for key in keys | more_keys)
-    return frozenset(tombstone_keys)
+        known_keys.update((table_id, key) for key in keys | more_keys)
+    return frozenset(known_keys)
 
 
 def final_rows(states: DataFrame, plan: TablePlan) -> DataFrame:
