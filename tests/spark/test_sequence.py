@@ -347,3 +347,27 @@ def test_wrong_arguments_are_refused_with_what_is_right(
     for more, kind, words in told:
         with pytest.raises(kind, match=words):
             check(rows, str(tmp_path / "delta"), **more)
+
+
+def test_conflicts_are_rows_of_one_sequence_with_another_effect(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    schema = "id int, seq int, a string, b array<int>, is_deleted boolean"
+    changes = [
+        (1, 1, "x", None, False),
+        (1, 1, None, [1], False),  # with ignore_null_updates no column has two values
+        (2, 1, "x", None, False),
+        (2, 1, "x", None, True),  # the row wins
+        (3, 1, "x", None, True),
+        (3, 1, "y", None, True),  # the same effect
+        (4, 1, "x", None, False),
+        (4, 1, "y", [1], False),
+        (5, 1, "x", None, True),
+        (5, 1, "y", None, False),
+    ]
+    rows = spark.createDataFrame(changes, schema)
+    how = {**PLAIN, "apply_as_deletes": "is_deleted", "except_column_list": ["is_deleted"]}
+    for number, (ignores_nulls, count) in enumerate(((False, 4), (True, 3))):
+        folder = str(tmp_path / str(number) / "delta")
+        report = apply_changes(rows, folder, ignore_null_updates=ignores_nulls, **how)
+        assert report.conflicts == count
