@@ -349,6 +349,16 @@ def test_wrong_arguments_are_refused_with_what_is_right(
             check(rows, str(tmp_path / "delta"), **more)
 
 
+@pytest.mark.skipif(not hasattr(F, "collate"), reason="before Spark 4")
+def test_texts_that_compare_by_a_collation_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Tables and orders compare bytes: "B" came before "a", and "A" was another key than "a"."""
+    rows = spark.createDataFrame([("a", "B", 1)], "id string, seq string, n int")
+    for name, words in (("seq", "sequence_by has the type .* cast"), ("id", "CAST.`id` AS STRING")):
+        collated = rows.withColumn(name, F.collate(name, "UTF8_LCASE"))
+        with pytest.raises(ConfigError, match=words):
+            apply_changes(collated.select("*", F.lit(1).alias("x")), str(tmp_path), **PLAIN)
+
+
 def test_conflicts_are_rows_of_one_sequence_with_another_effect(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -21,7 +21,7 @@ from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId
 from changelane.spark.rows import schema as rows
 from changelane.spark.rows.schema import RowColumn, RowSchema, table_id_text
-from changelane.spark.rows.sequence_by import sequence_order
+from changelane.spark.rows.sequence_by import is_collated, sequence_order
 from changelane.spark.runtime.sql import quoted
 
 Expression = Column | str
@@ -162,6 +162,12 @@ def _spark_type(kind: t.DataType, name: str) -> str:
             return f"STRUCT<{', '.join(parts)}>"
         case t.VarcharType() | t.CharType():
             return "STRING"
+        case t.StringType() if is_collated(kind):
+            msg = (
+                f"column {name!r} has the type {kind.simpleString()}, and tables compare texts by "
+                f"their bytes: CAST({quoted(name)} AS STRING)"
+            )
+            raise ConfigError(msg)
         case _ if isinstance(kind, _SCALAR_TYPES):
             return kind.simpleString().upper()
     msg = (
