@@ -324,6 +324,16 @@ WRONG_ROWS: Final[list[tuple[dict[str, Any], type[Exception], str]]] = [
     ({}, ConfigError, "'m' has the type map<string,int>.*to_json"),
     ({"column_list": ["id", "odd"]}, ConfigError, "has a field 'a b': a field's name"),
     ({"keys": ["f"], "except_column_list": ["m", "odd"]}, ConfigError, "cannot be a key: cast it"),
+    # the target would have one version of each row
+    (
+        {
+            "stored_as_scd_type": 2,
+            "track_history_column_list": ["f"],
+            "except_column_list": ["m", "odd", "f"],
+        },
+        ConfigError,
+        "no column 'f' to track",
+    ),
     (
         {
             "stored_as_scd_type": 2,
@@ -347,6 +357,9 @@ def test_wrong_arguments_are_refused_with_what_is_right(
     for more, kind, words in told:
         with pytest.raises(kind, match=words):
             check(rows, str(tmp_path / "delta"), **more)
+    stream = spark.readStream.format("rate").load().selectExpr("value AS id", "value AS seq")
+    with pytest.raises(ConfigError, match="in foreachBatch"):
+        apply_changes(stream, str(tmp_path / "delta"), **PLAIN)
 
 
 @pytest.mark.skipif(not hasattr(F, "collate"), reason="before Spark 4")

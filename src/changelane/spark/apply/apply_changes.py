@@ -84,6 +84,9 @@ def apply_changes(
     Raises:
         ConfigError: Arguments do not fit each other or the rows.
     """
+    if events.isStreaming:
+        msg = "a streaming DataFrame: call apply_changes for each batch, in foreachBatch"
+        raise ConfigError(msg)
     plain = None
     if _is_plain(
         needed={"target": target, "keys": keys, "sequence_by": sequence_by},
@@ -112,8 +115,8 @@ def apply_changes(
     marker = Marker(name, query or uuid.uuid4().hex, batch)
     event_rows, sequence = events, None
     if plain is not None:
-        event_rows, sequence = sequenced_events(events, plain)
-        _check_tracked(table_mode, events)
+        event_rows, sequence, target_columns = sequenced_events(events, plain)
+        _check_tracked(table_mode, events.columns, target_columns)
     applier = Applier(
         events.sparkSession,
         path,
@@ -172,10 +175,11 @@ def _mode(
     return table_mode
 
 
-def _check_tracked(mode: TableMode, events: DataFrame) -> None:
-    column_names = {name.lower() for name in events.columns}
-    for name in (*(mode.track or ()), *(mode.track_except or ())):
-        if name.lower() not in column_names:
+def _check_tracked(mode: TableMode, columns: Sequence[str], target_columns: Sequence[str]) -> None:
+    tracked = [(name, target_columns) for name in mode.track or ()]
+    untracked = [(name, columns) for name in mode.track_except or ()]
+    for name, known_columns in (*tracked, *untracked):
+        if name.lower() not in map(str.lower, known_columns):
             raise ConfigError(f"there is no column {name!r} to track")
 
 

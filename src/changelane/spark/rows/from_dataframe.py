@@ -54,10 +54,11 @@ class TargetOptions(NamedTuple):
 
 
 class SequencedEvents(NamedTuple):
-    """Event rows, and the kind of the values that order them."""
+    """Event rows, the kind of the values that order them, and the columns of the target."""
 
     events: DataFrame
     kind: str
+    columns: Sequence[str]
 
 
 def sequenced_events(frame: DataFrame, options: TargetOptions) -> SequencedEvents:
@@ -89,7 +90,7 @@ def sequenced_events(frame: DataFrame, options: TargetOptions) -> SequencedEvent
             kind="schema", table=options.table, schema_id=schema_id, after=F.lit(schema_text)
         )
     )
-    return SequencedEvents(events.unionByName(schema_rows), ordered.kind)
+    return SequencedEvents(events.unionByName(schema_rows), ordered.kind, tuple(fields_by_name))
 
 
 def _fields(frame: DataFrame, options: TargetOptions) -> list[t.StructField]:
