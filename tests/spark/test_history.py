@@ -14,11 +14,14 @@ from pyspark.sql import functions as F
 from spark_settings import lakes
 from test_equality import SEED, VARIANTS, Story, evolving, regrouped, rekeyed
 
-from changelane.apply import key_bytes
+from changelane.apply import key_bytes, operations_of
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Key, Op, Source, Truncate
-from changelane.position import PostgresPosition
+from changelane.position import PostgresPosition, order_text
 from changelane.schema import Column, TableId, TableSchema
+from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.modes import HISTORY, Modes, TableMode
+from changelane.spark.maintenance.status import status
+from changelane.spark.maintenance.trace import trace
 from changelane.spark.rows.batch_stats import BatchReport
 from changelane.spark.runtime.sql import ORDER
 from changelane.spark.state.history_tombstones import HistoryTombstones
@@ -204,6 +207,34 @@ def test_a_column_without_a_statement_stays_in_the_versions_whose_events_have_it
         lake_tables.apply(spark, lake, batch, batch=number, **options)
     versions = lake_tables.table_of(spark, lake, table).where("id = '3'").orderBy(ORDER)
     assert versions.select("a", "b").collect() == [("3", "3"), ("4", "3")]
+
+
+def test_a_joined_version_knows_the_columns_of_its_newest_event(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Its own position is below that of the new column: status and trace called it unknown."""
+    columns = {name: Column(name, String(), nullable=name != "b") for name in ("id", "state", "b")}
+    table = TableId("shop", None, "tracked")
+
+    def event(op: Op, lsn: int, **values: Any) -> DataChange:
+        schema = TableSchema(tuple(columns[name] for name in values))
+        position, source = PostgresPosition(lsn, lsn), Source(product="postgresql")
+        return DataChange(op, table, Key(("id",)), None, values, schema, position, source=source)
+
+    modes = Modes(TableMode(HISTORY, ("state",)))
+    batches = [
+        [event(Op.CREATE, 10, id="1", state="new"), event(Op.CREATE, 11, id="2", state="new")],
+        [event(Op.UPDATE, 20, id="1", state="new", b="x")],
+    ]
+    lake = str(tmp_path / lake_tables.LAKES[0])
+    for number, batch in enumerate(batches):
+        lake_tables.apply(spark, lake, batch, batch=number, modes=modes)
+    tables = open_lake(spark, lake, lake_tables.LAKES[0])
+    (found,) = status(tables)
+    assert (found.rows, found.incomplete) == (2, 1)
+    states = {state.column: state for state in trace(tables, "tracked", {"id": "1"}).columns}
+    assert (states["b"].value, states["b"].known) == ("x", True)
+    assert states["b"].position == order_text(operations_of(batches[1][0])[0].order)
 
 
 def test_a_batch_reads_only_the_truncates_above_its_oldest_change(

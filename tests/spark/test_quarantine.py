@@ -16,6 +16,7 @@ from changelane import Message
 from changelane.cli import main
 from changelane.errors import ApplyError
 from changelane.reason_codes import ReasonCode
+from changelane.spark.apply.applier import Applier
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker
 from changelane.spark.lake.modes import Modes
@@ -410,6 +411,28 @@ def test_rows_of_other_batches_do_not_meet_those_of_a_merge(
         quarantine.record(logged(3, 4, key=None), refused, marker)
         assert joined[1:] == [0, 1]  # the schemas of the rows, and those of the batch
     assert sorted(row["batch"] for row in quarantine.table().collect()) == [1, 2, 3, 4]
+
+
+def test_hundreds_of_tables_may_reject_events_of_one_batch(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A condition for each of them, one inside the other, overflowed the stack of the JVM."""
+    count, builder = 400, row_builder("native-json", {})
+    stream = [
+        row
+        for number in range(count)
+        for row in builder.rows(
+            Message(event(f"t{number}", 1, 1, key=None), None, (), "t", 1, number)
+        )
+    ]
+    plain = [tuple(row.values()) for row in rows.arrow_batch(stream).to_pylist()]
+    events = spark.createDataFrame(plain, rows.DDL)
+    folder = str(tmp_path / LAKE)
+    applier = Applier(spark, folder, table_format=LAKE)
+    report = applier.apply(events, Marker("shop", "q", 0), is_small=True)
+    assert report.quarantined == {"no_key": count}
+    entries = applier.quarantine.table().groupBy("code").count().collect()
+    assert [tuple(row) for row in entries] == [("no_key", count)]
 
 
 def test_a_folder_in_its_place_stops_a_run_at_its_start(

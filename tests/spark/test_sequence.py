@@ -324,6 +324,16 @@ WRONG_ROWS: Final[list[tuple[dict[str, Any], type[Exception], str]]] = [
     ({}, ConfigError, "'m' has the type map<string,int>.*to_json"),
     ({"column_list": ["id", "odd"]}, ConfigError, "has a field 'a b': a field's name"),
     ({"keys": ["f"], "except_column_list": ["m", "odd"]}, ConfigError, "cannot be a key: cast it"),
+    # the target would have one version of each row
+    (
+        {
+            "stored_as_scd_type": 2,
+            "track_history_column_list": ["f"],
+            "except_column_list": ["m", "odd", "f"],
+        },
+        ConfigError,
+        "no column 'f' to track",
+    ),
     (
         {
             "stored_as_scd_type": 2,
@@ -347,3 +357,40 @@ def test_wrong_arguments_are_refused_with_what_is_right(
     for more, kind, words in told:
         with pytest.raises(kind, match=words):
             check(rows, str(tmp_path / "delta"), **more)
+    stream = spark.readStream.format("rate").load().selectExpr("value AS id", "value AS seq")
+    with pytest.raises(ConfigError, match="in foreachBatch"):
+        apply_changes(stream, str(tmp_path / "delta"), **PLAIN)
+
+
+@pytest.mark.skipif(not hasattr(F, "collate"), reason="before Spark 4")
+def test_texts_that_compare_by_a_collation_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Tables and orders compare bytes: "B" came before "a", and "A" was another key than "a"."""
+    rows = spark.createDataFrame([("a", "B", 1)], "id string, seq string, n int")
+    for name, words in (("seq", "sequence_by has the type .* cast"), ("id", "CAST.`id` AS STRING")):
+        collated = rows.withColumn(name, F.collate(name, "UTF8_LCASE"))
+        with pytest.raises(ConfigError, match=words):
+            apply_changes(collated.select("*", F.lit(1).alias("x")), str(tmp_path), **PLAIN)
+
+
+def test_conflicts_are_rows_of_one_sequence_with_another_effect(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    schema = "id int, seq int, a string, b array<int>, is_deleted boolean"
+    changes = [
+        (1, 1, "x", None, False),
+        (1, 1, None, [1], False),  # with ignore_null_updates no column has two values
+        (2, 1, "x", None, False),
+        (2, 1, "x", None, True),  # the row wins
+        (3, 1, "x", None, True),
+        (3, 1, "y", None, True),  # the same effect
+        (4, 1, "x", None, False),
+        (4, 1, "y", [1], False),
+        (5, 1, "x", None, True),
+        (5, 1, "y", None, False),
+    ]
+    rows = spark.createDataFrame(changes, schema)
+    how = {**PLAIN, "apply_as_deletes": "is_deleted", "except_column_list": ["is_deleted"]}
+    for number, (ignores_nulls, count) in enumerate(((False, 4), (True, 3))):
+        folder = str(tmp_path / str(number) / "delta")
+        report = apply_changes(rows, folder, ignore_null_updates=ignores_nulls, **how)
+        assert report.conflicts == count

@@ -189,18 +189,25 @@ def test_trace_tells_what_waits_for_a_table(spark: SparkSession, lake: str) -> N
     to = TableDispatcher(
         place, Applier(spark, place), "test", MergeSchedule(True, events=5, seconds=1e6)
     )
-    for number, batch in enumerate([FIT, [change("d", 8, None, {"id": 1, "state": "paid"})]]):
+    truncate = Truncate(TABLE, position=MySqlPosition("binlog.000003", 9))
+    later = [change("d", 8, None, {"id": 1, "state": "paid"}), truncate]
+    for number, batch in enumerate([FIT, later]):
         events = decode(lake_tables.messages(spark, batch), "native-json")
         to.apply(events, Marker("test", "q", number))
     found = trace(place, "orders", {"id": 1}, "test")
     assert [(one.position, one.effect, one.commits) for one in found.events] == [
         ("binary log 3, position 4", "set every column", ["batch 0 of test"]),
         ("binary log 3, position 8", "delete: waits in the change log (batch 1)", []),
+        (
+            "binary log 3, position 9",
+            "truncate of the table: waits in the change log (batch 1)",
+            [],
+        ),
     ]
     # another pipeline of the lake sees the same: the log still has the merged events
     for pipeline in ("test", "other"):
         (one,) = status(place, pipeline)
-        assert (one.rows, one.applied, one.pending) == (3, 5, 1)
+        assert (one.rows, one.applied, one.pending) == (3, 5, 2)
         assert trace(place, "orders", {"id": 1}, pipeline).events == found.events
 
 

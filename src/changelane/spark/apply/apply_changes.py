@@ -58,7 +58,7 @@ def apply_changes(
         sequence_by: The order of the rows of a key: a column, or an SQL expression or ``Column``,
             of whole numbers, decimals, dates, timestamps, text, or structs of these. A row with a
             NULL sequence is quarantined. Of two rows of a key with equal sequences the greater
-            value of each column wins, and the conflict is counted.
+            value of each column wins, and a row wins over a delete; the conflict is counted.
         ignore_null_updates: Whether a column keeps its value where a row has NULL.
         apply_as_deletes: The condition of rows that delete the row of their key.
         apply_as_truncates: The condition of rows that delete all rows that are not newer.
@@ -84,6 +84,9 @@ def apply_changes(
     Raises:
         ConfigError: Arguments do not fit each other or the rows.
     """
+    if events.isStreaming:
+        msg = "a streaming DataFrame: call apply_changes for each batch, in foreachBatch"
+        raise ConfigError(msg)
     plain = None
     if _is_plain(
         needed={"target": target, "keys": keys, "sequence_by": sequence_by},
@@ -112,8 +115,8 @@ def apply_changes(
     marker = Marker(name, query or uuid.uuid4().hex, batch)
     event_rows, sequence = events, None
     if plain is not None:
-        event_rows, sequence = sequenced_events(events, plain)
-        _check_tracked(table_mode, events)
+        event_rows, sequence, target_columns = sequenced_events(events, plain)
+        _check_tracked(table_mode, events.columns, target_columns)
     applier = Applier(
         events.sparkSession,
         path,
@@ -125,7 +128,11 @@ def apply_changes(
     )
     # the rows may come from a table that this program or another one writes meanwhile
     with computed_once(event_rows) as computed_rows:
-        conflicts = 0 if plain is None else _conflict_count(computed_rows)
+        conflicts = (
+            0
+            if plain is None
+            else _conflict_count(computed_rows, ignores_nulls=plain.ignore_null_updates)
+        )
         report = applier.apply(computed_rows, marker)
     report.conflicts = conflicts
     return report
@@ -168,15 +175,32 @@ def _mode(
     return table_mode
 
 
-def _check_tracked(mode: TableMode, events: DataFrame) -> None:
-    column_names = {name.lower() for name in events.columns}
-    for name in (*(mode.track or ()), *(mode.track_except or ())):
-        if name.lower() not in column_names:
+def _check_tracked(mode: TableMode, columns: Sequence[str], target_columns: Sequence[str]) -> None:
+    tracked = [(name, target_columns) for name in mode.track or ()]
+    untracked = [(name, columns) for name in mode.track_except or ()]
+    for name, known_columns in (*tracked, *untracked):
+        if name.lower() not in map(str.lower, known_columns):
             raise ConfigError(f"there is no column {name!r} to track")
 
 
-def _conflict_count(events: DataFrame) -> int:
-    """Return the number of keys and sequences with rows that differ."""
-    data = events.where("kind = 'data'").groupBy("key", "order")
-    images = F.coalesce("after", "before")
-    return data.agg(F.min(images).alias("a"), F.max(images).alias("b")).where("a <> b").count()
+def _conflict_count(events: DataFrame, *, ignores_nulls: bool) -> int:
+    """Return the number of keys and sequences with rows that differ.
+
+    A delete differs from a row, and not from another delete.
+
+    Args:
+        events: The event rows of plain rows.
+        ignores_nulls: Whether a NULL is no value, so that it differs from none.
+    """
+    sequence = F.expr("substring(`order`, 1, length(`order`) - 1)")  # without the phase
+    changes = events.where("kind = 'data'").select("key", sequence.alias("at"), "op", "after")
+    by_key, has_both = changes.groupBy("key", "at"), F.min("op") != F.max("op")
+    if not ignores_nulls:
+        differs = has_both | (F.min("after") != F.max("after"))
+        return by_key.agg(differs.alias("differs")).where("differs").count()
+    image = F.from_json("after", "map<string,string>", {"maxStringLen": str(1 << 30)})
+    values = changes.select("key", "at", F.explode(image).alias("column", "value"))
+    differs = F.min("value") != F.max("value")
+    differing = values.groupBy("key", "at", "column").agg(differs.alias("differs"))
+    differing = differing.drop("column").union(by_key.agg(has_both.alias("differs")))
+    return differing.where("differs").select("key", "at").distinct().count()

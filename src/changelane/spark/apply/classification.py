@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import reduce
 from typing import Final, NamedTuple
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from changelane.spark.apply.classify.classifier import (
@@ -29,6 +29,7 @@ from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.interface import Lake
 from changelane.spark.lake.modes import APPEND, HISTORY, UPSERT
 from changelane.spark.runtime.computed import release
+from changelane.spark.runtime.conditions import any_of
 from changelane.spark.state.history_tombstones import HistoryTombstones
 from changelane.spark.state.quarantine import RejectedRows, without_rejected
 from changelane.spark.state.tombstones import TableTombstones, TombstoneTable
@@ -147,14 +148,15 @@ def _classified(
     touched = stored.touched_key_changes(changes, batch.plans)
     late: dict[str, RejectedKeys] = {}
     changed: dict[str, ChangedKeys] = {}
+    rejected_by_key: list[RejectedRows] = []
     for plan in batch.plans:
-        stored_table = stored.table(plan, touched)
+        stored_table, rows = stored.table(plan, touched), _rows_of(changes, plan)
         with isolation.of(plan.table_batch):
             for classify in CLASSIFIERS[plan.mode]:
-                match classify(_rows_of(changes, plan), plan, stored_table):
+                match classify(rows, plan, stored_table):
                     case RejectedRows() as rejected_rows:
-                        rejected.append(rejected_rows)
-                        changes = without_rejected(changes, [rejected_rows])
+                        rejected_by_key.append(rejected_rows)
+                        rows = without_rejected(rows, [rejected_rows])
                     case RejectedKeys() as rejected_keys:
                         frames.append(rejected_keys.keys)
                         late[plan.table_batch.table_id] = rejected_keys
@@ -162,6 +164,8 @@ def _classified(
                     case ChangedKeys() as keys:
                         frames += (keys.keys, keys.states)
                         changed[plan.table_batch.table_id] = keys
+    rejected += rejected_by_key
+    changes = without_rejected(changes, rejected_by_key)
     plans = [plan for plan in batch.plans if plan.table_batch.table_id not in isolation.failed]
     if isolation.failed:
         changes = changes.where(~F.col("table_id").isin(*isolation.failed))
@@ -228,7 +232,5 @@ def _marked(events: DataFrame, groups: Sequence[RejectedKeys], mark: str) -> Dat
 
 def _rejection_of(mark: str, keys: RejectedKeys, earlier: Sequence[RejectedRows]) -> RejectedRows:
     """Return the marked rows that are not rejected for an earlier reason."""
-    is_marked: Column = F.col(mark)
-    for rejection in earlier:
-        is_marked = is_marked & ~F.coalesce(rejection.rows, F.lit(False))
-    return RejectedRows(is_marked, keys.code, keys.reason, None)
+    is_rejected_before = any_of([rejection.rows for rejection in earlier])
+    return RejectedRows(F.col(mark) & ~is_rejected_before, keys.code, keys.reason, None)

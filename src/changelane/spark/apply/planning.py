@@ -6,7 +6,6 @@ Planning executes the schema changes of the batch and creates or alters its tabl
 """
 
 from collections.abc import Mapping
-from functools import reduce
 from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame
@@ -27,6 +26,7 @@ from changelane.spark.lake.interface import Lake, name_of
 from changelane.spark.lake.modes import APPEND
 from changelane.spark.rows.batch_stats import TableBatch, TableReport
 from changelane.spark.rows.schema import table_id_of
+from changelane.spark.runtime.conditions import any_of
 from changelane.spark.state.fencing import FencingToken
 from changelane.spark.state.quarantine import RejectedRows, TableRejectedError
 from changelane.spark.state.tombstones import TableTombstones
@@ -81,10 +81,9 @@ class BatchPlanner(NamedTuple):
         planned = PlannedBatch(batch.events, [], [], batch.rejected, [])
         for table_batch in batch.table_batches:
             self._plan_table(planned, batch, table_batch)
-        events = reduce(
-            lambda rows, is_outdated: rows.where(~is_outdated), planned.outdated, batch.events
-        )
-        return planned._replace(events=events)
+        if not planned.outdated:
+            return planned
+        return planned._replace(events=batch.events.where(~any_of(planned.outdated)))
 
     def _evolve_tables_without_rows(self, batch: MappedBatch) -> None:
         with_rows = {table_batch.table_id for table_batch in batch.table_batches}
@@ -155,7 +154,7 @@ class BatchPlanner(NamedTuple):
         if not outdated:
             return table_batch
         rows = is_of_table(table_batch, "data") & F.col("schema_id").isin(*outdated)
-        planned.outdated.append(F.coalesce(rows, F.lit(False)))
+        planned.outdated.append(rows)
         return table_batch.with_schemas(
             name for name in table_batch.schemas if name not in outdated
         )

@@ -23,6 +23,7 @@ from changelane.spark.lake.modes import (
     VALID_TO,
     TableMode,
 )
+from changelane.spark.rows.added_columns import is_before_any, orders_of
 from changelane.spark.rows.target import Target
 from changelane.spark.runtime.sql import COLUMNS, LIVE, ORDER, quoted
 
@@ -137,4 +138,13 @@ def _runs(
             order
         ),
     )
-    return runs.select(*keys, "o", "time", "n.*").withColumn("orders", own).drop("own")
+    joined = runs.select(*keys, "o", "time", "n.*").withColumn("orders", own)
+    unknown = [addition for addition in target.additions if addition.is_unknown]
+    if unknown:
+        # a row without a list, below the order of an added column, does not know the column
+        every_name = F.array(*(F.lit(names[alias]) for alias in other_names))
+        is_listed = F.col("orders").isNull() & (F.col("own") != F.col("o"))
+        is_listed = is_listed & is_before_any(F.col("o"), unknown)
+        listed = F.when(is_listed, orders_of(every_name, F.col("own"))).otherwise(F.col("orders"))
+        joined = joined.withColumn("orders", listed)
+    return joined.drop("own")

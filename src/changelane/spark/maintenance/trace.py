@@ -31,7 +31,13 @@ MAX_COMMITS: Final = 1000
 """The maximum number of commits read per table, newest first."""
 MAX_CANDIDATES: Final = 3
 _DEPARTURE_PHASE: Final = 0
-_OPS: Final = {"c": "insert", "u": "update", "d": "delete", "r": "snapshot row"}
+_OPS: Final = {
+    "c": "insert",
+    "u": "update",
+    "d": "delete",
+    "r": "snapshot row",
+    "t": "truncate of the table",
+}
 
 
 class ColumnState(msgspec.Struct):
@@ -172,7 +178,7 @@ def trace(lake: Lake, table: str, key: Mapping[str, Value], pipeline: str = "") 
         )
     table_ids = sorted({table_id, properties.get("named", "")} - {""})
     for writer, query, order, batch, op in _change_log_events(
-        lake, table_ids, canonical_key, pipeline
+        lake, table_ids, canonical_key, pipeline, has_truncates=mode.name != APPEND
     ):
         last_batch = lake.last_batch(name, Marker(writer, query, 0))
         if last_batch is None or batch > last_batch:
@@ -303,14 +309,19 @@ def _is_called(text: str, table: str) -> bool:
 
 
 def _change_log_events(
-    lake: Lake, table_ids: list[str], key: str, pipeline: str
+    lake: Lake, table_ids: list[str], key: str, pipeline: str, *, has_truncates: bool
 ) -> list[tuple[str, str, bytes, int, str]]:
-    """Return the events of a key in the change log: pipeline, query, order, batch, operation."""
+    """Return the events of a key in the change log: pipeline, query, order, batch, operation.
+
+    With *has_truncates* those of its table are included.
+    """
     if not lake.exists(change_log.NAME):
         return []
-    is_of_table = F.col("table_id").isin(*table_ids) & (F.col("kind") == DATA)
+    is_event = (F.col("kind") == DATA) & _has_key(F.col("key"), F.col("other_key"), key)
+    if has_truncates:
+        is_event |= F.col("kind") == "truncate"
     rows = change_log.rows_with_pipeline(lake, pipeline).where(
-        is_of_table & _has_key(F.col("key"), F.col("other_key"), key)
+        F.col("table_id").isin(*table_ids) & is_event
     )
     log_rows = rows.select("pipeline", "query", "order", "batch", "op").collect()
     return sorted(

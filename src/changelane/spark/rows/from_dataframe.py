@@ -21,7 +21,7 @@ from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId
 from changelane.spark.rows import schema as rows
 from changelane.spark.rows.schema import RowColumn, RowSchema, table_id_text
-from changelane.spark.rows.sequence_by import sequence_order
+from changelane.spark.rows.sequence_by import is_collated, sequence_order
 from changelane.spark.runtime.sql import quoted
 
 Expression = Column | str
@@ -54,10 +54,11 @@ class TargetOptions(NamedTuple):
 
 
 class SequencedEvents(NamedTuple):
-    """Event rows, and the kind of the values that order them."""
+    """Event rows, the kind of the values that order them, and the columns of the target."""
 
     events: DataFrame
     kind: str
+    columns: Sequence[str]
 
 
 def sequenced_events(frame: DataFrame, options: TargetOptions) -> SequencedEvents:
@@ -89,7 +90,7 @@ def sequenced_events(frame: DataFrame, options: TargetOptions) -> SequencedEvent
             kind="schema", table=options.table, schema_id=schema_id, after=F.lit(schema_text)
         )
     )
-    return SequencedEvents(events.unionByName(schema_rows), ordered.kind)
+    return SequencedEvents(events.unionByName(schema_rows), ordered.kind, tuple(fields_by_name))
 
 
 def _fields(frame: DataFrame, options: TargetOptions) -> list[t.StructField]:
@@ -162,6 +163,12 @@ def _spark_type(kind: t.DataType, name: str) -> str:
             return f"STRUCT<{', '.join(parts)}>"
         case t.VarcharType() | t.CharType():
             return "STRING"
+        case t.StringType() if is_collated(kind):
+            msg = (
+                f"column {name!r} has the type {kind.simpleString()}, and tables compare texts by "
+                f"their bytes: CAST({quoted(name)} AS STRING)"
+            )
+            raise ConfigError(msg)
         case _ if isinstance(kind, _SCALAR_TYPES):
             return kind.simpleString().upper()
     msg = (

@@ -69,7 +69,7 @@ def _encoding_of(kind: t.DataType) -> tuple[str, Encode]:
     match kind:
         case t.DecimalType():
             return f"decimal of scale {kind.scale}", _digits
-        case t.StringType():
+        case t.StringType() if not is_collated(kind):
             return "string", _text
         case t.StructType() if kind.fields:
             parts = [(field.name, *_field_encoding(field.dataType)) for field in kind.fields]
@@ -80,6 +80,11 @@ def _encoding_of(kind: t.DataType) -> tuple[str, Encode]:
         "numbers, decimals, dates, timestamps, text, or a struct of these; cast other types"
     )
     raise ConfigError(msg)
+
+
+def is_collated(kind: t.StringType) -> bool:
+    """Return whether a text compares by a collation, and not by its bytes."""
+    return " collate " in kind.simpleString()
 
 
 def _field_encoding(kind: t.DataType) -> tuple[str, Encode]:

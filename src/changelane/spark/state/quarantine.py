@@ -19,6 +19,7 @@ from changelane.spark.lake.interface import Lake, Marker, retry_conflicts
 from changelane.spark.lake.modes import APPEND, Modes
 from changelane.spark.rows.batch_stats import BatchReport, event_schema_id
 from changelane.spark.rows.schema import DATA, REJECTED, table_id_of
+from changelane.spark.runtime.conditions import any_of
 from changelane.spark.runtime.sql import JSON_OPTIONS
 from changelane.spark.state.small_files import SmallFiles
 
@@ -94,8 +95,8 @@ class RejectedRows(NamedTuple):
 def without_rejected(events: DataFrame, rejected_rows: Iterable[RejectedRows]) -> DataFrame:
     """Return the event rows that are not rejected."""
     # a condition that is NULL rejects nothing: the row stays
-    is_accepted = (~F.coalesce(rejected.rows, F.lit(False)) for rejected in rejected_rows)
-    return reduce(DataFrame.where, is_accepted, events)
+    conditions = [rejected.rows for rejected in rejected_rows]
+    return events.where(~any_of(conditions)) if conditions else events
 
 
 class Quarantine:
@@ -331,13 +332,12 @@ def stop_error_of(quarantined: Mapping[str, int], shown_errors: Sequence[str]) -
 
 def _rejection_columns(rejected_rows: Sequence[RejectedRows]) -> tuple[Column, Column, Column]:
     """Return three columns: whether an event row is rejected, its reason code and its reason."""
-    rows = F.col("kind").isin("error", REJECTED)
-    code, reason = F.when(rows, F.col("code")), F.when(rows, F.col("reason"))
+    has_reason = F.col("kind").isin("error", REJECTED)
+    code, reason = F.when(has_reason, F.col("code")), F.when(has_reason, F.col("reason"))
     for rejected in rejected_rows:
-        rows = rows | rejected.rows
         code = code.when(rejected.rows, F.lit(rejected.code))
         reason = reason.when(rejected.rows, F.lit(rejected.reason))
-    return rows, code, reason
+    return any_of([has_reason, *(rejected.rows for rejected in rejected_rows)]), code, reason
 
 
 _SCHEMA: Final = "_changelane_schema"
