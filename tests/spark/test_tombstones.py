@@ -130,7 +130,7 @@ def test_tombstones_of_known_keys_are_merged_as_those_of_unknown_ones(
     older = (("a", "[1]", b"\3"), ("a", "[2]", b"\3"), ("b", "[1]", b"\3"))
     table.record(frame(spark, *older, ("a", None, None, None, b"\1")))
     newer = (("a", "[1]", b"\5", "[4]"), ("a", "[4]", b"\1"), ("b", "[1]", b"\2"))
-    table.record(frame(spark, *newer, ("a", None, None, None, b"\2")), keys=keys)
+    table.record(frame(spark, *newer, ("a", None, None, None, b"\2")), table_keys=keys)
     assert stored(table) == {
         ("a", "[1]", b"\5", "[4]", None, None),
         ("a", "[2]", b"\3", None, None, None),

@@ -340,7 +340,7 @@ class Applier:
                 if truncated_only or any(plan.cleared for plan in batch.plans)
                 else tombstones_after,
                 has_transactions=bool(batch.changed_keys),
-                keys=None if truncated_only else tombstone_keys(batch.changed_keys, plans),
+                table_keys=None if truncated_only else tombstone_keys(batch.changed_keys, plans),
             )
         history_tables = [
             table_id

@@ -150,11 +150,11 @@ def newest_per_key(rows: DataFrame) -> DataFrame:
     )
 
 
-def _filter_of_tombstones(keys: Collection[tuple[str, str]] | None) -> KeyFilter | None:
+def _filter_of_tombstones(table_keys: Collection[tuple[str, str]] | None) -> KeyFilter | None:
     """Return the filter of the tombstones of some keys, and of their tables; ``None`` = all."""
-    if keys is None:
+    if table_keys is None:
         return None
-    rows = {*keys, *((table_id, None) for table_id, _ in keys)}
+    rows = {*table_keys, *((table_id, None) for table_id, _ in table_keys)}
     texts = {key_bytes({"table_id": table_id, "key": key}).decode() for table_id, key in rows}
     return key_filter(texts, COLUMNS, ("table_id", "key"))
 
@@ -235,7 +235,7 @@ class TombstoneTable:
         after: Mapping[str, TableTombstones] | None = None,
         *,
         has_transactions: bool = True,
-        keys: Collection[tuple[str, str]] | None = None,
+        table_keys: Collection[tuple[str, str]] | None = None,
     ) -> None:
         """Raise D and T, in one commit.
 
@@ -246,8 +246,8 @@ class TombstoneTable:
             has_transactions: Whether a tombstone has the state of a transaction, which replaces the
                 one of its key. Others are appended, which costs less than a merge, if maintenance
                 can replace duplicates later.
-            keys: The table and the key of all rows with a key, if they are known and few: a merge
-                reads no other tombstones.
+            table_keys: The table and the key of all rows with a key, if they are known and few: a
+                merge reads no other tombstones.
         """
         if not has_transactions and isinstance(self._lake, MaintainedLake):
             write = partial(self._lake.append, self._spark, NAME, tombstones.distinct())
@@ -263,7 +263,7 @@ class TombstoneTable:
                 self._spark,
                 NAME,
                 _MERGE_TOMBSTONES,
-                batch_keys=_filter_of_tombstones(keys),
+                batch_keys=_filter_of_tombstones(table_keys),
                 source_of=lambda _: newest,
             )
         before = self._version()
