@@ -314,27 +314,43 @@ def tombstones_of(
         columns = {"table_id": "string", "truncated": "binary"}
         table_rows = literal_rows(rows.sparkSession, columns, cleared)
         batch_tombstones = batch_tombstones.unionByName(table_rows, allowMissingColumns=True)
+    if not changed:
+        return batch_tombstones
+    changed_keys = [
+        one.keys.select(F.lit(table_id).alias("table_id"), "key")
+        for table_id, one in changed.items()
+    ]
+    others = batch_tombstones.join(
+        F.broadcast(reduce(DataFrame.unionByName, changed_keys)), ["table_id", "key"], "left_anti"
+    )
     times = {plan.table_batch.table_id: plan.table_batch.time_us for plan in plans}
-    for table_id, changed_keys in changed.items():
-        table_keys = changed_keys.keys.select(F.lit(table_id).alias("table_id"), "key")
-        batch_tombstones = batch_tombstones.join(
-            F.broadcast(table_keys), ["table_id", "key"], "left_anti"
-        )
-        # the newest time of the table in this batch is not before that of the delete
-        time = F.lit(times.get(table_id)).cast("bigint")
-        has_tombstone = "length(deleted) > 0 OR transactions IS NOT NULL"
-        resolved = changed_keys.states.where(f"code IS NULL AND ({has_tombstone})").select(
-            F.lit(table_id).alias("table_id"),
-            "key",
-            F.expr(f"nullif(deleted, {EMPTY_ORDER})").alias("deleted"),
-            "moved_to",
-            F.timestamp_micros(time).alias("source_time"),
-            "transactions",
-            "within",
-            "until",
-        )
-        batch_tombstones = batch_tombstones.unionByName(resolved, allowMissingColumns=True)
-    return batch_tombstones
+    resolved = [
+        _resolved_tombstones(one.states, table_id, times.get(table_id))
+        for table_id, one in changed.items()
+    ]
+    return others.unionByName(reduce(DataFrame.unionByName, resolved), allowMissingColumns=True)
+
+
+def _resolved_tombstones(states: DataFrame, table_id: str, time_us: int | None) -> DataFrame:
+    """Return the tombstones of the keys of one table that the merge rule itself decided.
+
+    Args:
+        states: The states of the keys.
+        table_id: The table.
+        time_us: The newest time of the table in this batch, which is not before that of a delete.
+    """
+    return states.where(
+        "code IS NULL AND (length(deleted) > 0 OR transactions IS NOT NULL)"
+    ).select(
+        F.lit(table_id).alias("table_id"),
+        "key",
+        F.expr(f"nullif(deleted, {EMPTY_ORDER})").alias("deleted"),
+        "moved_to",
+        F.timestamp_micros(F.lit(time_us).cast("bigint")).alias("source_time"),
+        "transactions",
+        "within",
+        "until",
+    )
 
 
 def tombstone_keys(
