@@ -216,8 +216,8 @@ def _parts_of(error: Exception) -> tuple[int, str]:
     return (number if isinstance(number, int) else 0), str(message)
 
 
-ACCESS_DENIED: Final = frozenset({1044, 1045, 1142, 1143, 1227, 1370, 1698})
-"""The numbers of errors about privileges."""
+ACCESS_DENIED: Final = frozenset({1044, 1045, 1142, 1143, 1227, 1370, 1401, 1698})
+"""The numbers of errors about privileges; 1401 is that of MySQL for ``XA RECOVER``."""
 _LOST_CONNECTION: Final = frozenset({0, 1053, 1077, 1079, 2006, 2013, 2014, 2055})
 """Ends of the server or the connection; 0 for a connection that is closed on this side."""
 _TIMEOUTS: Final = frozenset({1205, 1969, 3024})

@@ -273,7 +273,7 @@ class TableVerification:
         deadline_s = time.monotonic() + self._verification.options.timeout_s
         while database.is_any_open(writers):
             if time.monotonic() >= deadline_s:
-                reason = "not repaired: a transaction that changes the table is still open"
+                reason = "not repaired: a transaction that may change the table is still open"
                 return dict.fromkeys(row_keys, reason)
             time.sleep(_POLL_S)
         with self._open_snapshot() as snapshot:
