@@ -272,6 +272,46 @@ def test_a_read_follows_the_merge_of_the_delete_of_several_rows(
     ]
 
 
+@pytest.mark.parametrize("failure", ["lake", "capture"])
+def test_the_delete_of_several_rows_is_never_without_the_read(
+    pipeline: Pipeline,
+    lake: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    failure: str,
+) -> None:
+    """The table would lose a row that the source has, because a repair failed halfway."""
+    del lake
+    folder = capture_folder(pipeline)
+    made = table(pipeline, Database())
+    made.comparison()
+    made._verification = made._verification._replace(options=VerifyOptions(timeout_s=0.1))
+
+    def wait_for_lake(*_: Any) -> None:
+        if failure == "lake":
+            raise ChangelaneError("the tables do not have the changes")
+
+    def operations() -> list[str]:
+        repairs = [read_repair(folder, name) for name in repair_names(folder)]
+        return [
+            json.loads(record.value or "")["payload"]["op"]
+            for repair in repairs
+            if repair is not None
+            for record in repair.records
+        ]
+
+    def names(_: LocalFolder) -> list[str]:
+        """Return the names after a capture took the delete, and ended."""
+        if operations() == ["d"]:
+            delete_repair(folder, *repair_names(folder))
+        return repair_names(folder)
+
+    monkeypatch.setattr(TableVerification, "_wait_for_lake", wait_for_lake)
+    monkeypatch.setattr(table_verification, "repair_names", names)
+    with pytest.raises(ChangelaneError):
+        made.repair([Difference("1:7", "repeated")])
+    assert operations() == ["r"]
+
+
 def test_a_reading_of_a_chunk_leaves_out_its_own_keys_only(
     pipeline: Pipeline, lake: SimpleNamespace
 ) -> None:
