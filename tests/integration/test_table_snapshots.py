@@ -349,6 +349,31 @@ def test_new_tables_are_read_when_a_capture_starts_and_refused_without_a_key(sho
 
 
 @pytest.mark.long
+def test_values_do_not_depend_on_settings_of_the_database(shop: Shop) -> None:
+    """The server writes its log with the settings of the session that reads it."""
+    shop.execute(
+        "CREATE TABLE kinds (id int PRIMARY KEY, body bytea, span interval, digits float8)",
+        f"ALTER DATABASE {shop.database} SET bytea_output = escape",
+        f"ALTER DATABASE {shop.database} SET intervalstyle = sql_standard",
+        f"ALTER DATABASE {shop.database} SET extra_float_digits = -5",
+        f"ALTER DATABASE {shop.database} SET datestyle = 'SQL, DMY'",
+        "INSERT INTO kinds VALUES (1, 'abcd', '1 mon -3 days', 0.1::float8 + 0.2)",
+    )
+    with shop.captured() as capture:
+        capture.wait_until_now()
+        shop.execute("INSERT INTO kinds SELECT 2, body, span, digits FROM kinds")
+        capture.wait_until_now()
+        expected = shop.lake_rows("kinds", "body, span, digits")
+        ((body, _, digits),) = expected
+        assert (body, digits) == (b"abcd", 0.1 + 0.2)
+        assert expected.total() == 2, "the first load and the log have other values"
+        request_tables(shop.source, ["kinds"], kind="redo")
+        shop.wait_for_requests(capture)
+    assert shop.lake_rows("kinds", "body, span, digits") == expected
+    assert "1M-3D" in str(expected)
+
+
+@pytest.mark.long
 def test_a_range_of_a_new_table_is_refused_or_becomes_the_whole_table(shop: Shop) -> None:
     """The rows outside of it would be missing for ever: the log has the table from then on."""
     make_orders(shop)
