@@ -190,6 +190,25 @@ def test_rows_of_a_table_that_changed_since_the_comparison_are_not_repaired(
     }
 
 
+def test_rows_that_are_repaired_before_their_table_changes_are_not_said_to_be_unrepaired(
+    pipeline: Pipeline, lake: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del lake
+    folder = capture_folder(pipeline)
+    made = table(pipeline, Database([True, True, False, False, False]))
+    made.comparison()
+
+    def names(_: LocalFolder) -> list[str]:
+        for name in repair_names(folder):
+            delete_repair(folder, name)  # the capture takes it
+        return []
+
+    monkeypatch.setattr(table_verification, "repair_names", names)
+    assert made.repair([Difference("1:7", "columns", ("n",))]) == {
+        "1:7": "not compared again: a statement truncated or altered it during the verification"
+    }
+
+
 def test_a_repaired_row_has_the_columns_that_only_other_pipelines_store(
     pipeline: Pipeline, lake: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
