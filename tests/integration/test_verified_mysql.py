@@ -263,6 +263,9 @@ def test_chunks_and_rows_of_keys_with_any_collation(shop: Shop) -> None:
         ("UPDATE t SET v = 2", True),
         ("TRUNCATE t", False),
         ("ALTER TABLE t MODIFY v bigint", False),
+        ("DROP TABLE t", False),
+        ("RENAME TABLE t TO u", False),
+        ("CREATE OR REPLACE TABLE t (id int PRIMARY KEY, v int)", False),
     ],
 )
 def test_a_snapshot_is_not_intact_after_statements_that_hide_its_rows(
