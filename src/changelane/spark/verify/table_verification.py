@@ -43,7 +43,7 @@ from changelane.spark.verify.source_database import (
     VerifiedTable,
 )
 from changelane.spark.verify.table_plan import Bound, TablePlan, chunk_of
-from changelane.spark.verify.table_planning import UnverifiableError, table_plan
+from changelane.spark.verify.table_planning import MESSAGE_KEY, UnverifiableError, table_plan
 from changelane.transforms.table_plan import TableTarget
 
 _POLL_S: Final = 0.2
@@ -215,6 +215,7 @@ class TableVerification:
                 id=self._table.id,
                 source=self._verification.database.event_source,
                 columns_plan=self.columns_plan.of_whole_rows,
+                log_key=self._log_key,
             )
             time_ms = int(time.time() * 1000)
             for number, difference in enumerate(differences, 1):
@@ -256,6 +257,11 @@ class TableVerification:
         results |= dict.fromkeys(repaired, REPAIRED)
         results |= dict.fromkeys(remaining, "not repaired: the table still differs")
         return results
+
+    @property
+    def _log_key(self) -> tuple[str, ...]:
+        has_other_keys = MESSAGE_KEY in self._verification.source.debezium
+        return () if has_other_keys else self._table.primary_key
 
     @property
     def _keeps_deleted_rows(self) -> bool:
