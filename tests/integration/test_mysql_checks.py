@@ -163,6 +163,31 @@ def test_a_setting_of_the_log_is_found_and_mended(
         source.run(f"SET GLOBAL {setting} = '{before[0]}'")
 
 
+def test_xa_transactions_end_before_a_first_load_by_the_engine(own_server: MariadbServer) -> None:
+    """The log begins after their changes, and the rows of the first load lack them."""
+    with own_server.new_database("check") as database:
+        login = MysqlConnection(**own_server.login)
+        tables = [f"{database}.*"]
+
+        def defects(**options: Any) -> set[str]:
+            return {f.defect for f in check_server(login, tables=tables, **options)}
+
+        own_server.run(ORDERS, database=database)
+        with own_server.connect(database) as session, session.cursor() as cursor:
+            for statement in ("XA START 'a'", "INSERT INTO orders VALUES (1, '')", "XA END 'a'"):
+                cursor.execute(statement)
+            assert "prepared_transactions" not in defects(is_engine_load=True)
+            cursor.execute("XA PREPARE 'a'")
+            assert "prepared_transactions" in defects(is_engine_load=True)
+            assert "prepared_transactions" not in defects()
+            with contextlib.closing(connect(login)) as connection:
+                position = current_position(connection)
+            continued = defects(is_engine_load=True, binlog_position=position)
+            assert "prepared_transactions" not in continued
+            cursor.execute("XA COMMIT 'a'")
+        assert "prepared_transactions" not in defects(is_engine_load=True)
+
+
 def test_statements_in_the_log_have_no_rows(source: Source) -> None:
     source.run(ORDERS)
     insert = "INSERT INTO orders VALUES ({}, 'a')"

@@ -349,6 +349,58 @@ def test_new_tables_are_read_when_a_capture_starts_and_refused_without_a_key(sho
 
 
 @pytest.mark.long
+def test_values_do_not_depend_on_settings_of_the_database(shop: Shop) -> None:
+    """The server writes its log with the settings of the session that reads it."""
+    shop.execute(
+        "CREATE TABLE kinds (id int PRIMARY KEY, body bytea, span interval, digits float8)",
+        f"ALTER DATABASE {shop.database} SET bytea_output = escape",
+        f"ALTER DATABASE {shop.database} SET intervalstyle = sql_standard",
+        f"ALTER DATABASE {shop.database} SET extra_float_digits = -5",
+        f"ALTER DATABASE {shop.database} SET datestyle = 'SQL, DMY'",
+        "INSERT INTO kinds VALUES (1, 'abcd', '1 mon -3 days', 0.1::float8 + 0.2)",
+    )
+    with shop.captured() as capture:
+        capture.wait_until_now()
+        shop.execute("INSERT INTO kinds SELECT 2, body, span, digits FROM kinds")
+        capture.wait_until_now()
+        expected = shop.lake_rows("kinds", "body, span, digits")
+        ((body, _, digits),) = expected
+        assert (body, digits) == (b"abcd", 0.1 + 0.2)
+        assert expected.total() == 2, "the first load and the log have other values"
+        request_tables(shop.source, ["kinds"], kind="redo")
+        shop.wait_for_requests(capture)
+    assert shop.lake_rows("kinds", "body, span, digits") == expected
+    assert "1M-3D" in str(expected)
+
+
+@pytest.mark.long
+def test_a_range_of_a_new_table_is_refused_or_becomes_the_whole_table(shop: Shop) -> None:
+    """The rows outside of it would be missing for ever: the log has the table from then on."""
+    make_orders(shop)
+    with shop.captured(is_until_now=True) as capture:
+        capture.wait_until_now()
+    columns = "shop, id, v, note"
+    # the request is older than the table of the same name
+    request_tables(shop.source, ["orders"], kind="redo", lower=["a", "50"], upper=["a", "60"])
+    shop.execute("DROP TABLE orders")
+    make_orders(shop)
+    shop.execute("UPDATE orders SET id = id + 5000")
+    with shop.captured() as capture:
+        shop.wait_for_requests(capture)
+        capture.wait_until_now()
+        assert not shop.source_rows("orders", columns) - shop.lake_rows("orders", columns)
+        make_documents(shop, count=20)
+        with pytest.raises(ConfigError, match="documents was not captured until now, or created"):
+            request_tables(shop.source, ["documents"], kind="redo", lower=["5"])
+        (request,) = request_tables(shop.source, ["documents"], kind="redo").requests
+        assert request.kind == "add"
+        shop.wait_for_requests(capture)
+        capture.wait_until_now()
+    columns = "id, v, body"
+    assert shop.lake_rows("documents", columns) == shop.source_rows("documents", columns)
+
+
+@pytest.mark.long
 def test_rows_of_a_transaction_from_before_the_publication_had_the_table_are_read(
     shop: Shop,
 ) -> None:

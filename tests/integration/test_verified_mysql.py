@@ -263,6 +263,9 @@ def test_chunks_and_rows_of_keys_with_any_collation(shop: Shop) -> None:
         ("UPDATE t SET v = 2", True),
         ("TRUNCATE t", False),
         ("ALTER TABLE t MODIFY v bigint", False),
+        ("DROP TABLE t", False),
+        ("RENAME TABLE t TO u", False),
+        ("CREATE OR REPLACE TABLE t (id int PRIMARY KEY, v int)", False),
     ],
 )
 def test_a_snapshot_is_not_intact_after_statements_that_hide_its_rows(
@@ -311,6 +314,33 @@ def test_the_last_statement_of_a_log_has_been_read_when_the_offset_counts_its_ev
     is_passed = CapturedMysql(shop.source).marker()
     assert not is_passed(offset(second, event=1))
     assert not is_passed(offset(third, event=1)), "rows follow"
+
+
+def test_a_repair_waits_for_xa_transactions_whose_changes_the_log_has_already(shop: Shop) -> None:
+    """Its rows would lack them at a newer position: after the commit, the lake would lose them."""
+    shop.run("CREATE TABLE t (id int PRIMARY KEY)")
+    with (
+        shop.server.connect(shop.source.database) as session,
+        session.cursor() as cursor,
+        open_mysql(shop.source) as database,
+    ):
+        table = only_table(database)
+        with database.open_snapshot(table) as snapshot:
+            assert snapshot.writers() == frozenset()
+        for statement in ("XA START 'a'", "INSERT INTO t VALUES (1)", "XA END 'a'"):
+            cursor.execute(statement)
+        with database.open_snapshot(table) as snapshot:
+            cursor.execute("XA PREPARE 'a'")  # above the position
+            assert snapshot.writers() == frozenset()
+        with database.open_snapshot(table) as snapshot:
+            writers = snapshot.writers()
+            assert len(writers) == 1
+            assert database.is_any_open(writers)
+            cursor.execute("XA COMMIT 'a'")
+            assert snapshot.writers() == writers
+            assert not database.is_any_open(writers)
+        with database.open_snapshot(table) as snapshot:
+            assert snapshot.writers() == frozenset()
 
 
 def test_a_snapshot_under_a_lock_has_an_exact_position(shop: Shop) -> None:

@@ -135,6 +135,9 @@ def source_of(server: PostgresServer, database: str, **options: Any) -> Postgres
         ("TRUNCATE t", False),
         ("ALTER TABLE t ALTER v TYPE bigint", False),
         ("ALTER TABLE t ADD w int DEFAULT 7", False),
+        ("DROP TABLE t", False),
+        ("ALTER TABLE t RENAME TO u", False),
+        ("DROP TABLE t; CREATE TABLE t (id int PRIMARY KEY, v int)", False),
     ],
 )
 def test_a_snapshot_is_not_intact_after_statements_that_hide_or_alter_its_rows(

@@ -279,11 +279,23 @@ def _shared_properties(options: ConnectorOptions) -> dict[str, str]:
     }
 
 
+_TEXT_OPTIONS: Final = " ".join(
+    f"-c {setting}"
+    for setting in ("bytea_output=hex", "intervalstyle=postgres", "extra_float_digits=3")
+)
+"""The settings with which the texts of values are exact, and such as Debezium reads them.
+
+The log is written with the settings of the session that reads it. The server, the database or the
+login may have others: Debezium would take the digits of `bytea` out of any text.
+"""
+
+
 def _postgres_properties(options: ConnectorOptions) -> dict[str, str]:
     properties = {
         "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
         "database.dbname": options.database,
         "database.sslmode": options.sslmode,
+        "driver.options": _TEXT_OPTIONS,
         # the server's own plugin; decoderbufs would have to be installed
         "plugin.name": PLUGIN,
         "slot.name": options.slot,

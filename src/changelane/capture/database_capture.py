@@ -38,6 +38,7 @@ from changelane.capture.snapshot.table_requests import (
     TableRequest,
     create_request,
     read_requests,
+    widen_request,
 )
 from changelane.capture.snapshot.table_snapshots import TableSnapshots
 from changelane.capture.storage import folder_of
@@ -214,9 +215,10 @@ class DatabaseCapture:
         origin = server.origin()
         if any(other_log_findings(recorded, origin, "")) or recorded.identity != origin.identity:
             return
-        names = [
-            name for name in new_tables(recorded, origin) if is_read_when_new(source, server, name)
-        ]
+        names = new_tables(recorded, origin)
+        for name in names:
+            widen_request(self._folder, name)
+        names = [name for name in names if is_read_when_new(source, server, name)]
         statements: list[str] = []
         with contextlib.suppress(ConfigError):  # the findings have the statement
             statements = server.publish(names)
@@ -262,7 +264,7 @@ class DatabaseCapture:
         """Let the engine capture a table from now on; return whether a pattern matches it.
 
         The engine starts again from the newest manifest. So the log has all changes of the table
-        after this call.
+        after this call. The request of a new table becomes one of all rows.
         """
         engine, tables, recorded = self._engine, self._tables, read_origin(self._folder)
         table = None if tables is None else tables.table(name)
@@ -273,6 +275,7 @@ class DatabaseCapture:
         number = present.tables.get(name, "")
         if table_id in connector.tables and recorded.tables.get(name) == number:
             return True
+        widen_request(self._folder, name)
         for statement in self._server.publish([name]):
             self._notify(f"executed: {statement}")
         if table_id not in connector.tables:

@@ -11,6 +11,7 @@ import msgspec
 from changelane.capture.captured_server import CapturedServer
 from changelane.capture.log_origin import (
     continuation_findings,
+    new_tables,
     other_log_findings,
     read_origin,
 )
@@ -52,15 +53,15 @@ def request_tables(
     Args:
         source: The database.
         names: Names of tables, in full or by their last parts.
-        kind: What is requested.
+        kind: What is requested; a table that is new to the log is added in any case.
         lower: The first values of the smallest key of a range, as texts; empty = no bound.
         upper: The first values of the greatest key, which is part of the range.
 
     Raises:
         ConfigError: The log has no first load of this database, a table has no key, its snapshot
-            is not complete, a bound is no value of the key, or the publication lacks the table and
-            the login may not change that, and the error has the statement; or the source is
-            experimental.
+            is not complete, a bound is no value of the key, a range is of a new table, or the
+            publication lacks the table and the login may not change that, and the error has the
+            statement; or the source is experimental.
         UnknownNameError: No captured table has the name.
         UnreachableError: The server does not answer.
     """
@@ -71,6 +72,13 @@ def request_tables(
     newest = CaptureLog(folder).newest()
     server = captured_server_of(source)
     selected = _selected(source, server, names)
+    recorded, origin = read_origin(folder), server.origin()
+    new = set(selected).intersection(() if recorded is None else new_tables(recorded, origin))
+    if new and (lower or upper):
+        raise ConfigError(
+            f"{min(new)} was not captured until now, or created again, so that the rows outside of "
+            "the range would be missing: read it as a whole (`changelane snapshot add`)"
+        )
     options = server.connector_options(heartbeat_s=seconds(source.heartbeat_interval))
     tables = table_database_of(source, options)
     for name in selected:
@@ -79,17 +87,17 @@ def request_tables(
             check_key(table)
             _check_range(table, lower, upper)
             tables.table(name, tuple(lower), tuple(upper))
-    statements = server.publish(selected) if kind == "add" else []
-    partitions = server.origin().partitions
+    added = set(selected) if kind == "add" else new
+    statements = server.publish(sorted(added)) if added else []
     requests = [
         TableRequest(
-            kind=kind,
+            kind="add" if name in added else "redo",
             table=name,
             history=0 if newest is None else newest.history,
             created_ms=int(time.time() * 1000),
             lower=tuple(lower),
             upper=tuple(upper),
-            partitions=partitions.get(name, {}),
+            partitions=origin.partitions.get(name, {}),
         )
         for name in selected
     ]

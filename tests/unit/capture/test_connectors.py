@@ -46,6 +46,15 @@ def test_login_for_sql_has_the_files_of_certificates() -> None:
     assert (login.ssl_ca, login.ssl_cert, login.ssl_key) == ("ca.pem", "me.pem", "me.key")
 
 
+def test_the_sessions_of_postgres_have_the_settings_that_debezium_reads() -> None:
+    """Debezium takes every text of `bytea` for hexadecimal digits."""
+    assert connector_properties(options())["driver.options"] == (
+        "-c bytea_output=hex -c intervalstyle=postgres -c extra_float_digits=3"
+    )
+    with pytest.raises(ConfigError, match=r"driver\.options: changelane sets"):
+        connector_properties(options(properties={"driver.options": "-c bytea_output=escape"}))
+
+
 def test_a_snapshot_of_the_engine_has_the_rows_and_columns_of_the_log() -> None:
     """Rows of inheriting tables and generated columns would never change again."""
     plain, other = TableId("shop", "public", "Parent"), TableId("shop", "public", "p,1")

@@ -31,7 +31,9 @@ from changelane.capture.snapshot.table_requests import (
     cancel_request,
     create_request,
     read_requests,
+    record_error,
     state_of,
+    widen_request,
 )
 from changelane.capture.snapshot.table_snapshots import TableSnapshots
 from changelane.capture.storage import LocalFolder
@@ -79,12 +81,15 @@ class MortalFolder(LocalFolder):
 class Tables:
     """A database with one table."""
 
-    def __init__(self) -> None:
+    def __init__(self, oid: int = 1) -> None:
         self.version = 1
+        self.oid = oid
+        self.ranges: list[tuple[object, ...]] = []
 
-    def table(self, name: str, *_: object) -> SnapshotTable:
+    def table(self, name: str, *key_range: object) -> SnapshotTable:
         assert name == TABLE.label
-        return replace(TABLE, version=str(self.version))
+        self.ranges.append(key_range)
+        return replace(TABLE, version=str(self.version), oid=self.oid)
 
     def exists(self, _: str) -> bool:
         return True
@@ -223,6 +228,62 @@ def test_all_chunks_of_a_table_that_is_created_again_are_read(
     (_, published) = CaptureLog(folder).manifests_after(0)
     assert published.record_count == len(CHUNKS)
     assert {segment.name for segment in published.segments} == set(folder.names("segments"))
+
+
+def test_the_request_of_a_range_reads_all_rows_of_a_table_that_is_created_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table counts as captured from then on: nothing would read the other rows."""
+    folder = requested_log(tmp_path / "log", tmp_path / "work")
+    (request,) = read_requests(folder)
+    record_error(folder, request, "this attempt failed")
+    create_request(folder, replace(request, id="range", lower=("5",)))
+    tables = Tables()
+
+    def include(name: str) -> bool:
+        widen_request(folder, name)
+        (widened,) = read_requests(folder)
+        record_error(folder, replace(widened, kind="redo", lower=("5",)), "")  # by another attempt
+        return True
+
+    capture(
+        folder,
+        tmp_path / "work",
+        Readers(folder, tmp_path),
+        monkeypatch,
+        tables=tables,
+        include=include,
+    )
+    assert set(tables.ranges) == {((), ())}
+
+
+def test_complete_chunks_of_a_former_table_are_not_those_of_a_table_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With them, the request would be complete, and no row of the present table read."""
+    work = tmp_path / "work"
+    folder = requested_log(tmp_path / "log", work)
+    mortal = MortalFolder(tmp_path / "log", 1 << 30)
+
+    class LastReaders(Readers):
+        def read_chunks(self, configs: Sequence[ReaderConfig]) -> list[ReaderEnd]:
+            ends = super().read_chunks(configs)
+            mortal._remaining_count = 0  # before it is recorded that all chunks are complete
+            return ends
+
+    capture(mortal, work, LastReaders(folder, work), monkeypatch, tables=Tables(1))
+    (request,) = read_requests(folder)
+    progress = SnapshotProgress(folder, request.plan_name)
+    plan = progress.plan()
+    assert plan is not None
+    assert progress.complete_numbers(plan) == {0, 1}
+    former_names = set(folder.names("segments"))
+    capture(folder, work, Readers(folder, work), monkeypatch, tables=Tables(2))
+    assert read_requests(folder) == []
+    published = CaptureLog(folder).newest()
+    assert published is not None
+    assert published.record_count == len(CHUNKS)
+    assert former_names.isdisjoint(segment.name for segment in published.segments)
 
 
 def killed_captures(

@@ -16,10 +16,16 @@ from changelane.capture.mysql.connection import (
     read_if_allowed,
     read_rows,
 )
-from changelane.capture.mysql.position import BinlogPosition, log_files, log_status
+from changelane.capture.mysql.position import (
+    BinlogPosition,
+    log_files,
+    log_status,
+    prepared_transactions,
+)
 from changelane.capture.mysql.position_findings import MAX_LAG_BYTES, position_findings
 from changelane.capture.mysql.server_findings import (
     ServerState,
+    prepared_findings,
     privileges_of,
     server_findings,
 )
@@ -111,6 +117,8 @@ def check_server(
             findings += inexact_load_findings(
                 float_columns(connection, selection.tables), "rounds FLOAT to six digits"
             )
+            if binlog_position is None:
+                findings += prepared_findings(prepared_transactions(connection) or ())
         findings += unknown_type_findings(unknown_type_tables(connection, databases))
     return findings
 

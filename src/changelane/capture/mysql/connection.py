@@ -216,8 +216,8 @@ def _parts_of(error: Exception) -> tuple[int, str]:
     return (number if isinstance(number, int) else 0), str(message)
 
 
-ACCESS_DENIED: Final = frozenset({1044, 1045, 1142, 1143, 1227, 1370, 1698})
-"""The numbers of errors about privileges."""
+ACCESS_DENIED: Final = frozenset({1044, 1045, 1142, 1143, 1227, 1370, 1401, 1698})
+"""The numbers of errors about privileges; 1401 is that of MySQL for ``XA RECOVER``."""
 _LOST_CONNECTION: Final = frozenset({0, 1053, 1077, 1079, 2006, 2013, 2014, 2055})
 """Ends of the server or the connection; 0 for a connection that is closed on this side."""
 _TIMEOUTS: Final = frozenset({1205, 1969, 3024})
@@ -280,8 +280,8 @@ def read_if_allowed(connection: Connection, statement: str) -> list[tuple[Any, .
 def is_in_snapshot(connection: Connection, table: str) -> bool:
     """Whether the snapshot of an open transaction has the rows of a table.
 
-    It lacks them if a statement has truncated or rebuilt the table since. From this call on, such
-    statements wait for the end of the transaction.
+    It lacks them if a statement has truncated, rebuilt or dropped the table since. From this call
+    on, such statements wait for the end of the transaction.
 
     Args:
         connection: A connection in a transaction with a consistent snapshot.
@@ -293,14 +293,14 @@ def is_in_snapshot(connection: Connection, table: str) -> bool:
         read_rows(connection, f"SELECT 1 FROM {table} LIMIT 1")  # noqa: S608 - a quoted name
     except pymysql.MySQLError as error:
         number, _ = _parts_of(error)
-        if number == _CHANGED_DEFINITION:
+        if number in _NOT_THE_TABLE:
             return False
         raise
     return True
 
 
-_CHANGED_DEFINITION: Final = 1412
-"""The number of the error about a table whose definition is newer than the snapshot."""
+_NOT_THE_TABLE: Final = frozenset({1146, 1412})
+"""The numbers of the errors about a table that does not exist, or is newer than the snapshot."""
 _UNKNOWN: Final = frozenset({1064, 1146, 1193, 1305, 1381})
 """Numbers of statements, tables, variables and functions that a version does not have, and of a
 server without a binary log."""

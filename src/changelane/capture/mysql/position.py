@@ -181,6 +181,17 @@ def begin_locked_snapshot(connection: Connection) -> BinlogPosition:
             read_rows(connection, "UNLOCK TABLES")
 
 
+def prepared_transactions(connection: Connection) -> frozenset[str] | None:
+    """Return the XA transactions that are prepared; ``None`` = the user lacks the privilege.
+
+    The log has their changes, which no other session sees before ``XA COMMIT``. MariaDB lists them
+    for all users, and MySQL with the privilege ``XA_RECOVER_ADMIN``.
+    """
+    with database_errors("the list of XA transactions"):
+        rows = read_if_allowed(connection, "XA RECOVER")
+    return None if rows is None else frozenset(map(repr, rows))
+
+
 def gtid_position(connection: Connection, file: str, offset: int) -> str | None:
     """Return the GTIDs of MariaDB at a position; ``None`` = the log has no event there."""
     with database_errors("the position of the log"):

@@ -231,6 +231,23 @@ def _replication_findings(server: ServerState, server_ids: Iterable[int]) -> Ite
     yield from _gtid_findings(server)
 
 
+def prepared_findings(prepared: Collection[str]) -> Iterator[Finding]:
+    """Yield the finding about XA transactions that are prepared before a first load.
+
+    Args:
+        prepared: The transactions.
+    """
+    if prepared:
+        yield Finding(
+            severity="error",
+            defect="prepared_transactions",
+            about="XA transactions",
+            problem=f"{len(prepared)} of the server are prepared",
+            consequence="their changes are in the log before the first load, and never in its rows",
+            advice="commit them or roll them back: XA RECOVER lists them",
+        )
+
+
 def _reader_findings(server: ServerState) -> Iterator[Finding]:
     """Yield the finding about readers of the log whose server ids are unknown."""
     if len(server.log_readers) > len(server.replica_ids):

@@ -22,8 +22,8 @@ from changelane.capture.connectors import Product, connector_properties
 from changelane.capture.jvm_engine import java_properties
 from changelane.capture.key_stores import write_key_stores
 from changelane.capture.manifest import EngineOffset
-from changelane.capture.mysql.connection import connect, database_errors, read_rows
-from changelane.capture.mysql.position import current_position
+from changelane.capture.mysql.connection import connect
+from changelane.capture.mysql.position import current_position, prepared_transactions
 from changelane.capture.mysql.snapshot_tables import (
     TEXT_SETTING,
     ValueKind,
@@ -220,8 +220,7 @@ class BinlogRows:
             time.sleep(0.1)
 
     def _has_prepared(self) -> bool:
-        with database_errors("the list of XA transactions"):
-            return bool(read_rows(self._catalog, "XA RECOVER"))
+        return bool(prepared_transactions(self._catalog))
 
     def _end(self, planned_table: SnapshotTable) -> None:
         """Release the lock of a table after a chunk of it.

@@ -77,6 +77,18 @@ def create_request(folder: Folder, request: TableRequest) -> None:
         folder.replace(_name_of(request.table), content)
 
 
+def widen_request(folder: Folder, table: str) -> None:
+    """Let the request of a table that is new, or created again, read all of its rows.
+
+    The table counts as captured from then on, so that nothing would read the rows outside of a
+    range, or those of a transaction from before the publication had the table.
+    """
+    request = read_request(folder, table)
+    if request is not None and (request.kind == "redo" or request.lower or request.upper):
+        whole = msgspec.structs.replace(request, kind="add", lower=(), upper=())
+        folder.replace(_name_of(table), msgspec.json.encode(whole))
+
+
 def read_request(folder: Folder, table: str) -> TableRequest | None:
     """Return the request of a table; ``None`` = it has none."""
     return _read(folder, _name_of(table))
@@ -115,8 +127,9 @@ def is_abandoned(folder: Folder, request: TableRequest) -> bool:
 
 def record_error(folder: Folder, request: TableRequest, error: str) -> None:
     """Record why the rows of a request cannot be read, unless another request replaced it."""
-    if _is_present(folder, request):
-        content = msgspec.json.encode(msgspec.structs.replace(request, error=error))
+    present = read_request(folder, request.table)
+    if present is not None and present.id == request.id:
+        content = msgspec.json.encode(msgspec.structs.replace(present, error=error))
         folder.replace(_name_of(request.table), content)
 
 

@@ -46,6 +46,7 @@ from changelane.capture.snapshot.table_requests import (
     TableRequest,
     delete_request,
     is_abandoned,
+    read_request,
     read_requests,
     record_error,
     state_of,
@@ -288,6 +289,8 @@ class TableSnapshots:
         raise AssertionError
 
     def _read_once(self, request: TableRequest, progress: SnapshotProgress) -> SnapshotPlan:
+        # a table that is new to the engine is read as a whole
+        request = read_request(self._folder, request.table) or request
         table = self._database.table(request.table, request.lower, request.upper)
         if table is None:
             raise _DroppedTableError
@@ -332,6 +335,9 @@ class TableSnapshots:
         If rows have values that the log does not repeat, a row that got a key of another chunk
         meanwhile would lack them.
         """
+        (former,) = snapshot_plan.tables
+        if (former.oid, former.key_range) != (table.oid, table.key_range):
+            return False
         chunks = tuple(progress.complete_chunks(snapshot_plan))
         if not {s.name for s in _segments_of(chunks)} <= set(self._folder.names("segments")):
             return False

@@ -13,7 +13,11 @@ from changelane.capture.mysql.connection import (
     is_in_snapshot,
     read_rows,
 )
-from changelane.capture.mysql.position import begin_snapshot, is_mariadb
+from changelane.capture.mysql.position import (
+    begin_snapshot,
+    is_mariadb,
+    prepared_transactions,
+)
 from changelane.capture.mysql.tables import (
     MysqlTable,
     ignores_case,
@@ -34,6 +38,7 @@ from changelane.spark.verify.source_database import (
     VerifiedTable,
 )
 from changelane.spark.verify.table_plan import Bound, TablePlan
+from changelane.spark.verify.table_planning import UnverifiableError
 
 _SETTINGS: Final = (
     "SET SESSION sql_mode = ''",  # one mode pads char(n), another one has no backslash escapes
@@ -94,9 +99,21 @@ class MysqlDatabase:
         """Open a snapshot at an exact position of the binary log.
 
         The position is between two transactions: the events of those before it are below it, and
-        those of later transactions above.
+        those of later transactions above. The log has the events of an XA transaction when it is
+        prepared, so that the snapshot lacks the changes of those that are prepared at its position.
         """
+        prepared_before = prepared_transactions(self._connection)
         position = begin_snapshot(self._connection)
+        # one list has those that end meanwhile, the other one those that begin meanwhile
+        prepared_after = prepared_transactions(self._connection)
+
+        def writers() -> frozenset[str]:
+            if prepared_before is None or prepared_after is None:
+                raise UnverifiableError(
+                    "the user cannot list XA transactions, whose changes a repair may undo: "
+                    "GRANT XA_RECOVER_ADMIN ON *.* TO the user"
+                )
+            return prepared_before | prepared_after
 
         def is_intact() -> bool:
             with database_errors(f"the lock of {table.id}"):
@@ -112,15 +129,15 @@ class MysqlDatabase:
                 ),
                 is_passed=CapturedMysql(self._source).marker(),
                 is_intact=is_intact,
+                writers=writers,
             )
         finally:
             with contextlib.suppress(ChangelaneError), database_errors("the end of the snapshot"):
                 self._connection.rollback()
 
     def is_any_open(self, writers: frozenset[str]) -> bool:
-        """Return false: the position of a snapshot is exact."""
-        del writers
-        return False
+        """Whether one of the XA transactions is still prepared."""
+        return not writers.isdisjoint(prepared_transactions(self._connection) or ())
 
     def rows(
         self, table: VerifiedTable, columns_plan: TablePlan, bounds: tuple[Bound, ...] = ()

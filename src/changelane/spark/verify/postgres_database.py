@@ -127,6 +127,8 @@ class PostgresDatabase:
         transactions after the marker, this is the commit of the marker or a later one: above the
         position of the marker itself.
         """
+        import psycopg
+
         oid = table.relation.oid
         version = table_versions(self._markers, [oid])
         low_lsn = emit_marker(self._snapshots, _MARKER).lsn
@@ -145,7 +147,10 @@ class PostgresDatabase:
             def is_intact() -> bool:
                 with database_errors(f"the lock of {table.id}"):
                     query = f"SELECT FROM {captured_rows(table.relation, '')} LIMIT 0"
-                    self._snapshots.execute(query.encode())
+                    try:
+                        self._snapshots.execute(query.encode())
+                    except psycopg.errors.UndefinedTable:  # dropped or renamed
+                        return False
                 return table_versions(self._markers, [oid]) == version
 
             yield Snapshot(

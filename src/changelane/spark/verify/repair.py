@@ -39,11 +39,13 @@ class RepairedTable(msgspec.Struct, frozen=True, kw_only=True):
         id: Its name at the source.
         source: The producer of its events.
         columns_plan: What is compared.
+        log_key: The columns of the key of its messages in the log; empty = those of the comparison.
     """
 
     id: TableId
     source: Source
     columns_plan: TablePlan
+    log_key: tuple[str, ...] = ()
 
     def record(
         self, difference: Difference, rows: Sequence[RowTexts], position: Position, time_ms: int
@@ -83,7 +85,7 @@ class RepairedTable(msgspec.Struct, frozen=True, kw_only=True):
         return DataChange(
             op=Op.DELETE if row is None else Op.READ,
             table=self.id,
-            key=Key(tuple(column.name for column in key_columns)),
+            key=Key(self._key_of(image)),
             before=image if row is None else None,
             after=None if row is None else image,
             schema=_schema_of(columns),
@@ -94,6 +96,16 @@ class RepairedTable(msgspec.Struct, frozen=True, kw_only=True):
             source_time_ns=time_ms * 1_000_000,
             process_time_ns=time_ms * 1_000_000,
         )
+
+    def _key_of(self, image: Mapping[str, Value]) -> tuple[str, ...]:
+        """Return the columns of the message's key.
+
+        Other pipelines that read the log know the key of its messages only. The lake may have
+        another one (option ``keys``), which is all that is known about a row that the source lacks.
+        """
+        if self.log_key and image.keys() >= set(self.log_key):
+            return self.log_key
+        return tuple(column.name for column in self.columns_plan.key_columns)
 
     @staticmethod
     def _record(event: DataChange, time_ms: int) -> CapturedRecord:

@@ -51,7 +51,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
             of the beginning: statements that truncate, rewrite or alter a table may hide its rows
             from older states. From then on, the columns stay the same.
         writers: Returns the transactions that may have changed the table below the position, and
-            are not part of the state; empty where the position is exact.
+            are not part of the state. It raises ``UnverifiableError`` if they are unknown.
     """
 
     position_text: str

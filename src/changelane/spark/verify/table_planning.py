@@ -18,7 +18,7 @@ from changelane.transforms.chain import Chain
 from changelane.transforms.filter_compute import Compute, Filter
 from changelane.transforms.table_plan import TableTarget
 
-_MESSAGE_KEY: Final = "message.key.columns"
+MESSAGE_KEY: Final = "message.key.columns"
 """The property of Debezium that replaces primary keys."""
 _VALUE_PROPERTIES: Final = ("column.mask.", "column.truncate.")
 """The beginnings of properties of Debezium that change values; some contain a secret."""
@@ -212,8 +212,8 @@ def _key_columns(
     if configured is not None:
         by_lake_name = {column.lake_name.lower(): column for column in columns.values()}
         keys = [by_lake_name.get(name.lower()) for name in configured]
-    elif isinstance(source, DatabaseSource) and _MESSAGE_KEY in source.debezium:
-        raise UnverifiableError(f"{_MESSAGE_KEY} may change its key: name it in the option keys")
+    elif isinstance(source, DatabaseSource) and MESSAGE_KEY in source.debezium:
+        raise UnverifiableError(f"{MESSAGE_KEY} may change its key: name it in the option keys")
     else:
         keys = [columns.get(name) for name in primary_key]
     if not keys:

@@ -43,7 +43,7 @@ from changelane.spark.verify.source_database import (
     VerifiedTable,
 )
 from changelane.spark.verify.table_plan import Bound, TablePlan, chunk_of
-from changelane.spark.verify.table_planning import UnverifiableError, table_plan
+from changelane.spark.verify.table_planning import MESSAGE_KEY, UnverifiableError, table_plan
 from changelane.transforms.table_plan import TableTarget
 
 _POLL_S: Final = 0.2
@@ -215,6 +215,7 @@ class TableVerification:
                 id=self._table.id,
                 source=self._verification.database.event_source,
                 columns_plan=self.columns_plan.of_whole_rows,
+                log_key=self._log_key,
             )
             time_ms = int(time.time() * 1000)
             for number, difference in enumerate(differences, 1):
@@ -235,19 +236,32 @@ class TableVerification:
         repaired = row_keys - results.keys()
         if not repaired:
             return results
+        reads = [records[key] for key in records if key in repaired]
         if removed := [deletes[key] for key in deletes if key in repaired]:
-            self._write_repairs(removed, history)
-            # one merge of a delete and a read would only have the read
-            with self._open_snapshot() as snapshot:
-                self._wait_for_lake(snapshot)
-            self._wait_for_merge(repaired & deletes.keys())
-        self._write_repairs([records[key] for key in records if key in repaired], history)
-        with self._open_reading() as reading:
-            remaining = different_rows(reading, repaired - reading.left_out)
+            try:
+                self._write_repairs(removed, history)
+                # one merge of a delete and a read would only have the read
+                with self._open_snapshot() as snapshot:
+                    self._wait_for_lake(snapshot)
+                self._wait_for_merge(repaired & deletes.keys())
+            except BaseException:
+                self._add_repairs(reads, history)  # never the deletes alone
+                raise
+        self._write_repairs(reads, history, are_withdrawn=not removed)
+        try:
+            with self._open_reading() as reading:
+                remaining = different_rows(reading, repaired - reading.left_out)
+        except UnverifiableError as error:  # the lake has the events
+            return results | dict.fromkeys(repaired, f"not compared again: {error}")
         # a row that changed since is a matter of the next verification
         results |= dict.fromkeys(repaired, REPAIRED)
         results |= dict.fromkeys(remaining, "not repaired: the table still differs")
         return results
+
+    @property
+    def _log_key(self) -> tuple[str, ...]:
+        has_other_keys = MESSAGE_KEY in self._verification.source.debezium
+        return () if has_other_keys else self._table.primary_key
 
     @property
     def _keeps_deleted_rows(self) -> bool:
@@ -273,7 +287,7 @@ class TableVerification:
         deadline_s = time.monotonic() + self._verification.options.timeout_s
         while database.is_any_open(writers):
             if time.monotonic() >= deadline_s:
-                reason = "not repaired: a transaction that changes the table is still open"
+                reason = "not repaired: a transaction that may change the table is still open"
                 return dict.fromkeys(row_keys, reason)
             time.sleep(_POLL_S)
         with self._open_snapshot() as snapshot:
@@ -284,29 +298,45 @@ class TableVerification:
             if texts.get(key) != later_texts.get(key)
         }
 
-    def _write_repairs(self, records: Sequence[CapturedRecord], history: int) -> None:
+    def _write_repairs(
+        self, records: Sequence[CapturedRecord], history: int, *, are_withdrawn: bool = True
+    ) -> None:
         """Give records to the capture process, and wait until they are in the capture log.
 
+        Args:
+            records: The records.
+            history: The history that has their positions.
+            are_withdrawn: Whether the others are deleted if it takes too long.
+
         Raises:
-            ChangelaneError: It takes too long; nothing is applied later.
+            ChangelaneError: It takes too long.
         """
         folder = self._capture_log.folder
-        names = {
-            add_repair(folder, Repair(history, tuple(records[start : start + _ROWS_PER_REPAIR])))
-            for start in range(0, len(records), _ROWS_PER_REPAIR)
-        }
+        names = self._add_repairs(records, history)
         deadline_s = time.monotonic() + self._verification.options.timeout_s
         while names and time.monotonic() < deadline_s:
             time.sleep(_POLL_S)
             names &= set(repair_names(folder))
-        for name in names:
+        if not names:
+            return
+        for name in names if are_withdrawn else ():
             delete_repair(folder, name)
-        if names:
-            raise ChangelaneError(
-                "the capture did not take the repaired rows within "
-                f"{self._verification.options.timeout_s:.0f} s: `changelane run` or "
-                "`changelane capture` must run meanwhile, in this version"
+        later = "" if are_withdrawn else "; it takes them when it runs"
+        raise ChangelaneError(
+            "the capture did not take the repaired rows within "
+            f"{self._verification.options.timeout_s:.0f} s: `changelane run` or "
+            f"`changelane capture` must run meanwhile, in this version{later}"
+        )
+
+    def _add_repairs(self, records: Sequence[CapturedRecord], history: int) -> set[str]:
+        """Give records to the capture process; return the names of their files."""
+        return {
+            add_repair(
+                self._capture_log.folder,
+                Repair(history, tuple(records[start : start + _ROWS_PER_REPAIR])),
             )
+            for start in range(0, len(records), _ROWS_PER_REPAIR)
+        }
 
     def _open_snapshot(self) -> contextlib.AbstractContextManager[Snapshot]:
         return self._verification.database.open_snapshot(self._table)

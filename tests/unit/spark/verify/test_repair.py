@@ -6,6 +6,7 @@ import decimal
 import struct
 from typing import Any
 
+import msgspec
 import pytest
 
 from changelane.codec import get_codec
@@ -73,6 +74,14 @@ def repaired(
     (event,) = get_codec("debezium-json").decode(message)
     assert isinstance(event, DataChange)
     return event
+
+
+def test_a_repaired_row_has_the_key_of_the_log_and_not_that_of_the_pipeline() -> None:
+    """Other pipelines would reject it, and topics get it with another key."""
+    made = msgspec.structs.replace(table(["string", "bigint"]), log_key=("b", "a"))
+    read = repaired(made, [["7", "x", "8"]])
+    assert read.key == Key(("b", "a"))
+    assert repaired(made, [], "extra").key == Key(("k",)), "the source has no row"
 
 
 @pytest.mark.parametrize("product", ["postgresql", "mariadb", "mysql"])

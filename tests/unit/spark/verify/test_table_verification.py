@@ -190,6 +190,25 @@ def test_rows_of_a_table_that_changed_since_the_comparison_are_not_repaired(
     }
 
 
+def test_rows_that_are_repaired_before_their_table_changes_are_not_said_to_be_unrepaired(
+    pipeline: Pipeline, lake: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del lake
+    folder = capture_folder(pipeline)
+    made = table(pipeline, Database([True, True, False, False, False]))
+    made.comparison()
+
+    def names(_: LocalFolder) -> list[str]:
+        for name in repair_names(folder):
+            delete_repair(folder, name)  # the capture takes it
+        return []
+
+    monkeypatch.setattr(table_verification, "repair_names", names)
+    assert made.repair([Difference("1:7", "columns", ("n",))]) == {
+        "1:7": "not compared again: a statement truncated or altered it during the verification"
+    }
+
+
 def test_a_repaired_row_has_the_columns_that_only_other_pipelines_store(
     pipeline: Pipeline, lake: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,6 +289,46 @@ def test_a_read_follows_the_merge_of_the_delete_of_several_rows(
         "1 rows in tables/orders",
         "r",
     ]
+
+
+@pytest.mark.parametrize("failure", ["lake", "capture"])
+def test_the_delete_of_several_rows_is_never_without_the_read(
+    pipeline: Pipeline,
+    lake: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    failure: str,
+) -> None:
+    """The table would lose a row that the source has, because a repair failed halfway."""
+    del lake
+    folder = capture_folder(pipeline)
+    made = table(pipeline, Database())
+    made.comparison()
+    made._verification = made._verification._replace(options=VerifyOptions(timeout_s=0.1))
+
+    def wait_for_lake(*_: Any) -> None:
+        if failure == "lake":
+            raise ChangelaneError("the tables do not have the changes")
+
+    def operations() -> list[str]:
+        repairs = [read_repair(folder, name) for name in repair_names(folder)]
+        return [
+            json.loads(record.value or "")["payload"]["op"]
+            for repair in repairs
+            if repair is not None
+            for record in repair.records
+        ]
+
+    def names(_: LocalFolder) -> list[str]:
+        """Return the names after a capture took the delete, and ended."""
+        if operations() == ["d"]:
+            delete_repair(folder, *repair_names(folder))
+        return repair_names(folder)
+
+    monkeypatch.setattr(TableVerification, "_wait_for_lake", wait_for_lake)
+    monkeypatch.setattr(table_verification, "repair_names", names)
+    with pytest.raises(ChangelaneError):
+        made.repair([Difference("1:7", "repeated")])
+    assert operations() == ["r"]
 
 
 def test_a_reading_of_a_chunk_leaves_out_its_own_keys_only(
