@@ -1,8 +1,11 @@
 """Transactions that change keys, on lake tables (docs/merge-rule.md)."""
 
+import datetime as dt
+import decimal
+import itertools
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -31,7 +34,16 @@ from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.apply.classify import key_changes
 from changelane.spark.run.tables import run
 from changelane.testing.key_change_histories import TABLE, Class, deliver, play
-from changelane.types import Integer, String
+from changelane.types import (
+    UNAVAILABLE,
+    Date,
+    Decimal,
+    InstantType,
+    Integer,
+    LogicalType,
+    String,
+    Timestamp,
+)
 
 FOUND: Final = Path(__file__).parent / "key_changes"
 """Inputs that lost a row or kept one, and the rows that their sources had in the end."""
@@ -137,6 +149,58 @@ def test_a_swap_that_a_batch_cuts_ends_as_at_its_source_although_columns_change(
     lake_tables.land(spark, lake, batches)
     rows = lake_tables.table_of(spark, lake, table).select("id", "x", "w").orderBy("id").collect()
     assert [tuple(row) for row in rows] == [(1, "B", 7), (2, "A", 7), (3, "C", 8)]
+
+
+INSTANT: Final = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+KEYS: Final[dict[str, tuple[LogicalType, Callable[[int], Any], Callable[[Any], Any]]]] = {
+    "day": (Date(), lambda n: dt.date(2024, 1, n), lambda value: value),
+    "time": (Timestamp(6), lambda n: dt.datetime(2024, 1, n), lambda value: value),
+    "moment": (
+        InstantType(6),
+        lambda n: INSTANT.replace(day=n),
+        lambda value: value.astimezone(dt.UTC),
+    ),
+    "number": (Decimal(), lambda n: decimal.Decimal(n) / 2, decimal.Decimal),
+}
+
+
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
+def test_an_image_names_its_row_whatever_the_type_of_the_key(
+    spark: SparkSession, lake: str
+) -> None:
+    """A row that had moved was not found: the other row with its key left instead."""
+    batches: list[list[ChangeEvent]] = [[], [], []]
+    tables: dict[TableId, tuple[str, Callable[[Any], Any]]] = {}
+    for (name, (kind, key, python)), is_split in itertools.product(KEYS.items(), (False, True)):
+        table = TableId("shop", None, f"{name} {is_split}")
+        tables[table] = name, python
+        schema = TableSchema((Column(name, kind), Column("v", String()), Column("w", String())))
+
+        def change(
+            op: str, at: int, before: Image | None, after: Image, of: Any = (table, schema, name)
+        ) -> ChangeEvent:
+            within = Transaction("moves" if op == "u" else str(at))
+            where, columns, key_column = of
+            place = SequencePosition(at)
+            return DataChange(
+                Op(op), where, Key((key_column,)), before, after, columns, place, within
+            )
+
+        def row(number: int, v: Any, w: Any, name: str = name, key: Any = key) -> Image:
+            return {name: key(number), "v": v, "w": w}
+
+        batches[0] += [
+            change("c", 1, None, row(1, "A", "a")),
+            change("c", 2, None, row(2, "B", "b")),
+        ]
+        batches[1].append(change("u", 3, row(1, "A", "a"), row(2, "A", UNAVAILABLE)))
+        batches[1 + is_split].append(change("u", 4, row(2, "A", "a"), row(3, "A", UNAVAILABLE)))
+    lake_tables.land(spark, lake, batches)
+    oracle = lake_tables.oracle(batches)
+    for table, (name, python) in tables.items():
+        found = lake_tables.read(spark, lake, table, (name,), {name: python})
+        assert found == lake_tables.remembered(oracle, table), table
+        assert [row["v"] for _, row in sorted(found.rows.items())] == ["B", "A"]
 
 
 def test_the_rule_is_applied_once_before_the_batch_writes_its_tombstones(

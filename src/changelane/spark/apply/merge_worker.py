@@ -28,6 +28,7 @@ from changelane.apply import (
 )
 from changelane.apply.added_columns import unlisted_order
 from changelane.apply.merge.key_groups import numbered_groups
+from changelane.apply.row_state import TransactionRecord
 from changelane.spark.apply.transaction_records import (
     connected_keys,
     read_transactions,
@@ -62,7 +63,7 @@ def _write(value: Any) -> str | None:
         return "true" if value else "false"
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
-    return format(value, "f") if isinstance(value, decimal.Decimal) else str(value)
+    return format(value, "f") if isinstance(value, decimal.Decimal) else key_text(value)
 
 
 class RecordKind(StrEnum):
@@ -90,15 +91,22 @@ class _Records:
         self._before_images: dict[tuple[bytes, bytes], dict[str, Any]] = {}
 
     def add(self, record: Mapping[str, Any]) -> None:
-        key, order = record["key"].encode(), record["order"]
-        values = {name: self._read[name](text) for name, text in record["values"] or ()}
-        match RecordKind(record["what"]):
+        key, order, what = record["key"].encode(), record["order"], RecordKind(record["what"])
+        # the before image of a key change is that of the row at its old key
+        is_old_key = what is RecordKind.BEFORE_IMAGE and record["other"] is not None
+        values = self._with_key(
+            {name: self._read[name](text) for name, text in record["values"] or ()},
+            record["other"].encode() if is_old_key else key,
+        )
+        match what:
             case RecordKind.TOMBSTONE:
                 other_key = None if record["other"] is None else record["other"].encode()
                 self._replace(key, deleted=order or NO_ORDER, moved_to=other_key)
             case RecordKind.TRANSACTIONS:
                 transactions = read_transactions(record["transactions"], self._target, self._read)
-                self._replace(key, transactions=transactions)
+                self._replace(
+                    key, transactions=tuple(self._with_keys(one, key) for one in transactions)
+                )
             case RecordKind.STORED_ROW:
                 stored = self._stored_state(values, record)
                 self._replace(key, full_row_order=stored.full_row_order, cells=stored.cells)
@@ -124,6 +132,34 @@ class _Records:
     def _replace(self, key: bytes, **fields: Any) -> None:
         state = self.states.get(key, KeyState())
         self.states[key] = msgspec.structs.replace(state, **fields)
+
+    def _with_key(self, values: Mapping[str, Any], key: bytes) -> dict[str, Any]:
+        """Return values of a row whose key columns have the values of its key.
+
+        The rule compares them with those of keys, and a text of Spark is another value.
+        """
+        columns = dict(zip(self._target.keys, key_values(key), strict=False))
+        return {name: columns.get(name, value) for name, value in values.items()}
+
+    def _with_keys(self, record: TransactionRecord, key: bytes) -> TransactionRecord:
+        """Return the record of a key and a transaction with the values of keys."""
+        operations = tuple(map(self._with_operation_key, record.operations))
+        state = record.outside_state
+        values = self._with_key({name: cell.value for name, cell in state.cells.items()}, key)
+        cells = {
+            name: ColumnVersion(cell.order, values[name]) for name, cell in state.cells.items()
+        }
+        outside_state = msgspec.structs.replace(state, cells=cells)
+        return msgspec.structs.replace(record, operations=operations, outside_state=outside_state)
+
+    def _with_operation_key(self, operation: Upsert | KeyDelete) -> Upsert | KeyDelete:
+        key, before = operation.key or b"", operation.before
+        if isinstance(operation, KeyDelete):
+            before = None if before is None else self._with_key(before, key)
+            return msgspec.structs.replace(operation, before=before)
+        before = None if before is None else self._with_key(before, operation.moved_from or key)
+        values = self._with_key(operation.values, key)
+        return msgspec.structs.replace(operation, values=values, before=before)
 
     def _stored_state(self, values: Mapping[str, Any], record: Mapping[str, Any]) -> KeyState:
         """Return the state of a stored row; columns added later are not newer than its base."""
