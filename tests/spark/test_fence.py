@@ -156,22 +156,30 @@ one_writer = pytest.mark.skipif(
 
 
 @one_writer
+@pytest.mark.parametrize("is_new", [False, True])
 @pytest.mark.parametrize(("lake", "pipeline"), lakes_with("shop", "other"), indirect=["lake"])
 def test_two_writers_of_one_new_row_at_the_same_time_leave_it_once(
     spark: SparkSession,
     lake: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    *,
     pipeline: str,
+    is_new: bool,
 ) -> None:
-    """The commit of the first one is under way, past every check, when the second one writes."""
+    """The commit of the first one is under way, past every check, when the second one writes.
+
+    A new table has no row to merge with, so that Iceberg appends to it.
+    """
     first = run(spark, lake)
-    write(spark, first, insert(1, 1), 0)
+    older_rows = [] if is_new else [(1, 1)]
+    if not is_new:
+        write(spark, first, insert(1, 1), 0)
     error = Held(first, tmp_path, monkeypatch).meanwhile(
         lambda: write(spark, first, insert(7, 2), 1),
         lambda: write(spark, run(spark, lake, pipeline), insert(7, 3), 1),
     )
-    assert rows(spark, lake) == [(1, 1), (7, 3)]
+    assert rows(spark, lake) == [*older_rows, (7, 3)]
     # it met the other's commit; what it does again changes nothing
     assert error is not None
     assert is_commit_conflict(error)
@@ -181,7 +189,7 @@ def test_two_writers_of_one_new_row_at_the_same_time_leave_it_once(
             write(spark, first, insert(7, 2), 1)
     else:
         write(spark, first, insert(7, 2), 1)
-    assert rows(spark, lake) == [(1, 1), (7, 3)]
+    assert rows(spark, lake) == [*older_rows, (7, 3)]
 
 
 @one_writer

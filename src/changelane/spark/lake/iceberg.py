@@ -37,7 +37,7 @@ from changelane.spark.lake.interface import (
     widens,
 )
 from changelane.spark.lake.merge import Merge
-from changelane.spark.lake.sql_tables import SqlLake, files_of
+from changelane.spark.lake.sql_tables import SqlLake, files_of, inserted_rows
 from changelane.spark.runtime.gateway import texts_of
 from changelane.spark.runtime.session import check, check_class
 from changelane.spark.runtime.sql import quoted, sql_literal
@@ -224,8 +224,13 @@ class Iceberg(SqlLake):
     def merge(self, session: SparkSession, table: str, source: DataFrame, merge: Merge) -> None:
         # Iceberg accepts a merge that begins after the commits of a newer run, whose deletes are
         # not among the tombstones of the source. Delta skips it, because it has the marker.
-        marker = _marker_of(session)
-        if marker is None or not self._has_batch(self._table(table), *marker):
+        marker, loaded = _marker_of(session), self._table(table)
+        if marker is not None and self._has_batch(loaded, *marker):
+            return
+        if loaded.currentSnapshot() is None and merge.values:
+            # a table without any commit has no row to join with
+            self._append_to(loaded, session, table, inserted_rows(source, merge))
+        else:
             super().merge(session, table, source, merge)
 
     def append(self, session: SparkSession, table: str, rows: DataFrame) -> None:
@@ -237,14 +242,17 @@ class Iceberg(SqlLake):
     def _append_once(
         self, session: SparkSession, table: str, rows: DataFrame, app: str, batch: int
     ) -> None:
-        """Append the rows of a batch, unless another run has done it.
-
-        Iceberg accepts an append beside any other one. An overwrite of no row fails if another
-        commit has added rows since a snapshot.
-        """
+        """Append the rows of a batch, unless another run has done it."""
         loaded = self._table(table)
-        if self._has_batch(loaded, app, batch):
-            return
+        if not self._has_batch(loaded, app, batch):
+            self._append_to(loaded, session, table, rows)
+
+    def _append_to(self, loaded: Any, session: SparkSession, table: str, rows: DataFrame) -> None:
+        """Append rows, or fail if another commit has added rows since the table was loaded.
+
+        Iceberg accepts an append beside any other one, and an overwrite of no row only without
+        such a commit.
+        """
         writer = self._writer(session, table, rows).option("isolation-level", "serializable")
         if (snapshot := loaded.currentSnapshot()) is not None:
             writer = writer.option("validate-from-snapshot-id", str(snapshot.snapshotId()))

@@ -179,6 +179,14 @@ class SqlLake:
         session.sql(table_sql.delete(self.sql(table), condition))
 
 
+def inserted_rows(source: DataFrame, merge: Merge) -> DataFrame:
+    """Return the rows that a merge adds to an empty table."""
+    rows = source.alias("s")
+    if merge.inserts:
+        rows = rows.where(merge.inserts)
+    return rows.select(*(F.expr(value).alias(name) for name, value in merge.values.items()))
+
+
 def files_of(
     files: DataFrame, small_bytes: int, size: Column, rows: Column, deleted_rows: Column
 ) -> Files:
