@@ -376,7 +376,8 @@ class TombstoneTable:
         """
         rows = self._key_rows(table_id)
         if keys is not None:
-            rows = rows.where(f"key IN ({', '.join(map(sql_literal, sorted(keys)))})")
+            listed = ", ".join(map(sql_literal, sorted(keys)))
+            rows = rows.where(f"key IN ({listed})" if listed else "false")
         return rows.where("deleted IS NOT NULL").select("key", "deleted")
 
     def _key_rows(self, table_id: str) -> DataFrame:
