@@ -383,13 +383,6 @@ def main() -> None:
             )
             for millions in (1, 2, 10, 40)
         },
-        "moved10": Work(
-            "1,000 changes of 10 million rows, ten of which change a key",
-            1000 * arguments.batches,
-            keys=10_000_000,
-            rows=10_000_000,
-            moves=100,
-        ),
         "seven": Work(
             "7 tables of 100,000 rows, 100 changes a second, a batch in ten seconds",
             1000 * arguments.batches,
@@ -399,6 +392,9 @@ def main() -> None:
         ),
         "many": Work("100 tables, 1,000 changes each", 500_000, tables=100, keys=3000),
     }
+    works["moved10"] = works["small10"]._replace(
+        name="1,000 changes of 10 million rows, ten of which change a key", moves=100
+    )
     spark = local_spark("delta", "iceberg")
     for name in arguments.parts or works:
         work = works[name]._replace(batches=arguments.batches)

@@ -18,7 +18,7 @@ from changelane.capture.mysql.connection import MysqlConnection
 from changelane.capture.mysql.connection import SslMode as MysqlSslMode
 from changelane.capture.postgres.connection import PostgresConnection, SslMode
 from changelane.capture.postgres.replication import MARKER_PREFIX, PLUGIN
-from changelane.capture.postgres.sql_text import qualified
+from changelane.capture.postgres.sql_text import TEXT_SETTINGS, qualified
 from changelane.capture.reserved_properties import is_reserved
 from changelane.errors import ConfigError
 from changelane.pipeline.secret_options import is_secret_name
@@ -279,14 +279,11 @@ def _shared_properties(options: ConnectorOptions) -> dict[str, str]:
     }
 
 
-_TEXT_OPTIONS: Final = " ".join(
-    f"-c {setting}"
-    for setting in ("bytea_output=hex", "intervalstyle=postgres", "extra_float_digits=3")
-)
-"""The settings with which the texts of values are exact, and such as Debezium reads them.
+_DRIVER_OPTIONS: Final = " ".join(f"-c {name}={value}" for name, value in TEXT_SETTINGS.items())
+"""The settings of the session that reads the log, whose texts PostgreSQL writes with them.
 
-The log is written with the settings of the session that reads it. The server, the database or the
-login may have others: Debezium would take the digits of `bytea` out of any text.
+The server, the database or the login may have others: Debezium would take the digits of `bytea` out
+of any text.
 """
 
 
@@ -295,7 +292,7 @@ def _postgres_properties(options: ConnectorOptions) -> dict[str, str]:
         "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
         "database.dbname": options.database,
         "database.sslmode": options.sslmode,
-        "driver.options": _TEXT_OPTIONS,
+        "driver.options": _DRIVER_OPTIONS,
         # the server's own plugin; decoderbufs would have to be installed
         "plugin.name": PLUGIN,
         "slot.name": options.slot,

@@ -15,18 +15,20 @@ import msgspec
 
 from changelane.capture.postgres.connection import database_errors
 from changelane.capture.postgres.publication import Publication
-from changelane.capture.postgres.sql_text import identifier, literal, qualified
+from changelane.capture.postgres.sql_text import TEXT_SETTINGS, identifier, literal, qualified
 from changelane.capture.postgres.tables import TREE, CapturedTable
 from changelane.capture.snapshot.plan import KeyColumn, SnapshotChunk, SnapshotTable, divided
 
 if TYPE_CHECKING:
     from changelane.capture.postgres.connection import Connection
 
-# with these settings, the text of a value is exact and does not depend on the login
-_TEXT_SETTINGS: Final = """
-SET datestyle = 'ISO, YMD'; SET intervalstyle = 'postgres'; SET timezone = 'UTC';
-SET extra_float_digits = 3; SET bytea_output = 'hex'; SET statement_timeout = 0;
-"""
+_SETTINGS: Final = TEXT_SETTINGS | {
+    "datestyle": "ISO, YMD",
+    "timezone": "UTC",
+    "statement_timeout": "0",
+}
+_SET: Final = "; ".join(f"SET {name} = {literal(value)}" for name, value in _SETTINGS.items())
+"""With these settings the texts of values do not depend on the login."""
 # The files and the columns of a table and of its partitions: a statement that rewrites or truncates
 # a table gives it another file, and an older snapshot finds it empty then.
 _VERSIONS: Final = """
@@ -281,7 +283,7 @@ def begin_in_snapshot(connection: "Connection", snapshot: str) -> None:
         ConfigError: The snapshot is lost, because the session that exported it has ended.
     """
     with database_errors("the import of the snapshot"):
-        connection.execute(_TEXT_SETTINGS)
+        connection.execute(_SET)
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         connection.execute(f"SET TRANSACTION SNAPSHOT {literal(snapshot)}")
 

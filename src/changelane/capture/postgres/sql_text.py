@@ -10,6 +10,12 @@ _PLAIN_NAME: Final = re.compile(r"[a-z_][a-z0-9_$]*", re.ASCII)
 _LSN: Final = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})", re.ASCII)
 _SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}", re.ASCII)
 _MAX_NAME_LENGTH: Final = 63
+TEXT_SETTINGS: Final = {
+    "bytea_output": "hex",
+    "intervalstyle": "postgres",
+    "extra_float_digits": "3",
+}
+"""The settings with which the texts of values are exact, and such as Debezium reads them."""
 
 
 def identifier(name: str) -> str:

@@ -15,6 +15,7 @@ from changelane.spark.lake.interface import Marker
 from changelane.spark.lake.modes import HISTORY, UPSERT, Modes, TableMode
 from changelane.spark.rows.batch_stats import BatchReport
 from changelane.spark.rows.from_dataframe import Expression, TargetOptions, sequenced_events
+from changelane.spark.rows.key_operations import POSITION
 from changelane.spark.runtime.computed import computed_once
 
 _SCD: Final = {"1": UPSERT, "2": HISTORY}
@@ -192,8 +193,8 @@ def _conflict_count(events: DataFrame, *, ignores_nulls: bool) -> int:
         events: The event rows of plain rows.
         ignores_nulls: Whether a NULL is no value, so that it differs from none.
     """
-    sequence = F.expr("substring(`order`, 1, length(`order`) - 1)")  # without the phase
-    changes = events.where("kind = 'data'").select("key", sequence.alias("at"), "op", "after")
+    sequence = F.expr(POSITION).alias("at")
+    changes = events.where("kind = 'data'").select("key", sequence, "op", "after")
     by_key, has_both = changes.groupBy("key", "at"), F.min("op") != F.max("op")
     if not ignores_nulls:
         differs = has_both | (F.min("after") != F.max("after"))

@@ -195,13 +195,13 @@ class UpsertWriter:
             else latest_per_key.latest_per_column(operations, plan.target, by_column=by_column)
         )
         latest = self._with_tombstones(latest, table_changes)
-        table, changed_keys = self._lake.read(plan.name), table_changes.changed_keys
+        changed_keys = table_changes.changed_keys
 
         def source_of(batch_keys: KeyFilter | None) -> DataFrame:
             if replaces_rows:
                 source = latest_per_key.final_rows(latest, plan.target)
             else:
-                stored_rows = filtered_rows(table, batch_keys)
+                stored_rows = filtered_rows(self._lake.read(plan.name), batch_keys)
                 source = column_registers.merge_source(
                     column_registers.with_stored_rows(latest, stored_rows, plan.target), plan.target
                 )

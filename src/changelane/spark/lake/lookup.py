@@ -13,6 +13,7 @@ from changelane.apply.added_columns import Addition
 from changelane.spark.rows.added_columns import column_exceptions
 from changelane.spark.rows.json_values import key_text
 from changelane.spark.rows.target import Target
+from changelane.spark.runtime.conditions import any_of
 from changelane.spark.runtime.sql import COLUMNS, NO_EXCEPTIONS, ORDER, quoted
 
 
@@ -57,11 +58,11 @@ def has_newer(table: DataFrame, order: bytes) -> bool:
 def has_newer_value(table: DataFrame, columns: Iterable[str], order: bytes) -> bool:
     """Return whether some columns have a value that is newer than an order."""
     floor = F.lit(bytearray(order))
-    is_newer = F.lit(False)
+    is_newer = []
     for name in columns:
         age = F.coalesce(F.try_element_at(F.col(COLUMNS), F.lit(name)), F.col(ORDER))
-        is_newer = is_newer | (F.col(quoted(name)).isNotNull() & (age > floor))
-    return not table.where(is_newer).isEmpty()
+        is_newer.append(F.col(quoted(name)).isNotNull() & (age > floor))
+    return not table.where(any_of(is_newer)).isEmpty()
 
 
 def is_incomplete(columns: Iterable[str], added: Sequence[Addition] = ()) -> Column:

@@ -9,8 +9,6 @@ older rows would have.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import reduce
-from operator import or_
 from typing import Final
 
 import msgspec
@@ -19,6 +17,7 @@ from pyspark.sql import functions as F
 
 from changelane.apply.added_columns import Addition, Cause, ColumnHistory
 from changelane.position import order_text
+from changelane.spark.runtime.conditions import any_of
 from changelane.spark.runtime.sql import COLUMNS, EMPTY_ORDER, NO_EXCEPTIONS, ORDER
 
 SOURCE_COLUMNS: Final = "source_columns"
@@ -138,8 +137,7 @@ def is_before_addition(order: Column, addition: Addition) -> Column:
 
 def is_before_any(order: Column, added: Iterable[Addition]) -> Column:
     """Return whether the base order of a row is older than one of some added columns."""
-    conditions = (is_before_addition(order, addition) for addition in added)
-    return reduce(or_, conditions, F.lit(False))
+    return any_of([is_before_addition(order, addition) for addition in added])
 
 
 def _lists_column(columns: Column, name: str) -> Column:

@@ -5,8 +5,13 @@ The columns are ``key``, ``o``, ``time``, ``schema_id``, ``leaves``, ``text``, `
 ``whole``, as in :mod:`changelane.spark.rows.latest_per_key`; ``time`` is the time at the source.
 """
 
+from typing import Final
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+
+POSITION: Final = "substring(`order`, 1, length(`order`) - 1)"
+"""The order of an event without its phase, as SQL; all events of one position have it."""
 
 
 def upserts_and_departures(events: DataFrame, *, moves: bool) -> DataFrame:
@@ -43,7 +48,7 @@ def upserts_and_departures(events: DataFrame, *, moves: bool) -> DataFrame:
 
 def departure_order() -> Column:
     """Return the order of the departure of an event's old key: the phase of deletes."""
-    return F.expr("concat(substring(`order`, 1, length(`order`) - 1), unhex('00'))")
+    return F.expr(f"concat({POSITION}, unhex('00'))")
 
 
 def with_tombstones(rows: DataFrame, tombstones: DataFrame) -> DataFrame:

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from changelane.apply.added_columns import Addition
 from changelane.spark.rows.added_columns import is_before_addition, lacks_column, names_where
 from changelane.spark.rows.schema import RowSchema
+from changelane.spark.runtime.conditions import any_of
 from changelane.spark.runtime.sql import EMPTY_ORDER, ORDER
 
 CORRUPT: Final = "_changelane_corrupt"
@@ -111,9 +112,8 @@ def implied_order(name: Column, target: Target) -> Column:
     added = [addition for addition in target.additions if addition.is_unknown]
     if not added:
         return F.col(ORDER)
-    unknown = F.lit(False)
-    for addition in added:
-        unknown = unknown | (
-            (name == F.lit(addition.column)) & is_before_addition(F.col(ORDER), addition)
-        )
-    return F.when(unknown, F.expr(EMPTY_ORDER)).otherwise(F.col(ORDER))
+    unknown = [
+        (name == F.lit(addition.column)) & is_before_addition(F.col(ORDER), addition)
+        for addition in added
+    ]
+    return F.when(any_of(unknown), F.expr(EMPTY_ORDER)).otherwise(F.col(ORDER))

@@ -16,6 +16,7 @@ from changelane.apply.transactions import HEADER_BYTES, IMMEDIATE_DOMAINS, TRANS
 from changelane.spark.apply.classify.classifier import StoredTable
 from changelane.spark.evolution.compatibility import is_of_table
 from changelane.spark.evolution.table_plan import TablePlan
+from changelane.spark.rows.key_operations import POSITION
 from changelane.spark.state.quarantine import RejectedRows
 
 HAS_KEY_CHANGES: Final = "moved"
@@ -62,21 +63,21 @@ def swapped_departures(
     conflicts = deletes.join(F.broadcast(inserts), "key").where(
         (order > F.col("inserted_at")) & is_same_transaction
     )
-    position_and_key = F.concat(_hex_position(order), "key").alias("position_and_key")
+    position_and_key = F.concat(_hex_position(), "key").alias("position_and_key")
     positions = [row[0] for row in conflicts.select(position_and_key).distinct().collect()]
     if not positions:
         return None
     deleted_key = F.when(F.col("op") == "d", F.col("key")).when(
         F.col("op") == "u", F.col("other_key")
     )
-    is_swap = F.concat(_hex_position(order), deleted_key).isin(*positions)
+    is_swap = F.concat(_hex_position(), deleted_key).isin(*positions)
     rejected = is_of_table(table_batch, "data") & F.coalesce(is_swap, F.lit(False))
     return RejectedRows(rejected, AMBIGUOUS, REASON, None)
 
 
-def _hex_position(order: Column) -> Column:
-    """Return an order without its phase, in hexadecimal digits."""
-    return F.hex(order.substr(F.lit(1), F.length(order) - 1))
+def _hex_position() -> Column:
+    """Return the position of an event in hexadecimal digits."""
+    return F.hex(F.expr(POSITION))
 
 
 def transaction_of(name: str) -> Column:
@@ -144,7 +145,7 @@ def identified_moves(rows: DataFrame, plan: TablePlan) -> DataFrame:
     is_identified = has_other_columns | ~F.substring("order", 2, 1).isin(*immediate)
     moves = rows.where("other_key IS NOT NULL AND other_key != key")
     moves = moves.where(_transaction_name().isNotNull())
-    position = F.expr("substring(`order`, 1, length(`order`) - 1)").alias("position")  # no phase
+    position = F.expr(POSITION).alias("position")
     deletes = moves.where("op = 'd'").select(
         F.col("other_key").alias("key"), F.col("key").alias("other_key"), position
     )

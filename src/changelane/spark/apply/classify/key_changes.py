@@ -34,6 +34,7 @@ from changelane.spark.rows.added_columns import lacks_column, names_where
 from changelane.spark.rows.batch_stats import FEW_KEYS
 from changelane.spark.rows.target import Target, with_defaults
 from changelane.spark.runtime.computed import computed, computed_once, release
+from changelane.spark.runtime.conditions import any_of
 from changelane.spark.runtime.sql import (
     COLUMNS,
     DELETED,
@@ -288,15 +289,12 @@ def rejected_changes(changed: ChangedKeys, plan: TablePlan) -> list[RejectedRows
     for row in states.select("code", "order", "key").collect():
         position_and_key = f"{row['order'][:-1].hex()}{row['key']}"
         positions_by_code.setdefault(row["code"], set()).add(position_and_key)
-    position = F.lower(F.hex(F.expr("substring(`order`, 1, length(`order`) - 1)")))
+    position = F.lower(F.hex(F.expr(key_operations.POSITION)))
     rejected = []
     for code, positions in positions_by_code.items():
         reason_code = ReasonCode(code)
-        is_rejected = F.lit(False)
-        for key in ("key", "other_key"):
-            matches = F.concat(position, key).isin(*positions)
-            is_rejected = is_rejected | F.coalesce(matches, F.lit(False))
-        rows = is_of_table(plan.table_batch, "data") & is_rejected
+        is_rejected = [F.concat(position, key).isin(*positions) for key in ("key", "other_key")]
+        rows = is_of_table(plan.table_batch, "data") & any_of(is_rejected)
         rejected.append(RejectedRows(rows, reason_code, reason_code.cause, len(positions)))
     return rejected
 

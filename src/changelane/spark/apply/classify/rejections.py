@@ -2,8 +2,6 @@
 """Rows that a table rejects for reasons that need no look at other rows."""
 
 from collections.abc import Sequence
-from functools import reduce
-from operator import or_
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -15,6 +13,7 @@ from changelane.spark.lake.layout import layout_of
 from changelane.spark.lake.modes import APPEND
 from changelane.spark.rows.batch_stats import TableBatch
 from changelane.spark.rows.target import OPTIONS
+from changelane.spark.runtime.conditions import any_of
 from changelane.spark.runtime.sql import quoted
 from changelane.spark.state.quarantine import RejectedRows, TableRejectedError
 
@@ -46,7 +45,7 @@ def rejected_partitions(plan: TablePlan, lost_partitions: Sequence[str]) -> list
     partition_columns = {name.lower() for name in layout_of(plan.properties).partition_by}
     if not partition_columns or not lost_partitions:
         return []
-    is_lost = F.lit(False)
+    is_lost = []
     for schema_id, schema in plan.target.schemas.items():
         kinds = {
             c.image_name: c.spark for c in schema.columns if c.name.lower() in partition_columns
@@ -57,17 +56,16 @@ def rejected_partitions(plan: TablePlan, lost_partitions: Sequence[str]) -> list
         # the before image of a delete is written to a change log only
         for image in ("before", "after") if plan.mode == APPEND else ("after",):
             row = F.from_json(image, row_type, OPTIONS)
-            is_lost_value = reduce(
-                or_, (_is_lost(row[name], kind, lost_partitions) for name, kind in kinds.items())
+            is_lost_value = any_of(
+                [_is_lost(row[name], kind, lost_partitions) for name, kind in kinds.items()]
             )
-            is_of_schema = (F.col("schema_id") == schema_id) & is_lost_value
-            is_lost = is_lost | F.coalesce(is_of_schema, F.lit(False))
+            is_lost.append((F.col("schema_id") == schema_id) & is_lost_value)
     quoted_texts = " and ".join(map(repr, lost_partitions))
     reason = (
         f"tables of this format read {quoted_texts} in a partition column back as NULL, and bytes "
         "that are not UTF-8 and timestamps before the year 1 as other values"
     )
-    rows = is_of_table(plan.table_batch, "data") & is_lost
+    rows = is_of_table(plan.table_batch, "data") & any_of(is_lost)
     return [RejectedRows(rows, ReasonCode.LOST_PARTITION, reason, None)]
 
 
